@@ -1,0 +1,49 @@
+"""Builds the native engine `taso_ext._core`; everything else about the distribution stands in pyproject.toml."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pybind11
+from pybind11.setup_helpers import ParallelCompile
+from setuptools import Extension, setup
+
+SOURCES = sorted(str(path) for path in Path("taso_ext/src").glob("*.cpp"))
+HEADERS = sorted(str(path) for path in Path("taso_ext/src").glob("*.h*"))
+
+# -isystem: warnings inside pybind11's and Python's own headers must not fail our -Werror build.
+SYSTEM_INCLUDES = [
+    flag for path in (pybind11.get_include(), sysconfig.get_path("include")) for flag in ("-isystem", path)
+]
+COMPILE_FLAGS = [
+    *("-std=c++20", "-O3", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+    "-MMD",  # each object records the headers it was compiled from, see `is_outdated`
+    *SYSTEM_INCLUDES,
+]
+
+
+def is_outdated(object_path: str, source_path: str) -> bool:
+    """Whether an object is older than its source, a header that it includes, or the flags in this file."""
+    dependency_file = Path(object_path).with_suffix(".d")
+    if not dependency_file.is_file():
+        return True
+    inputs = dependency_file.read_text().replace("\\\n", " ").split()[1:]
+    built = Path(object_path).stat().st_mtime
+    return any(
+        not Path(path).is_file() or Path(path).stat().st_mtime > built for path in (*inputs, source_path, __file__)
+    )
+
+
+with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
+    setup(
+        ext_modules=[
+            Extension(
+                "taso_ext._core",
+                SOURCES,
+                language="c++",
+                extra_compile_args=COMPILE_FLAGS,
+                depends=[*HEADERS, "setup.py"],
+            )
+        ]
+    )
