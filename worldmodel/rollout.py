@@ -1,0 +1,82 @@
+"""What a controller sees and what a rollout leaves behind, the same in the dream and around the real environment.
+
+Actions are indices into an `ActionTable` of A (rule, location) pairs; index A is NO-OP, which is always legal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+
+class LatentObservation(NamedTuple):
+    """One latent state per row.
+
+    Attributes:
+      z: float32 [batch, latent], the standardised embedding of the current graph (predicted, in a dream).
+      h: float32 [batch, hidden], output of the MDN-RNN's LSTM after the previous step; zero at the start of an episode.
+      action_mask: bool [batch, A + 1], the legal actions (predicted, in a dream). NO-OP, the last, is always true.
+    """
+
+    z: tf.Tensor
+    h: tf.Tensor
+    action_mask: tf.Tensor
+
+
+class Policy(Protocol):
+    """What `DreamEnv.rollout` calls at every step, inside its `tf.function`.
+
+    A policy is traced once per (policy object, batch): it must keep its weights in `tf.Variable`s, draw every random
+    number from `seed` with `tf.random.stateless_*`, and be the same (equal and hashable) object from call to call.
+    """
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Chooses one legal action a row.
+
+        Args:
+          observation: the latent state of every row.
+          seed: int32 [2], different at every step of a rollout.
+        Returns:
+          action int32 [batch] in [0, A]; log_prob float32 [batch] of that action; value float32 [batch] of the state.
+        """
+        ...
+
+
+class Rollout(NamedTuple):
+    """A batch of rollouts, time-major: T steps (the horizon), B rows, A actions and NO-OP.
+
+    A row ends by NO-OP, a terminal, a mask without any rewrite, or the horizon. After its end it is padded: `alive` is
+    false, rewards, log-probabilities and values are zero and the latent state repeats the last one.
+
+    Attributes:
+      z: float32 [T + 1, B, latent].
+      h: float32 [T + 1, B, hidden].
+      action_mask: bool [T + 1, B, A + 1], exactly what the policy acted under.
+      actions: int32 [T, B]; NO-OP where not alive.
+      log_probs: float32 [T, B], of `actions` under the policy that acted.
+      values: float32 [T + 1, B]; zero for states after a terminal, so the last row bootstraps truncated rows only.
+      rewards: float32 [T, B], percent of the initial graph's cost (or of whatever the environment rewards).
+      terminals: bool [T, B], true at the one step that ended the row (NO-OP, terminal, nothing left to rewrite).
+      alive: bool [T, B], true where a step was really taken: the mask of every loss.
+      truncated: bool [B], the row reached the horizon without an end: bootstrap from `values[T]`.
+    """
+
+    z: tf.Tensor
+    h: tf.Tensor
+    action_mask: tf.Tensor
+    actions: tf.Tensor
+    log_probs: tf.Tensor
+    values: tf.Tensor
+    rewards: tf.Tensor
+    terminals: tf.Tensor
+    alive: tf.Tensor
+    truncated: tf.Tensor
+
+    def returns(self) -> tf.Tensor:
+        """Undiscounted sum of rewards of every row: float32 [B]."""
+        return tf.reduce_sum(self.rewards, axis=0)
+
+    def lengths(self) -> tf.Tensor:
+        """Steps taken by every row, NO-OP included: int32 [B]."""
+        return tf.reduce_sum(tf.cast(self.alive, tf.int32), axis=0)
