@@ -27,7 +27,6 @@ test: lint
 
 lint: $(BUILT)
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 install: $(BUILT)

@@ -1,0 +1,1 @@
+"""Runs, configurations, the command line and reports. Importing it brings no TensorFlow."""

@@ -1,0 +1,173 @@
+"""The command `rlflow`. Nothing heavy is imported before a command needs it, so `rlflow --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+EXAMPLES = """\
+examples:
+  rlflow optimise model.onnx -o model.opt.onnx
+  rlflow optimise model.onnx -o model.opt.onnx --dim batch=1 --controller taso --alpha 1.05 --budget 1000
+  rlflow optimise bert-base -o bert.opt.onnx --preset demo --seed 1 --set evaluate.sampled_episodes=20
+  rlflow zoo
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are one paragraph on standard error, without the usage in front of them."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}. See {self.prog} --help.\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = _Parser(
+        prog="rlflow",
+        description="Finds a faster ONNX graph that computes the same, by reinforcement learning in a world model.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    _add_optimise(commands)
+    zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
+    zoo.add_argument("name", nargs="?", help="the model to write")
+    zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
+    zoo.add_argument("--force", action="store_true", help="overwrite an existing output file")
+    return parser
+
+
+def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "optimise",
+        aliases=["optimize"],
+        help="rewrite a model into a faster one and prove that it is equal",
+        description="Rewrites MODEL into a faster, equivalent graph and writes it to OUT once it is verified. "
+        "The same command resumes an interrupted run.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name (see: rlflow zoo)")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+
+    search = parser.add_argument_group("what searches")
+    search.add_argument("--controller", help="ppo (default), random, greedy, taso")
+    search.add_argument("--world", help="dream (default): train ppo inside the world model; real: in the environment")
+    search.add_argument("--temperature", type=float, help="of the dream: above 1 harder to exploit, 0 deterministic")
+    search.add_argument("--alpha", type=float, help="taso: how much dearer than the best a graph may be (1.05)")
+    search.add_argument("--budget", type=int, help="taso: graphs to expand (1000)")
+    search.add_argument("--rules", metavar="FILE", help="a rule file instead of the built-in rules")
+
+    costs = parser.add_argument_group("what is counted")
+    costs.add_argument("--costs", help="cost model: roofline:<device>, default roofline:rtx2070")
+    costs.add_argument("--device", help="where the result is measured end to end: cpu (default), cuda, tensorrt")
+
+    model = parser.add_argument_group("how the model is read")
+    model.add_argument(
+        "--dim", metavar="NAME=VALUE", action="append", default=[], help="bind a symbolic dimension (repeatable)"
+    )
+    model.add_argument("--clean", help="clean-up before the search: full (default), basic, none")
+    model.add_argument("--inputs", metavar="FILE.npz", help="inputs to verify with, by input name")
+
+    run = parser.add_argument_group("the run")
+    run.add_argument("--preset", help="settings: demo (minutes), best (default), paper (the papers' numbers)")
+    run.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
+    )
+    run.add_argument("--seed", type=int, help="two runs with one seed are identical (0)")
+    run.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns:
+      0 when it did what was asked; 2 for bad input or a result that failed verification, with one paragraph on standard
+      error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
+    """
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up notes are not about the user's model
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"rlflow {version('rlflow')}")
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return 0
+    return _zoo(options) if options.command == "zoo" else _optimise(options, arguments)
+
+
+def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
+    signal.signal(signal.SIGTERM, _terminate)
+    from experiments.optimise import optimise
+    from experiments.progress import make_progress
+    from experiments.request import parse_request
+
+    progress = make_progress()
+    try:
+        optimise(parse_request(options, list(sys.argv[1:] if arguments is None else arguments)), progress)
+    except _input_errors() as error:
+        print(f"rlflow: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("rlflow: interrupted. The same command resumes this run.", file=sys.stderr)
+        return INTERRUPTED
+    except _Terminated:
+        print("rlflow: terminated. The same command resumes this run.", file=sys.stderr)
+        return 128 + signal.SIGTERM
+    return 0
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    from environment import zoo
+    from experiments.output_file import require_writable, write_model
+
+    try:
+        if options.name is None:
+            print("\n".join(zoo.names()))
+            return 0
+        output = options.output or Path(f"{options.name}.onnx")
+        require_writable(output, force=options.force)
+        write_model(zoo.build(options.name), output)
+    except _input_errors() as error:
+        print(f"rlflow: {error}", file=sys.stderr)
+        return BAD_INPUT
+    print(f"Wrote {output}.")
+    return 0
+
+
+def _input_errors() -> tuple[type[Exception], ...]:
+    """What bad input raises in each package; anything else is a defect and keeps its traceback."""
+    from taso_ext.onnx_model import ModelError
+
+    from controller.base import UnknownControllerError
+    from environment.zoo import ZooError
+    from experiments.errors import UserError
+
+    return UserError, ModelError, ZooError, UnknownControllerError
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived; a BaseException, like KeyboardInterrupt, so that no stage handles it as an error of its own."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Every setting of a run, documented where it is declared. Presets (`presets/*.toml`) and `--set` replace some.
+
+All budgets are counts, never seconds: with a roofline cost model, one seed gives one result on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+from controller.base import require_name
+from experiments.config_tree import parse_overrides, replaced
+from experiments.errors import UserError, nearest_match
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentConfig:
+    """The MDP.
+
+    Attributes:
+      max_steps: rewrites an episode may take.
+      max_locations: locations a rule may have; none: as many as the graph needs.
+      reward: name of the reward function.
+    """
+
+    max_steps: int = 50
+    max_locations: int | None = None
+    reward: str = "log_ratio"
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectConfig:
+    """Random episodes that the world model learns from.
+
+    Attributes:
+      episodes: how many.
+      noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
+    """
+
+    episodes: int = 200
+    noop_probability: float = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Episodes in the real environment after training.
+
+    Attributes:
+      sampled_episodes: N of part (c), beside the one deterministic episode.
+    """
+
+    sampled_episodes: int = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TasoConfig:
+    """Cost-based backtracking search.
+
+    Attributes:
+      alpha: graphs up to this factor dearer than the best are searched further (1.05: as published).
+      budget: graphs to expand.
+    """
+
+    alpha: float = 1.05
+    budget: int = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyConfig:
+    """The comparison with the original model in ONNX Runtime.
+
+    Attributes:
+      num_inputs: random inputs beside the edge cases.
+    """
+
+    num_inputs: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureConfig:
+    """The end-to-end measurement.
+
+    Attributes:
+      pairs: interleaved measurements of both models.
+      threads: of ONNX Runtime; 1 has the least noise.
+    """
+
+    pairs: int = 25
+    threads: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """A run. Two runs with equal configurations on one model and one machine have equal results.
+
+    Attributes:
+      controller: what picks the rewrites.
+      world: where ppo is trained: in the world model or in the real environment.
+      temperature: τ of the dream.
+      costs: the cost model that is minimised.
+      device: where the result is measured end to end.
+      rules: path of a rule file; none: the built-in rules.
+      dims: bindings `name=value` of symbolic dimensions.
+      clean: clean-up of the model before the search; every improvement is counted from its result.
+      inputs: npz file of inputs to verify with.
+      seed: every random draw is a function of it.
+    """
+
+    controller: str = "ppo"
+    world: Literal["dream", "real"] = "dream"
+    temperature: float = 1.0
+    costs: str = "roofline:rtx2070"
+    device: str = "cpu"
+    rules: str | None = None
+    dims: tuple[str, ...] = ()
+    clean: Literal["full", "basic", "none"] = "full"
+    inputs: str | None = None
+    seed: int = 0
+    environment: EnvironmentConfig = EnvironmentConfig()
+    collect: CollectConfig = CollectConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    taso: TasoConfig = TasoConfig()
+    verify: VerifyConfig = VerifyConfig()
+    measure: MeasureConfig = MeasureConfig()
+
+    def __post_init__(self) -> None:
+        require_name(self.controller)
+
+    def bound_dims(self) -> dict[str, int]:
+        """The bindings of `dims`, parsed."""
+        return dict(_parse_dim(binding) for binding in self.dims)
+
+    def uses_world_model(self) -> bool:
+        """Whether the controller learns from latent states; the others never load TensorFlow."""
+        return self.controller == "ppo"
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    files = resources.files("experiments").joinpath("presets").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[str] = ()) -> RunConfig:
+    """The defaults, changed by a preset, then by command line options, then by `--set` arguments.
+
+    Args:
+      preset: name of a preset.
+      options: nested values, as `config_tree.replaced` takes them.
+      assignments: `a.b=c` texts.
+    Raises:
+      UserError: an unknown preset or key, or a bad value.
+    """
+    if preset not in preset_names():
+        raise UserError(f"There is no preset '{preset}'. {nearest_match(preset, preset_names())}")
+    text = resources.files("experiments").joinpath("presets", f"{preset}.toml").read_text()
+    config = replaced(RunConfig(), tomllib.loads(text), f"preset {preset}")
+    config = replaced(config, options, "the command line")
+    config = replaced(config, parse_overrides(assignments), "--set")
+    config.bound_dims()
+    return config
+
+
+def _parse_dim(binding: str) -> tuple[str, int]:
+    name, equals, value = binding.partition("=")
+    if not equals or not name or not value.isdecimal() or int(value) < 1:
+        raise UserError(
+            f"--dim expects name=value with a positive integer, for example --dim batch=1, but got '{binding}'."
+        )
+    return name, int(value)

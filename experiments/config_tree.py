@@ -1,0 +1,110 @@
+"""Nested frozen dataclasses, changed by TOML tables and `a.b=c` overrides; every key and type is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from experiments.errors import UserError, nearest_match
+
+Config = TypeVar("Config")
+
+
+def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str = "") -> Config:
+    """A copy of a (nested) frozen dataclass with some fields replaced.
+
+    Args:
+      config: an instance of a frozen dataclass.
+      values: field name to value; a mapping for a nested dataclass.
+      source: where the values come from, for errors ("preset demo").
+      prefix: dotted path of `config` in its tree, for errors.
+    Raises:
+      UserError: an unknown key (names the nearest one), or a value of another type than the field's.
+    """
+    hints = typing.get_type_hints(type(config))
+    known = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if key not in known:
+            raise UserError(f"Unknown key '{path}' in {source}. {nearest_match(key, known)}")
+        current = getattr(config, key)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise UserError(f"'{path}' in {source} is a section, but {value!r} came: set '{path}.<key>' instead.")
+            changes[key] = replaced(current, value, source, f"{path}.")
+        else:
+            changes[key] = _checked(value, hints[key], path, source)
+    try:
+        return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+    except UserError:
+        raise
+    except ValueError as error:  # a section's own validation
+        raise UserError(f"Bad value in {source}: {prefix}{error}") from error
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """Nested values of `--set a.b=c` arguments; c is a TOML value, or a plain string where it is none.
+
+    Raises:
+      UserError: an argument without `=`.
+    """
+    tree: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip():
+            raise UserError(f"--set expects key=value, for example --set ppo.epochs=20, but got '{assignment}'.")
+        *sections, key = path.strip().split(".")
+        table = tree
+        for section in sections:
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise UserError(f"--set {assignment}: '{section}' was already set to the value {table!r}.")
+        table[key] = _toml_value(text.strip())
+    return tree
+
+
+def as_mapping(config: Any) -> dict[str, Any]:
+    """Nested plain values of a config, as `replaced` takes them and as JSON stores them (tuples as lists)."""
+    return {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
+    """`value` as the field's type; an int where a float is expected is converted, nothing else is."""
+    for kind in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+        if kind is type(None) and value in (None, "none"):
+            return None
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
+            return tuple(_checked(item, typing.get_args(kind)[0], path, source) for item in value)
+        if typing.get_origin(kind) is typing.Literal:
+            if value in typing.get_args(kind):
+                return value
+            expected = ", ".join(map(str, typing.get_args(kind)))
+            raise UserError(f"'{path}' in {source} must be one of {expected}, but {value!r} came.")
+        if isinstance(kind, type) and type(value) is kind:
+            return value
+    raise UserError(f"'{path}' in {source} must be {_type_name(hint)}, but {value!r} came.")
+
+
+def _type_name(hint: Any) -> str:
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(hint, str(hint).replace("None", "none"))

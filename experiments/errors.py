@@ -1,0 +1,22 @@
+"""What the user got wrong, as opposed to what the program did."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input on the command line or in a file; its text is one paragraph that says what to do."""
+
+
+class VerificationFailed(UserError):
+    """The result could not be shown to equal the model, so it was not written."""
+
+
+def nearest_match(name: str, known: Iterable[str]) -> str:
+    """A sentence naming the nearest of `known`, and all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{hint}Known: {', '.join(names)}."

@@ -1,0 +1,56 @@
+"""What one `rlflow optimise` command asks for, checked as far as it can be without reading the model."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from experiments.config import RunConfig, load_config
+from experiments.errors import UserError
+from experiments.output_file import require_writable, require_writable_directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """
+    Attributes:
+      model: path or zoo name.
+      output: the file to write; that it may be written has been checked.
+      config: all settings.
+      run_directory: where to leave the run; None: named after model and settings under `runs/`.
+      arguments: the command line, for the manifest.
+    """
+
+    model: str
+    output: Path
+    config: RunConfig
+    run_directory: Path | None
+    arguments: tuple[str, ...]
+
+
+def parse_request(options: argparse.Namespace, arguments: list[str]) -> Request:
+    """Checks the options of the command line.
+
+    Raises:
+      UserError: anything that cannot work, before any work is done.
+    """
+    config = load_config(options.preset or "best", _config_values(options), options.set)
+    output: Path = options.output
+    if output.exists() and Path(options.model).exists() and output.samefile(options.model):
+        raise UserError(f"{output} is the model itself, which is never overwritten. Name another file with -o.")
+    require_writable(output, force=options.force)
+    require_writable_directory(options.run_dir or Path("runs"))
+    return Request(options.model, output, config, options.run_dir, tuple(arguments))
+
+
+def _config_values(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given, as values of a `RunConfig`."""
+    names = ("controller", "world", "temperature", "costs", "device", "rules", "clean", "inputs", "seed")
+    values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    values["dims"] = sorted(options.dim)
+    values["taso"] = {
+        name: getattr(options, name) for name in ("alpha", "budget") if getattr(options, name) is not None
+    }
+    return values

@@ -1,0 +1,129 @@
+"""The run directory: everything a run leaves behind, written so that a killed run can be resumed.
+
+config.json      the complete configuration        metrics.jsonl   one line a measured step
+manifest.json    versions, cpu, git, argv, model   checkpoints/    artefact of each finished stage
+stages.json      finished stages and their times   actions.json    action log of the exported graph
+result.json      the figures of the report         plots/, report.md, DONE
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.storage import write_text
+from experiments.errors import UserError
+
+
+def as_json(value: Any) -> str:
+    """Readable JSON with a stable order of keys."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class RunDirectory:
+    """One run's files. Create or reopen it with `open`.
+
+    Attributes: path; resumed (whether an earlier command had begun the run).
+    """
+
+    def __init__(self, path: Path, resumed: bool) -> None:
+        self.path = path
+        self.resumed = resumed
+        self._stages: dict[str, dict[str, Any]] = self.read_json("stages.json") or {}
+
+    @classmethod
+    def open(cls, path: Path, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> RunDirectory:
+        """Creates the directory, or reopens one that holds a run of the same configuration.
+
+        Args:
+          path: the directory; parents are created.
+          config: plain values that decide the result; equal ones resume.
+          manifest: facts about this command; kept as a list, one entry each time the run is continued.
+        Raises:
+          UserError: the directory holds another run, or something that is no run.
+        """
+        stored = path / "config.json"
+        resumed = stored.is_file()
+        if resumed:
+            _require_same_config(path, json.loads(stored.read_text()), json.loads(json.dumps(config)))
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            directory = cls(path, resumed)
+            directory.write_json("manifest.json", [*(directory.read_json("manifest.json") or []), manifest])
+            if not resumed:  # last: its presence means that the directory is a run
+                directory.write_json("config.json", config)
+        except OSError as error:
+            raise UserError(
+                f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir."
+            ) from error
+        return directory
+
+    @property
+    def done(self) -> bool:
+        return (self.path / "DONE").exists()
+
+    def mark_done(self) -> None:
+        write_text(self.path / "DONE", "")
+
+    def checkpoint(self, name: str) -> Path:
+        """Path of a stage's artefact or checkpoint."""
+        return self.path / "checkpoints" / name
+
+    def write_json(self, name: str, value: Any) -> None:
+        write_text(self.path / name, as_json(value))
+
+    def read_json(self, name: str) -> Any:
+        """The stored value, or None where the file is not there."""
+        path = self.path / name
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def finished(self, stage: str) -> bool:
+        return bool(self._stages.get(stage, {}).get("finished"))
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Wall-clock seconds of every stage so far, summed over all commands that worked on it."""
+        return {name: record["seconds"] for name, record in self._stages.items()}
+
+    def peak_memory_bytes(self) -> int:
+        """Largest resident size that any process of this run has reported."""
+        return max((record["peak_memory_bytes"] for record in self._stages.values()), default=0)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Times a stage; it counts as finished only when the block ends without an exception."""
+        start, before = time.perf_counter(), self.stage_seconds().get(name, 0.0)
+        finished = False
+        try:
+            yield
+            finished = True
+        finally:
+            self._stages[name] = {
+                "finished": finished,
+                "seconds": before + time.perf_counter() - start,
+                "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+            self.write_json("stages.json", self._stages)
+
+
+def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
+    differences = sorted(_differences(stored, wanted))
+    if differences:
+        raise UserError(
+            f"{path} holds a run with another configuration ({'; '.join(differences[:4])}). "
+            "Choose another --run-dir, or repeat the command of that run to resume it."
+        )
+
+
+def _differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in stored.keys() | wanted.keys():
+            yield from _differences(stored.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else key)
+    elif stored != wanted:
+        yield f"{prefix} was {stored!r}, now {wanted!r}"

@@ -1,0 +1,14 @@
+"""One thread, no GPU and quiet logs for every test, set before TensorFlow or NumPy are imported."""
+
+from __future__ import annotations
+
+import os
+
+for _name, _value in {
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}.items():
+    os.environ.setdefault(_name, _value)

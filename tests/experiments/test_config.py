@@ -1,0 +1,69 @@
+"""Settings: every key and type is checked, later sources win, presets are valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.config import RunConfig, load_config, preset_names
+from experiments.config_tree import as_mapping, parse_overrides, replaced
+from experiments.errors import UserError
+
+
+@pytest.mark.parametrize("preset", ["demo", "paper", "best"])
+def test_presets_load_and_are_listed(preset: str) -> None:
+    assert preset in preset_names()
+    assert isinstance(load_config(preset, {}), RunConfig)
+
+
+def test_later_sources_win() -> None:
+    assert load_config("best", {"taso": {"budget": 7}}).taso.budget == 7
+    config = load_config("best", {"taso": {"budget": 7}}, ["taso.budget=9", "temperature=2"])
+    assert (config.taso.budget, config.temperature) == (9, 2.0)
+    assert config.taso.alpha == RunConfig().taso.alpha
+
+
+def test_a_config_survives_its_plain_form() -> None:
+    config = load_config("demo", {"dims": ["batch=1", "time=8"]}, ["environment.max_locations=12"])
+    assert replaced(RunConfig(), as_mapping(config), "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("taso.alhpa=2", "Did you mean 'alpha'"),
+        ("tasso.alpha=2", "Did you mean 'taso'"),
+        ("taso.budget=many", "must be an integer"),
+        ("taso.budget=1.5", "must be an integer"),
+        ("taso.budget=true", "must be an integer"),
+        ("taso.alpha=true", "must be a number"),
+        ("world=moon", "must be one of dream, real"),
+        ("taso=3", "is a section"),
+        ("taso.budget", "key=value"),
+        ("controller=pppo", "ppo"),
+        ("dims=['batch']", "name=value"),
+        ("dims=['batch=0']", "positive"),
+    ],
+)
+def test_bad_settings_are_explained(assignment: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as raised:
+        load_config("best", {}, [assignment])
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="Did you mean 'paper'"):
+        load_config("papper", {})
+
+
+def test_overrides_are_toml_values_or_plain_texts() -> None:
+    assert parse_overrides(["a.b=1", "a.c=text", 'd="3"', "e=[1, 2]"]) == {
+        "a": {"b": 1, "c": "text"},
+        "d": "3",
+        "e": [1, 2],
+    }
+
+
+def test_none_clears_an_optional_value_only() -> None:
+    assert load_config("best", {}, ["environment.max_locations=none"]).environment.max_locations is None
+    with pytest.raises(UserError, match="must be an integer"):
+        load_config("best", {}, ["environment.max_steps=none"])

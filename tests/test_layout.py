@@ -1,0 +1,92 @@
+"""Imports go only downwards, and what must start fast never imports TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ["taso_ext", "environment", "worldmodel", "controller", "experiments"]  # lowest first
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def imported_packages(source: str) -> Iterator[str]:
+    """Top-level names of all imports in a file, inside functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_only_downwards(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    above = PACKAGES[PACKAGES.index(package) + 1 :]
+    assert not set(imported_packages(path.read_text())) & {*above, "tests", "notebooks"}
+
+
+def test_every_package_is_there() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_is_named_for_nothing(path: Path) -> None:
+    assert not {"utils", "helpers", "manager", "misc", "common"} & {path.stem, *path.relative_to(ROOT).parts}
+
+
+def imports_tensorflow(code: str) -> bool:
+    """Whether a fresh interpreter has TensorFlow loaded after `code`."""
+    check = f"import sys\n{code}\nsys.exit(3 if 'tensorflow' in sys.modules else 0)"
+    status = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True)
+    assert status.returncode in (0, 3), status.stderr
+    return status.returncode == 3
+
+
+def test_the_check_notices_tensorflow() -> None:
+    """Else the tests below could not fail; a stand-in module saves the seconds of the real import."""
+    assert imports_tensorflow("sys.modules['tensorflow'] = sys")
+
+
+LIGHT_MODULES = [
+    "taso_ext",
+    "taso_ext.onnx_model",
+    "environment",
+    "environment.zoo",
+    "environment.verification",
+    "environment.runtime",
+    "worldmodel",
+    "controller",
+    "controller.base",
+    "controller.random",
+    "controller.greedy",
+    "controller.taso",
+    "controller.evaluate",
+    "experiments.cli",
+    "experiments.optimise",
+]
+
+
+def test_light_modules_do_not_import_tensorflow() -> None:
+    assert not imports_tensorflow("\n".join(f"import {module}" for module in LIGHT_MODULES))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "from experiments.cli import main\n"
+        "try:\n    main(['optimise', '--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'tensorflow', 'numpy', 'onnx', 'onnxruntime', 'rich', 'matplotlib', 'gymnasium'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    assert not imports_tensorflow(code)
+
+
+def test_taso_does_not_import_tensorflow(tmp_path: Path) -> None:
+    arguments = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), "--controller", "taso"]
+    arguments += ["--budget", "3", "--run-dir", str(tmp_path / "run"), "--set", "measure.pairs=2"]
+    assert not imports_tensorflow(f"from experiments.cli import main\nassert main({arguments!r}) == 0")
