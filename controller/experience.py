@@ -1,0 +1,52 @@
+"""`Experience`: what PPO learns from, whichever world it was made in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from worldmodel.rollout import LatentObservation, Rollout
+
+
+class Experience(NamedTuple):
+    """B rollouts of up to T steps, time-major; observations flat, so that ragged ones (graphs) fit too.
+
+    Attributes:
+      observations: a nest of tensors or ragged tensors with S rows each, as the policy takes them.
+      rows: int32 [T, B], the observation that each step was taken in.
+      actions: int32 [T, B].
+      log_probs: float32 [T, B], of the actions under the policy that acted.
+      values: float32 [T + 1, B], in the learner's units; the last bootstraps truncated rows.
+      rewards: float32 [T, B], in the environment's units.
+      terminals: bool [T, B].
+      alive: bool [T, B].
+    """
+
+    observations: Any
+    rows: tf.Tensor
+    actions: tf.Tensor
+    log_probs: tf.Tensor
+    values: tf.Tensor
+    rewards: tf.Tensor
+    terminals: tf.Tensor
+    alive: tf.Tensor
+
+
+def from_rollout(rollout: Rollout) -> Experience:
+    """The experience in a rollout over latent states."""
+    time, batch = rollout.actions.shape
+    steps = time * batch
+    observations = LatentObservation(
+        *(tf.reshape(field[:-1], [steps, field.shape[-1]]) for field in (rollout.z, rollout.h, rollout.action_mask))
+    )
+    return Experience(
+        observations=observations,
+        rows=tf.reshape(tf.range(steps, dtype=tf.int32), [time, batch]),
+        actions=rollout.actions,
+        log_probs=rollout.log_probs,
+        values=rollout.values,
+        rewards=rollout.rewards,
+        terminals=rollout.terminals,
+        alive=rollout.alive,
+    )

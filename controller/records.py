@@ -1,0 +1,110 @@
+"""`EpisodeRecord`: what an episode did to the real graph, in a form that anyone can replay and check."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+RELATIVE_RESOLUTION = 1e-9
+"""Costs closer than this, relative to the larger, are equal: float rounding alone never counts as improvement."""
+
+
+def is_improvement(cost_ms: float, reference_ms: float) -> bool:
+    """Whether `cost_ms` is below `reference_ms` by more than rounding."""
+    return cost_ms < reference_ms * (1 - RELATIVE_RESOLUTION)
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeRecord:
+    """One episode in the real environment: T steps, T + 1 graphs.
+
+    Attributes:
+      kind: who played and how, e.g. "deterministic", "sampled", "random".
+      seed: of the environment's reset and of the controller.
+      actions: T pairs (rule, location); rule == R is NO-OP.
+      rule_names: T names.
+      rewards: T rewards, as the environment gave them.
+      costs_ms: T + 1 costs; costs_ms[0] is the initial graph's.
+      terminated, truncated: how it ended.
+    """
+
+    kind: str
+    seed: int
+    actions: tuple[tuple[int, int], ...]
+    rule_names: tuple[str, ...]
+    rewards: tuple[float, ...]
+    costs_ms: tuple[float, ...]
+    terminated: bool
+    truncated: bool
+
+    def __post_init__(self) -> None:
+        steps = len(self.actions)
+        if not len(self.rule_names) == len(self.rewards) == len(self.costs_ms) - 1 == steps:
+            raise ValueError(
+                f"An episode of {steps} actions has {steps} rule names and rewards and {steps + 1} costs; got "
+                f"{len(self.rule_names)}, {len(self.rewards)} and {len(self.costs_ms)}."
+            )
+
+    @property
+    def best_step(self) -> int:
+        """Steps until the best graph visited: the first of equals, 0 if nothing improved on the initial one."""
+        best = 0
+        for step, cost_ms in enumerate(self.costs_ms):
+            if is_improvement(cost_ms, self.costs_ms[best]):
+                best = step
+        return best
+
+    @property
+    def best_cost_ms(self) -> float:
+        """Cost of the best graph visited."""
+        return self.costs_ms[self.best_step]
+
+    @property
+    def best_actions(self) -> tuple[tuple[int, int], ...]:
+        """The prefix of `actions` that leads to the best graph."""
+        return self.actions[: self.best_step]
+
+    @property
+    def improvement(self) -> float:
+        """1 - best cost / initial cost, in [0, 1)."""
+        return 1 - self.best_cost_ms / self.costs_ms[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` is its inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EpisodeRecord:
+        """
+        Raises:
+          ValueError: if fields are missing, unknown or of unequal lengths.
+        """
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if set(fields) != expected:
+            raise ValueError(f"An episode record has the fields {sorted(expected)}; got {sorted(fields)}.")
+        return cls(
+            kind=fields["kind"],
+            seed=fields["seed"],
+            actions=tuple((int(rule), int(location)) for rule, location in fields["actions"]),
+            rule_names=tuple(fields["rule_names"]),
+            rewards=tuple(fields["rewards"]),
+            costs_ms=tuple(fields["costs_ms"]),
+            terminated=fields["terminated"],
+            truncated=fields["truncated"],
+        )
+
+
+def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
+    """The record that visited the cheapest graph; the first of equals; None without records."""
+    best: EpisodeRecord | None = None
+    for record in records:
+        if best is None or is_improvement(record.best_cost_ms, best.best_cost_ms):
+            best = record
+    return best
+
+
+def best_improvement(records: Sequence[EpisodeRecord]) -> float:
+    """Improvement of `best_record`; 0 without records."""
+    best = best_record(records)
+    return 0.0 if best is None else best.improvement
