@@ -152,11 +152,10 @@ def _zoo(options: argparse.Namespace) -> int:
 
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback."""
-    from taso_ext.onnx_model import ModelError
-
     from controller.base import UnknownControllerError
     from environment.zoo import ZooError
     from experiments.errors import UserError
+    from taso_ext.onnx_model import ModelError
 
     return UserError, ModelError, ZooError, UnknownControllerError
 

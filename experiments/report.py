@@ -1,0 +1,102 @@
+"""`report.md` and its plots: what a finished run shows, from its run directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.evaluate import Evaluation
+from controller.storage import write_text
+from experiments import plots
+from experiments.metrics_log import MetricsLog
+from experiments.result import Result
+from experiments.summary import graph_rows, rule_rows, source_rows, time_rows, verification_lines
+
+STAGES_OF_LOSSES = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
+
+
+def write_report(run_directory: Path, result: Result, evaluation: Evaluation) -> None:
+    """Draws the plots and writes report.md beside them.
+
+    Args:
+      run_directory: of a run whose metrics are complete.
+      result: its figures.
+      evaluation: its real episodes.
+    """
+    pictures = draw_plots(run_directory, result, evaluation)
+    write_text(run_directory / "report.md", report_text(result, pictures))
+
+
+def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation) -> dict[str, str]:
+    """Draws what the run has data for; returns caption -> path relative to the run directory."""
+    metrics = MetricsLog(run_directory / "metrics.jsonl")
+    pictures: dict[str, str] = {}
+
+    def picture(caption: str, name: str) -> Path:
+        pictures[caption] = f"plots/{name}.png"
+        return run_directory / pictures[caption]
+
+    best = evaluation.best
+    plots.plot_costs(picture("Cost along the exported episode", "cost"), best.costs_ms, best.rule_names, best.best_step)
+    plots.plot_improvements(
+        picture("Best graph of each source", "improvements"),
+        {source: percent / 100 for source, percent in result.improvements.items()},
+    )
+    losses = {title: loss_curves(metrics.read(stage)) for stage, title in STAGES_OF_LOSSES.items()}
+    if any(losses.values()):
+        plots.plot_losses(
+            picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
+        )
+    updates = metrics.read("controller")
+    if updates:
+        plots.plot_returns(
+            picture("Dream and real return", "returns"),
+            curve(updates, "return"),
+            [record["return_std"] for record in updates],
+            real_returns(evaluation),
+        )
+    return pictures
+
+
+def loss_curves(records: Sequence[dict[str, Any]]) -> dict[str, plots.Curve]:
+    """Label -> curve of every figure whose name ends in `loss`."""
+    names = dict.fromkeys(key for record in records for key in record if key.endswith("loss"))
+    return {name: curve(records, name) for name in names}
+
+
+def curve(records: Sequence[dict[str, Any]], key: str) -> plots.Curve:
+    """Steps and values of the records that have `key`."""
+    chosen = [record for record in records if key in record]
+    return [record["step"] for record in chosen], [record[key] for record in chosen]
+
+
+def real_returns(evaluation: Evaluation) -> dict[str, list[float]]:
+    """Part -> returns of its real episodes; parts without episodes are left out."""
+    parts = {"deterministic": (evaluation.deterministic,), "sampled": evaluation.sampled, "random": evaluation.random}
+    return {part: [sum(record.rewards) for record in records] for part, records in parts.items() if records}
+
+
+def report_text(result: Result, pictures: dict[str, str]) -> str:
+    """The whole of report.md."""
+    sections = [
+        f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
+        "\n\n".join([result.conclusion(), *verification_lines(result)]),
+        "## Before and after",
+        _table(("", "before", "after", "change"), graph_rows(result)),
+        "“Before” is the model after its clean-up, which is what every estimated improvement is counted from.",
+        "## Best graph of each source",
+        _table(("source", "estimated improvement"), source_rows(result)),
+        "## Rules applied on the way to the exported graph",
+        _table(("rule", "times"), rule_rows(result)) if result.rules_applied else "None.",
+        "## Pictures",
+        *(f"**{caption}**\n\n![{caption}]({path})" for caption, path in pictures.items()),
+        "## Time and memory",
+        _table(("stage", "wall-clock"), time_rows(result)),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -1,0 +1,133 @@
+"""`Result`: the figures of a finished run, as they stand in result.json, the summary and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NOISE = 0.01
+"""Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphFigures:
+    """What one graph costs.
+
+    Attributes:
+      operators: run-time operators.
+      cost_ms, flops, memory_bytes, kernel_launches: by the run's cost model.
+    """
+
+    operators: int
+    cost_ms: float
+    flops: float
+    memory_bytes: float
+    kernel_launches: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredRatio:
+    """End-to-end time of the result over that of the model, in ONNX Runtime.
+
+    Attributes:
+      ratio, low, high: the ratio and its 95 % interval; below 1 is faster.
+      before_ms, after_ms: medians.
+      device: what it was measured on.
+      pairs: interleaved pairs of measurements.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    before_ms: float
+    after_ms: float
+    device: str
+    pairs: int
+
+    def verdict(self) -> str:
+        """One sentence that says whether the result is faster or slower beyond noise."""
+        percent = f"{abs(1 - self.ratio) * 100:.1f} %"
+        where = f"on this machine's {self.device}"
+        if self.low > 1 and self.ratio > 1 + NOISE:
+            return f"SLOWER: end to end {where} the result takes {percent} longer than the model."
+        if self.high < 1 and self.ratio < 1 - NOISE:
+            return f"Faster: end to end {where} the result takes {percent} less time than the model."
+        return f"End to end {where} the difference is within noise."
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+      model, controller, world, costs, seed, preset: what was asked for; world is empty where there is none.
+      before, after: the model after its clean-up, and the exported graph.
+      improvements: 1 - cost/cost₀ of the best graph of each source, in percent.
+      episodes: number of episodes behind each source.
+      rules_applied: rule name -> count, in order of first use, on the way to the exported graph.
+      found_by: the source of the exported graph.
+      stop_reason: why a search stopped; empty where nothing searched.
+      candidates: rewrites that the initial graph allows.
+      largest_difference: between outputs of model and result; 0 where the model itself was written.
+      tolerance: what was allowed.
+      measured: None where the model itself was written.
+      stage_seconds: wall-clock time of each stage, over all commands that worked on the run.
+      peak_memory_bytes: largest resident size.
+      graph_hash: of the exported graph.
+    """
+
+    model: str
+    controller: str
+    world: str
+    costs: str
+    seed: int
+    before: GraphFigures
+    after: GraphFigures
+    improvements: dict[str, float]
+    episodes: dict[str, int]
+    rules_applied: dict[str, int]
+    found_by: str
+    stop_reason: str
+    candidates: int
+    largest_difference: float
+    tolerance: float
+    measured: MeasuredRatio | None
+    stage_seconds: dict[str, float]
+    peak_memory_bytes: int
+    graph_hash: str
+
+    @property
+    def improvement_percent(self) -> float:
+        """Estimated improvement of the exported graph."""
+        return 100 * (1 - self.after.cost_ms / self.before.cost_ms) if self.before.cost_ms else 0.0
+
+    def conclusion(self) -> str:
+        """What the user should know first."""
+        if not self.candidates:
+            return "No rule applies anywhere in this model, so nothing could be rewritten: the result equals the model."
+        if not self.rules_applied:
+            return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
+        return f"{self.improvement_percent:.2f} % less estimated time ({self.costs})." + (
+            f" {self.measured.verdict()}" if self.measured else ""
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` is its inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Result:
+        measured = fields["measured"]
+        nested = {
+            "before": GraphFigures(**fields["before"]),
+            "after": GraphFigures(**fields["after"]),
+            "measured": None if measured is None else MeasuredRatio(**measured),
+        }
+        return cls(**{**fields, **nested})
+
+
+def count_rules(rule_names: Sequence[str]) -> dict[str, int]:
+    """Name -> how often, in order of first use."""
+    return dict(Counter(rule_names))

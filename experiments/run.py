@@ -1,0 +1,39 @@
+"""`Run`: what every stage of a run works with."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.config import RunConfig
+from experiments.metrics_log import MetricsLog
+from experiments.progress import Bar, ProgressDisplay
+from experiments.run_directory import RunDirectory
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: its settings, its files and where it reports to."""
+
+    config: RunConfig
+    directory: RunDirectory
+    progress: ProgressDisplay
+
+    @property
+    def metrics(self) -> MetricsLog:
+        return MetricsLog(self.directory.path / "metrics.jsonl")
+
+    def seed(self, purpose: str) -> int:
+        """Seed of one purpose: independent of all others, the same in a resumed run; fits into int32."""
+        sequence = np.random.SeedSequence([self.config.seed, zlib.crc32(purpose.encode())])
+        return int(sequence.generate_state(1)[0] >> 1)
+
+    @contextlib.contextmanager
+    def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:
+        """Times a stage and shows its progress; it is finished when the block ends without an exception."""
+        with self.directory.stage(name), self.progress.stage(title, total) as bar:
+            yield bar

@@ -1,0 +1,107 @@
+"""The summary table that ends a run."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.progress import format_duration
+from experiments.result import Result
+
+Row = tuple[str, str, str, str]
+
+
+def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
+    """Prints everything a user decides by; plain text where standard output is not a terminal."""
+    console = console or Console(soft_wrap=True)
+    console.print(_graph_table(result))
+    for title, rows in (
+        ("best graph of each source (estimated improvement)", source_rows(result)),
+        ("rules applied", rule_rows(result)),
+        ("time", time_rows(result)),
+    ):
+        if rows:
+            console.print(_two_columns(title, rows))
+    for line in (result.conclusion(), *verification_lines(result)):
+        console.print(line, highlight=False, markup=False)
+    console.print(f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False)
+
+
+def graph_rows(result: Result) -> list[Row]:
+    """Rows (figure, before, after, change)."""
+    before, after = result.before, result.after
+    rows = [
+        ("operators", f"{before.operators}", f"{after.operators}", _change(before.operators, after.operators)),
+        _row("estimated time [ms]", before.cost_ms, after.cost_ms, 1, 4),
+        _row("FLOPs [G]", before.flops, after.flops, 1e9, 3),
+        _row("memory [MB]", before.memory_bytes, after.memory_bytes, 1e6, 2),
+        ("kernel launches", f"{before.kernel_launches}", f"{after.kernel_launches}", ""),
+    ]
+    rows[-1] = (*rows[-1][:3], _change(before.kernel_launches, after.kernel_launches))
+    if result.measured:
+        measured = result.measured
+        interval = f"ratio {measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+        rows.append(
+            (f"measured on {measured.device} [ms]", f"{measured.before_ms:.3f}", f"{measured.after_ms:.3f}", interval)
+        )
+    return rows
+
+
+def source_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (source, improvement and number of episodes)."""
+    return [
+        (source, f"{percent:.2f} %  ({result.episodes[source]} episode{'s' * (result.episodes[source] != 1)})")
+        for source, percent in result.improvements.items()
+    ]
+
+
+def rule_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (rule, count), most used first."""
+    return [(name, str(count)) for name, count in sorted(result.rules_applied.items(), key=lambda item: -item[1])]
+
+
+def time_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (stage, duration), the total and the peak memory."""
+    rows = [(stage, format_duration(seconds)) for stage, seconds in result.stage_seconds.items()]
+    total = format_duration(sum(result.stage_seconds.values()))
+    return [*rows, ("total", total), ("peak memory", f"{result.peak_memory_bytes / 1e9:.2f} GB")]
+
+
+def verification_lines(result: Result) -> list[str]:
+    """What was proved about the outputs."""
+    lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
+    if result.rules_applied:
+        lines.append(
+            f"Verified in ONNX Runtime: largest output difference {result.largest_difference:.2e} of the output's "
+            f"spread (tolerance {result.tolerance:.0e})."
+        )
+    if result.stop_reason:
+        lines.append(f"The search stopped because: {result.stop_reason}.")
+    return lines
+
+
+def _row(label: str, before: float, after: float, unit: float, digits: int) -> Row:
+    return (label, f"{before / unit:.{digits}f}", f"{after / unit:.{digits}f}", _change(before, after))
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * (after / before - 1):+.1f} %" if before else ""
+
+
+def _graph_table(result: Result) -> Table:
+    table = Table(title=f"{result.model} · {result.controller}", title_justify="left", title_style="bold")
+    table.add_column("")
+    for heading in ("before", "after", "change"):
+        table.add_column(heading, justify="right")
+    for row in graph_rows(result):
+        table.add_row(*row)
+    return table
+
+
+def _two_columns(title: str, rows: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, title_style="bold")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
