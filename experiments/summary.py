@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from experiments.progress import format_duration
 from experiments.result import Result
 
 Row = tuple[str, str, str, str]
 
+FILE_WIDTH = 120
+"""Columns of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
+
 
 def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
     """Prints everything a user decides by; plain text where standard output is not a terminal."""
-    console = console or Console(soft_wrap=True)
+    console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     console.print(_graph_table(result))
     for title, rows in (
         ("best graph of each source (estimated improvement)", source_rows(result)),
@@ -21,10 +28,12 @@ def print_summary(result: Result, output: str, run_directory: str, console: Cons
         ("time", time_rows(result)),
     ):
         if rows:
-            console.print(_two_columns(title, rows))
+            console.print(_two_columns(title, rows), "")
     for line in (result.conclusion(), *verification_lines(result)):
-        console.print(line, highlight=False, markup=False)
-    console.print(f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def graph_rows(result: Result) -> list[Row]:
@@ -89,19 +98,24 @@ def _change(before: float, after: float) -> str:
 
 
 def _graph_table(result: Result) -> Table:
-    table = Table(title=f"{result.model} · {result.controller}", title_justify="left", title_style="bold")
+    table = _table(f"{result.model} · {result.controller}")
     table.add_column("")
     for heading in ("before", "after", "change"):
         table.add_column(heading, justify="right")
     for row in graph_rows(result):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # Text: rich would read the units' brackets as markup
     return table
 
 
 def _two_columns(title: str, rows: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False, title_style="bold")
+    table = _table(title)
     table.add_column("")
     table.add_column("", justify="right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
+    table.show_header, table.box = False, None
     return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, min_width=50)

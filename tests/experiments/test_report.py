@@ -1,0 +1,129 @@
+"""The summary and the report say what happened, also when it is not what one hoped for."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from controller.evaluate import Evaluation
+from controller.records import EpisodeRecord
+from experiments.metrics_log import MetricsLog
+from experiments.report import write_report
+from experiments.result import GraphFigures, MeasuredRatio, Result, count_rules
+from experiments.summary import print_summary
+
+
+def make_record(kind: str, costs: tuple[float, ...]) -> EpisodeRecord:
+    steps = len(costs) - 1
+    names = tuple(f"rule-{i % 2}" for i in range(steps))
+    return EpisodeRecord(kind, 0, ((0, 0),) * steps, names, (1.0,) * steps, costs, True, False)
+
+
+def make_result(**changes: object) -> Result:
+    result = Result(
+        model="net.onnx",
+        controller="ppo",
+        world="dream",
+        costs="roofline:rtx2070",
+        seed=7,
+        before=GraphFigures(100, 4.0, 2e9, 3e7, 90),
+        after=GraphFigures(90, 3.0, 1e9, 2e7, 80),
+        improvements={"(a) random collection": 20.0, "(b) controller, deterministic": 25.0},
+        episodes={"(a) random collection": 30, "(b) controller, deterministic": 1},
+        rules_applied={"merge": 3, "cancel": 5},
+        found_by="(b) controller, deterministic",
+        stop_reason="",
+        candidates=12,
+        largest_difference=3e-7,
+        tolerance=1e-4,
+        measured=MeasuredRatio(0.9, 0.88, 0.92, 10.0, 9.0, "cpu", 25),
+        stage_seconds={"load": 1.5, "collect": 61.0},
+        peak_memory_bytes=1_500_000_000,
+        graph_hash="ab" * 16,
+    )
+    return dataclasses.replace(result, **changes)  # type: ignore[arg-type]
+
+
+def summary_text(result: Result) -> str:
+    stream = io.StringIO()
+    print_summary(result, "out.onnx", "runs/x", Console(file=stream, width=140))
+    return stream.getvalue()
+
+
+def test_the_summary_shows_every_figure() -> None:
+    text = summary_text(make_result())
+    for part in (
+        *("100", "90", "-10.0 %", "estimated time [ms]", "4.0000", "3.0000", "-25.0 %", "2.000", "30.00", "80"),
+        *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
+        *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
+    ):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "word"),
+    [
+        (1.2, 1.1, 1.3, "SLOWER"),
+        (1.2, 0.9, 1.5, "within noise"),
+        (1.005, 1.001, 1.009, "within noise"),
+        (0.995, 0.991, 0.999, "within noise"),
+        (0.8, 0.7, 0.9, "Faster"),
+        (0.8, 0.5, 1.1, "within noise"),
+    ],
+)
+def test_the_verdict_needs_an_effect_beyond_noise(ratio: float, low: float, high: float, word: str) -> None:
+    verdict = MeasuredRatio(ratio, low, high, 10.0, 10.0 * ratio, "cpu", 25).verdict()
+    assert [name for name in ("SLOWER", "Faster", "within noise") if name in verdict] == [word]
+
+
+def test_an_unchanged_model_is_said_to_be_unchanged() -> None:
+    unchanged = {"rules_applied": {}, "measured": None, "after": make_result().before}
+    nothing_applies = make_result(**unchanged, candidates=0)
+    nothing_pays = make_result(**unchanged)
+    assert "nothing could be rewritten" in summary_text(nothing_applies)
+    assert "No rewrite made the model cheaper" in summary_text(nothing_pays)
+    assert "Verified" not in summary_text(nothing_pays)
+
+
+def test_a_result_survives_json() -> None:
+    for result in (make_result(), make_result(measured=None)):
+        assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_rules_are_counted_in_order_of_first_use() -> None:
+    assert list(count_rules(["b", "a", "b"]).items()) == [("b", 2), ("a", 1)]
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
+    if trained:
+        log = MetricsLog(tmp_path / "metrics.jsonl")
+        for step in range(5):
+            log.append("encoder", step, {"loss": 1 / (step + 1)})
+            log.append("mdn-rnn", step, {"loss": 2 / (step + 1), "reward_loss": 1.0})
+            log.append("controller", step, {"return": float(step), "return_std": 0.5})
+    record = make_record("deterministic", (4.0, 3.5, 3.0, 3.2))
+    evaluation = Evaluation(None, record, (record,) * 3, (make_record("random", (4.0, 4.1)),) * 4)
+    write_report(tmp_path, make_result(), evaluation)
+    text = (tmp_path / "report.md").read_text()
+    pictures = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert pictures == sorted(
+        ["cost.png", "improvements.png", *(["returns.png", "world-model.png"] if trained else [])]
+    )
+    for name in pictures:
+        assert f"(plots/{name})" in text
+        assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
+    assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
+
+
+def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:
+    record = make_record("deterministic", (4.0, 3.5))
+    evaluation = Evaluation(None, record, (), (record,))
+    for name in ("one", "two"):
+        write_report(tmp_path / name, make_result(), evaluation)
+    assert (tmp_path / "one/plots/cost.png").read_bytes() == (tmp_path / "two/plots/cost.png").read_bytes()
