@@ -1,0 +1,156 @@
+"""Verification of one rewrite rule: instances of its source, rewritten by the real engine, compared by both evaluators.
+
+rules = RuleSet.default()
+for index in range(len(rules)):
+    verification = verify_rule(rules, index)
+    if not verification.ok:
+        raise SystemExit(str(verification))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from taso_ext._core import CostModel, Graph, RuleSet, State
+from taso_ext.verify.differential import compare_floats
+from taso_ext.verify.finite_field import find_difference
+from taso_ext.verify.graph_text import graph_text
+
+DEFAULT_INSTANCES = 16
+_COST_MODEL = "rtx2070"  # any will do: whether a rewrite is legal does not depend on prices
+_DRAWS_PER_INSTANCE = 2  # the engine itself searches for dimensions that fit; a second draw helps only rarely
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A rewrite that changed the function.
+
+    Attributes:
+      instance_seed, location: `rules.instance(index, instance_seed)` stepped at `location` reproduces it.
+      stage: "finite-field" or "differential".
+      reason: the element that differs, and the two values.
+      source, target: both graphs, one operator a line.
+    """
+
+    instance_seed: int
+    location: int
+    stage: str
+    reason: str
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return (
+            f"in the {self.stage} test of instance {self.instance_seed} rewritten at location {self.location}, "
+            f"{self.reason}\n--- source\n{self.source}\n--- target\n{self.target}"
+        )
+
+
+@dataclass
+class RuleVerification:
+    """What was tried on one rule, and the first failure.
+
+    Attributes:
+      rule: name.
+      instances: hashes of the distinct source graphs that were rewritten.
+      rewrites: rewritten graphs compared; an instance may offer several locations.
+      float_cases: inputs on which ONNX Runtime compared them.
+      spreads_nonfinite: an infinity or NaN in an input reaches more results than in the source, as with zero-padded
+        kernels (0·∞ is NaN); finite inputs are not concerned.
+      counterexample: None if every rewrite kept the function.
+    """
+
+    rule: str
+    instances: set[str] = field(default_factory=set)
+    rewrites: int = 0
+    float_cases: int = 0
+    spreads_nonfinite: bool = False
+    counterexample: Counterexample | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the rule applied at least once and never changed a function."""
+        return self.counterexample is None and self.rewrites > 0
+
+    def __str__(self) -> str:
+        if self.counterexample is not None:
+            return f"rule {self.rule!r} changes the function: {self.counterexample}"
+        if not self.rewrites:
+            return (
+                f"rule {self.rule!r} cannot be verified: it applies to none of its random instances. "
+                "Check its conditions, and whether a graph of its source alone makes the rewrite illegal."
+            )
+        return (
+            f"rule {self.rule!r} kept the function in {self.rewrites} rewrites of {len(self.instances)} instances, "
+            f"on {self.float_cases} float inputs"
+        )
+
+
+class _Rewrite(NamedTuple):
+    instance_seed: int
+    source: Graph
+    location: int
+    target: Graph
+
+
+def verify_rule(rules: RuleSet, index: int, *, instances: int = DEFAULT_INSTANCES, seed: int = 0) -> RuleVerification:
+    """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
+
+    Args:
+      instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
+      seed: of the instances and of all tensor data.
+    Returns:
+      What was tried; testing stops at the first counterexample.
+    Raises:
+      IndexError: if `index` is not a rule.
+      UnsupportedOperatorError: if the rule contains an operator that is no function of its inputs.
+    """
+    result = RuleVerification(rules.names[index])
+    for rewrite in _rewrites(rules, index, instances, seed):
+        result.instances.add(rewrite.source.hash)
+        result.rewrites += 1
+        result.counterexample = _find_counterexample(rewrite, result)
+        if result.counterexample is not None:
+            break
+    return result
+
+
+def _rewrites(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[_Rewrite]:
+    """Rewrites of the first `instances` random graphs on which the rule is legal somewhere."""
+    cost_model, found = CostModel.roofline(_COST_MODEL), 0
+    first = seed * instances * _DRAWS_PER_INSTANCE
+    for instance_seed in range(first, first + instances * _DRAWS_PER_INSTANCE):
+        source = rules.instance(index, instance_seed)
+        if source is None:
+            continue
+        state = State(source, rules, cost_model)
+        locations = np.flatnonzero(state.location_mask()[index])
+        for location in locations:
+            stepped = state.copy()
+            stepped.step(index, int(location))
+            yield _Rewrite(instance_seed, source, int(location), stepped.graph)
+        found += bool(locations.size)
+        if found == instances:
+            return
+
+
+def _find_counterexample(rewrite: _Rewrite, result: RuleVerification) -> Counterexample | None:
+    """Both tests of one rewrite, the exact one first; notes in `result` what the second one saw."""
+    mismatch = find_difference(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    if mismatch is not None:
+        return _counterexample(rewrite, "finite-field", str(mismatch))
+    comparison = compare_floats(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    result.float_cases += comparison.cases
+    result.spreads_nonfinite |= comparison.spreads_nonfinite
+    if comparison.mismatch is not None:
+        return _counterexample(rewrite, "differential", str(comparison.mismatch))
+    return None
+
+
+def _counterexample(rewrite: _Rewrite, stage: str, reason: str) -> Counterexample:
+    texts = graph_text(rewrite.source), graph_text(rewrite.target)
+    return Counterexample(rewrite.instance_seed, rewrite.location, stage, reason, *texts)

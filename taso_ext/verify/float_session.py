@@ -1,0 +1,137 @@
+"""An engine graph as a float32 ONNX Runtime session in which every number can be perturbed.
+
+Weights are fed like inputs, and the result of every operator can be multiplied by a factor that is fed too: one factor
+each, so that a run with factors 1 + δ behaves like the same graph computed with a larger rounding error. Nothing is
+folded or optimised, so what runs is the graph as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from taso_ext._core import Graph, Node, Value
+from taso_ext.lowering import NormalNode, lower
+from taso_ext.shapes import ValueType
+from taso_ext.verify.finite_field import leaf_key
+
+Floats = npt.NDArray[np.float32]
+
+OPSET = 20  # has all operators of the engine (Gelu is the newest), in the forms that the exporter writes
+IR_VERSION = 9
+
+
+class FloatSession:
+    """Runs one graph on leaves given by `finite_field.leaf_key`: names of inputs, handles of weights.
+
+    Attributes:
+      leaves: every graph input and weight by key.
+      runtime_inputs: keys of the graph inputs.
+      results: dims of every operator's float results by value id; these can be perturbed.
+    """
+
+    leaves: dict[str, Value]
+    runtime_inputs: list[str]
+    results: dict[int, tuple[int, ...]]
+
+    def __init__(self, graph: Graph) -> None:
+        """Builds the session; ONNX Runtime raises its own errors where the graph is not a valid model."""
+        values = graph.values()
+        produced = [id_ for node in graph.nodes() for id_ in node.outputs]
+        leaves = {id_: value for id_, value in values.items() if id_ not in produced}
+        self.leaves = {leaf_key(value): value for value in leaves.values()}
+        self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
+        floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
+        self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
+        self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
+        self._session = _session(_model(graph, list(leaves), list(self.results)))
+
+    def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
+        """Outputs in order.
+
+        Args:
+          feeds: tensors of the leaves; it may hold more than this graph has.
+          factors: for each of `results`, what to multiply it by, of its dims; none leaves all as they are.
+        """
+        tensors = {name: feeds[key] for name, key in self._keys.items()}
+        for id_ in self.results:
+            tensors[_factor(id_)] = _ONE if factors is None else factors[id_]
+        return self._session.run(None, tensors)
+
+
+_ONE = np.ones((), np.float32)
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+class _Initializers:
+    """Receives the structural constants that lowering turns from attributes back into inputs."""
+
+    def __init__(self) -> None:
+        self.tensors: list[onnx.TensorProto] = []
+        self._fresh = 0
+
+    def constant(self, array: npt.NDArray[np.generic], hint: str) -> str:
+        self.tensors.append(numpy_helper.from_array(array, f"{hint}_constant_{len(self.tensors)}"))
+        return self.tensors[-1].name
+
+    def fresh_name(self, hint: str) -> str:
+        self._fresh += 1
+        return f"{hint}_fresh_{self._fresh}"
+
+
+def _model(graph: Graph, leaves: list[int], results: list[int]) -> onnx.ModelProto:
+    values, initializers = graph.values(), _Initializers()
+    nodes = [proto for node in graph.nodes() for proto in lower(_normal_node(node, values), OPSET, initializers)]
+    nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
+    inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
+    # No shape: a scalar 1 or a factor for each element.
+    factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
+    proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
+    opset = helper.make_opsetid("", OPSET)
+    return helper.make_model(proto, opset_imports=[opset], ir_version=IR_VERSION)
+
+
+def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
+    """Multiplications that give the results of `node` their factors; `node` then writes under another name."""
+    names = {_name(id_): _factor(id_) for id_ in results}
+    scalings = []
+    for port, name in enumerate(node.output):
+        if name in names:
+            node.output[port] = f"{name}_exact"
+            scalings.append(helper.make_node("Mul", [node.output[port], names[name]], [name]))
+    return scalings
+
+
+def _normal_node(node: Node, values: dict[int, Value]) -> NormalNode:
+    if node.domain:
+        raise ValueError(f"{node.domain}::{node.op_type} is not in normal form; rules are made of ONNX's own operators")
+    types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
+    return NormalNode(node.op_type, node.attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
+
+
+def _value_type(value: Value) -> ValueType:
+    return ValueType(value.dtype, None if value.dims is None else tuple(value.dims))
+
+
+def _declaration(id_: int, value: Value) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(_name(id_), value.dtype, value.dims)
+
+
+def _name(id_: int) -> str:
+    """Names by id: those of the engine may be empty, and what two values are called does not matter here."""
+    return "" if id_ < 0 else f"v{id_}"
+
+
+def _factor(id_: int) -> str:
+    return f"factor_{id_}"
