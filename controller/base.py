@@ -102,7 +102,7 @@ def require_name(name: str) -> str:
     known = names()
     if name in known:
         return name
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise UnknownControllerError(f"There is no controller {name!r}.{hint} Controllers: {', '.join(known)}.")
 

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
 from controller.hierarchical import HierarchicalCategorical, SharedActions
 from controller.networks import Gaussian, RuleThenLocationHead, Torso, ValueNet
+from controller.policy_config import PolicyConfig
 from worldmodel.rollout import LatentObservation
-
-
-@dataclasses.dataclass(frozen=True)
-class PolicyConfig:
-    """Sizes and starting point of a policy.
-
-    Attributes:
-      torso: hidden sizes of the policy and of the value network.
-      width: size of the embeddings of sites, and of the query that looks for one.
-      mask_width: size of the learned summary of the legal actions that both networks read.
-      noop_logit: initial logit of NO-OP against 0 for a rule. Rare at first: an episode that NO-OP ends early shows
-        nothing of what longer plans are worth.
-    """
-
-    torso: tuple[int, ...] = (128, 128)
-    width: int = 32
-    mask_width: int = 32
-    noop_logit: float = -4.0
+from worldmodel.world_model import WorldModel
 
 
 class LatentPolicy(snt.Module):
@@ -45,7 +27,7 @@ class LatentPolicy(snt.Module):
         *,
         latent_size: int,
         hidden_size: int,
-        config: PolicyConfig = PolicyConfig(),
+        config: PolicyConfig,
         seed: int = 0,
     ) -> None:
         """
@@ -69,6 +51,19 @@ class LatentPolicy(snt.Module):
         # 1/√(legal actions) would need the count; about a hundred are legal at once in a graph of BERT's size.
         self._mask_sum = snt.Linear(config.mask_width, with_bias=False, w_init=Gaussian(rng, 0.1), name="mask_sum")
         self._build(latent_size, hidden_size, len(rules))
+
+    @classmethod
+    def for_world_model(cls, world_model: WorldModel, *, config: PolicyConfig, seed: int) -> LatentPolicy:
+        """A policy over the actions and the latent states of a world model."""
+        table = world_model.table
+        return cls(
+            table.rules,
+            table.sites,
+            latent_size=world_model.latent_size,
+            hidden_size=world_model.hidden_size,
+            config=config,
+            seed=seed,
+        )
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples: `worldmodel.rollout.Policy`."""

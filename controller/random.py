@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from environment.random_agent import RandomAgent
 
 from controller.base import Controller
+from environment.random_agent import RandomAgent
 
 
 class RandomController(Controller):

@@ -1,0 +1,165 @@
+"""`ppo`: proximal policy optimisation behind the controller interface, for the dream and for the real environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from controller.base import Controller, ProgressCallback
+from controller.experience import Experience, from_rollout
+from controller.policy import LatentPolicy
+from controller.policy_config import PolicyConfig
+from controller.ppo import PpoLearner
+from controller.ppo_config import PpoConfig
+from controller.storage import write_arrays
+from worldmodel.latent_env import LatentEnv
+from worldmodel.world_model import WorldModel
+
+LOWEST_TEMPERATURE = 0.2
+"""Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""
+
+
+class PpoController(Controller):
+    """A policy, the learner that improves it, and how it sees the real environment.
+
+    Build it by `for_dream` or `for_real`; then::
+
+        controller.train(dream)                                  # dream: DreamEnv; or RealWorld, for `for_real`
+        evaluation = evaluate(env, controller, num_sampled=16, seed=0)
+
+    Training that was stopped is continued by `train` after `load`, bit for bit as if it had not been stopped.
+
+    Attributes:
+      policy: what acts.
+      num_updates: updates done so far.
+    """
+
+    name: ClassVar[str] = "ppo"
+    stochastic: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        policy: Any,
+        config: PpoConfig,
+        *,
+        view: Callable[[Any], Any],
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> None:
+        """
+        Args:
+          policy: a `controller.ppo.TrainablePolicy` that is also callable as a `worldmodel.rollout.Policy`.
+          config: of the learner.
+          view: wraps the real environment into one whose observations the policy takes.
+          seed: of everything drawn in training.
+          sampling_temperature: of the policy in sampled episodes; 1 is the policy as trained.
+        Raises:
+          ValueError: for a sampling temperature below `LOWEST_TEMPERATURE`.
+        """
+        if sampling_temperature < LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"ppo: the sampling temperature is {sampling_temperature}, below {LOWEST_TEMPERATURE}; "
+                "to play without chance, play deterministically."
+            )
+        self.policy = policy
+        self._config, self._view, self._seed = config, view, seed
+        self._learner = PpoLearner(policy, config, seed=seed)
+        self._temperature = sampling_temperature
+        self._episode_seed, self._step = 0, 0
+        self._mode = tf.function(self._most_likely, reduce_retracing=True)
+        self._sample = tf.function(self._sampled, reduce_retracing=True)
+
+    @classmethod
+    def for_dream(
+        cls,
+        world_model: WorldModel,
+        config: PpoConfig,
+        policy: PolicyConfig,
+        *,
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> PpoController:
+        """Trains in a `DreamEnv` of `world_model`, acts in the real environment through `LatentEnv`."""
+        network = LatentPolicy.for_world_model(world_model, config=policy, seed=seed)
+        return cls(
+            network,
+            config,
+            view=lambda env: LatentEnv(env, world_model),
+            seed=seed,
+            sampling_temperature=sampling_temperature,
+        )
+
+    @property
+    def num_updates(self) -> int:
+        return self._learner.num_updates
+
+    def train(self, world: Any, *, seed: int | None = None, on_progress: ProgressCallback | None = None) -> None:
+        """Runs the updates of the configuration that were not done yet.
+
+        Args:
+          world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a `worldmodel.rollout.Rollout`
+            (`DreamEnv`) or an `Experience` (`controller.real_world.RealWorld`).
+          seed: replaces the one given at construction.
+          on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
+            maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
+        """
+        seed = self._seed if seed is None else seed
+        for update in range(self.num_updates, self._config.updates):
+            experience = _experience(
+                world.rollout(
+                    self.policy, batch=self._config.batch, horizon=self._config.horizon, seed=_fold(seed, update)
+                )
+            )
+            metrics = self._learner.update(experience) | _episode_metrics(experience)
+            if on_progress is not None:
+                on_progress(update + 1, self._config.updates, metrics)
+
+    def view(self, env: Any) -> Any:
+        return self._view(env)
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        self._episode_seed, self._step = seed, 0
+
+    def act(self, observation: Any, *, deterministic: bool) -> int:
+        self._step += 1
+        if deterministic:
+            return int(self._mode(observation)[0])
+        return int(self._sample(observation, tf.constant([self._episode_seed, self._step], tf.int32))[0])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
+        write_arrays(path, self._learner.state())
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Restores what `save` wrote.
+
+        Raises:
+          ValueError: if it was trained for another graph, rule set or configuration.
+        """
+        with np.load(path) as state:
+            self._learner.restore(dict(state))
+
+    def _most_likely(self, observation: Any) -> tf.Tensor:
+        return self.policy.distribution_and_value(observation)[0].mode()
+
+    def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
+        return self.policy.distribution_and_value(observation, temperature=self._temperature)[0].sample(seed)
+
+
+def _experience(rollout: Any) -> Experience:
+    return rollout if isinstance(rollout, Experience) else from_rollout(rollout)
+
+
+def _episode_metrics(experience: Experience) -> dict[str, float]:
+    returns = experience.rewards.numpy().sum(axis=0)
+    lengths = experience.alive.numpy().sum(axis=0)
+    return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
+
+
+def _fold(seed: int, update: int) -> int:
+    """A seed of its own for every update: int32, not negative."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1)[0] >> 1)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_worlds import TinyWorld, detour, independent_sites
+
+from controller.experience import from_rollout
+from controller.policy import LatentPolicy
+from controller.ppo import PpoLearner
+from controller.ppo_config import PpoConfig
+
+QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
+MIXED = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
+HARMFUL = independent_sites(-np.ones((2, 3)))
+
+
+def train(
+    world: TinyWorld, policy: LatentPolicy, learner: PpoLearner, config: PpoConfig, updates: int
+) -> list[dict[str, float]]:
+    metrics = []
+    for update in range(learner.num_updates, updates):
+        rollout = world.rollout(policy, batch=config.batch, horizon=config.horizon, seed=update)
+        metrics.append(learner.update(from_rollout(rollout)))
+    return metrics
+
+
+def learned(world: TinyWorld, config: PpoConfig = QUICK, seed: int = 0) -> LatentPolicy:
+    policy = world.policy(seed=seed)
+    train(world, policy, PpoLearner(policy, config, seed=seed), config, config.updates)
+    return policy
+
+
+@pytest.mark.parametrize("world", [MIXED, HARMFUL, detour()], ids=["mixed", "harmful", "detour"])
+def test_learns_the_optimum(world: TinyWorld) -> None:
+    actions, total = world.play(learned(world), QUICK.horizon)
+    assert total == pytest.approx(world.best_return(QUICK.horizon))
+    if world is HARMFUL:
+        assert actions == [len(world.rules)]  # NO-OP at once
+
+
+def test_the_detour_does_not_pay_at_first() -> None:
+    """What makes the detour a plan: greedy play takes the other way, and earns less."""
+    world = detour()
+    assert world.rewards[0].max() > 0 > world.rewards[0, 1]
+    assert world.best_return(1) < world.best_return(2) + world.rewards[0, 0] < world.best_return(3)
+
+
+def test_first_pass_has_ratio_one_in_every_update() -> None:
+    policy = MIXED.policy()
+    metrics = train(MIXED, policy, PpoLearner(policy, QUICK, seed=0), QUICK, 5)
+    assert max(each["first_ratio_error"] for each in metrics) < 1e-5  # float32 rounding of differently batched products
+    assert metrics[-1]["divergence"] > 1e-5  # and later passes move
+
+
+def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
+    policy = MIXED.policy()
+    experience = from_rollout(MIXED.rollout(policy, batch=64, horizon=6, seed=0))
+    everything = experience.observations._replace(action_mask=tf.ones_like(experience.observations.action_mask))
+    metrics = PpoLearner(policy, QUICK, seed=0).update(experience._replace(observations=everything))
+    assert metrics["first_ratio_error"] > 0.1
+
+
+def weights_after(stops: list[int]) -> dict[str, np.ndarray]:
+    """Trains to each stop; at every one, everything is thrown away but what `state` returns."""
+    state: dict[str, np.ndarray] | None = None
+    for stop in stops:
+        policy = MIXED.policy(seed=7)
+        learner = PpoLearner(policy, QUICK, seed=7)
+        if state is not None:
+            learner.restore(state)
+        train(MIXED, policy, learner, QUICK, stop)
+        state = learner.state()
+    assert state is not None
+    return state
+
+
+def test_resumed_training_equals_training_in_one_go_bit_for_bit() -> None:
+    whole, resumed = weights_after([4]), weights_after([2, 4])
+    assert whole.keys() == resumed.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], resumed[name], err_msg=name)
+
+
+def test_a_state_of_another_structure_is_refused() -> None:
+    state = PpoLearner(MIXED.policy(), QUICK).state()
+    other = detour()
+    with pytest.raises(ValueError, match="trained for another graph"):
+        PpoLearner(other.policy(), QUICK).restore(state)
+
+
+def test_rewards_may_have_any_unit() -> None:
+    """Scaling makes learning, not just its optimum, independent of the unit."""
+    larger = dataclasses.replace(MIXED, rewards=MIXED.rewards * 1000.0, _compiled={})
+    few = dataclasses.replace(QUICK, updates=4)
+    first, second = learned(MIXED, few), learned(larger, few)
+    for weight, other in zip(first.variables, second.variables, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=0.01, atol=0.003)
+
+
+@pytest.mark.parametrize("settings", [{"minibatches": 1000}, {"value_clip": 0.2}, {"target_divergence": None}])
+def test_every_setting_trains(settings: dict[str, float]) -> None:
+    config = dataclasses.replace(QUICK, **settings)
+    policy = MIXED.policy()
+    metrics = train(MIXED, policy, PpoLearner(policy, config, seed=0), config, 2)
+    assert all(np.isfinite(value) for each in metrics for value in each.values())
+
+
+def test_passes_stop_once_the_policy_has_moved_too_far() -> None:
+    for limit, expected in ((1e-9, 1.0), (None, float(QUICK.epochs))):
+        config = dataclasses.replace(QUICK, target_divergence=limit)
+        policy = MIXED.policy()
+        assert train(MIXED, policy, PpoLearner(policy, config, seed=0), config, 1)[0]["passes"] == expected
+
+
+@pytest.mark.parametrize(("name", "value"), [("updates", 0), ("discount", 1.5), ("clip", 0.0)])
+def test_impossible_settings_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        PpoConfig(**{name: value})
+
+
+def test_schedules_start_and_end_where_asked() -> None:
+    rates = {"learning_rate": 8e-3, "last_learning_rate": 2e-4, "decay_power": 2.0}
+    config = PpoConfig(updates=11, rule_entropy=(0.1, 0.0), **rates)
+    rates = [config.learning_rate_at(update) for update in range(11)]
+    assert rates[0] == 8e-3
+    assert rates[-1] == 2e-4
+    assert rates[5] == pytest.approx(2e-4 + (8e-3 - 2e-4) / 4)
+    assert [config.entropy_weights_at(update)[0] for update in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])

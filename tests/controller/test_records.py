@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.records import EpisodeRecord, best_improvement, best_record, is_improvement
+
+COSTS = st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8)
+
+
+def record(costs_ms: list[float], **fields: Any) -> EpisodeRecord:
+    steps = range(len(costs_ms) - 1)
+    actions = tuple((step, 2 * step) for step in steps)
+    names, rewards = tuple(f"rule-{step}" for step in steps), tuple(0.5 for _ in steps)
+    logs = {"actions": actions, "rule_names": names, "rewards": rewards, "costs_ms": tuple(costs_ms)}
+    return EpisodeRecord(**{"kind": "sampled", "seed": 3, **logs, "terminated": True, "truncated": False, **fields})
+
+
+@settings(deadline=None)
+@given(COSTS)
+def test_best_is_the_cheapest_graph_visited_and_its_prefix_leads_there(costs_ms: list[float]) -> None:
+    episode = record(costs_ms)
+    assert episode.best_cost_ms == pytest.approx(min(costs_ms), rel=1e-8)
+    assert episode.costs_ms[len(episode.best_actions)] == episode.best_cost_ms
+    assert 0 <= episode.improvement == 1 - episode.best_cost_ms / costs_ms[0] < 1
+
+
+def test_rounding_is_no_improvement_however_often_it_is_repeated() -> None:
+    costs_ms = [10.0 * (1 - 4e-10) ** step for step in range(3)]
+    assert record(costs_ms).improvement == 0
+    assert record(costs_ms).best_actions == ()
+    assert not is_improvement(10.0 * (1 - 1e-10), 10.0)
+    assert is_improvement(10.0 * (1 - 1e-8), 10.0)
+
+
+def test_many_steps_below_the_resolution_may_add_up() -> None:
+    costs_ms = [10.0 * (1 - 4e-10) ** step for step in range(100)]
+    assert record(costs_ms).improvement == pytest.approx(99 * 4e-10, rel=0.05)
+
+
+def test_of_equal_graphs_the_first_counts() -> None:
+    assert record([4.0, 3.0, 3.0 * (1 - 1e-12), 5.0]).best_step == 1
+    first, second = record([4.0, 3.0], seed=1), record([4.0, 3.0 - 1e-12], seed=2)
+    assert best_record([first, second]) is first
+    assert best_record([]) is None
+    assert best_improvement([]) == 0
+
+
+@settings(deadline=None)
+@given(COSTS, st.booleans(), st.booleans())
+def test_json_round_trip(costs_ms: list[float], terminated: bool, truncated: bool) -> None:
+    episode = record(costs_ms, terminated=terminated, truncated=truncated)
+    assert EpisodeRecord.from_json(json.loads(json.dumps(episode.to_json()))) == episode
+
+
+def test_records_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 costs"):
+        record([3.0, 2.0], rewards=())
+    fields = record([3.0, 2.0]).to_json()
+    with pytest.raises(ValueError, match="fields"):
+        EpisodeRecord.from_json({**fields, "score": 1})

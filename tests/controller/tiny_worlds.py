@@ -1,0 +1,131 @@
+"""Markov decision processes small enough to enumerate, played through the interface of `worldmodel.dream.DreamEnv`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from controller.policy import LatentPolicy
+from controller.policy_config import PolicyConfig
+from worldmodel.rollout import LatentObservation, Policy, Rollout
+
+
+@dataclasses.dataclass(eq=False)
+class TinyWorld:
+    """S states, A actions and NO-OP; deterministic. z is the state as one-hot, h is empty of meaning.
+
+    Attributes:
+      rules, sites: int [A].
+      legal: bool [S, A]; NO-OP is always legal.
+      following: int [S, A], the state that an action leads to.
+      rewards: float [S, A]; NO-OP earns 0.
+    """
+
+    rules: np.ndarray
+    sites: np.ndarray
+    legal: np.ndarray
+    following: np.ndarray
+    rewards: np.ndarray
+    _compiled: dict = dataclasses.field(default_factory=dict)
+
+    def policy(self, *, seed: int = 0, config: PolicyConfig | None = None) -> LatentPolicy:
+        return LatentPolicy(
+            np.append(self.rules, self.rules.max() + 1),
+            np.append(self.sites, self.sites.max() + 1),
+            latent_size=len(self.legal),
+            hidden_size=1,
+            config=config or PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=0.0),
+            seed=seed,
+        )
+
+    def observe(self, states: tf.Tensor) -> LatentObservation:
+        legal = np.pad(self.legal, ((0, 0), (0, 1)), constant_values=True)
+        batch = states.shape[0]
+        return LatentObservation(
+            tf.one_hot(states, len(self.legal)), tf.zeros([batch, 1]), tf.gather(tf.constant(legal), states)
+        )
+
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+        """As `DreamEnv.rollout`, always from state 0."""
+        key = (policy, batch, horizon)
+        if key not in self._compiled:
+            self._compiled[key] = tf.function(lambda seed: self._rollout(policy, batch, horizon, seed))
+        return self._compiled[key](tf.constant(seed))
+
+    def _rollout(self, policy: Policy, batch: int, horizon: int, seed: tf.Tensor) -> Rollout:
+        num_actions = len(self.rules)
+        following = tf.constant(np.pad(self.following, ((0, 0), (0, 1))), tf.int32)
+        gains = tf.constant(np.pad(self.rewards, ((0, 0), (0, 1))), tf.float32)
+        states, alive = tf.zeros([batch], tf.int32), tf.ones([batch], tf.bool)
+        steps, observations = [], []
+        for t in range(horizon):
+            observations.append(self.observe(states))
+            action, log_prob, value = policy(observations[-1], tf.stack([seed, t]))
+            action = tf.where(alive, action, num_actions)
+            pair = tf.stack([states, action], axis=1)
+            stopped = action == num_actions
+            states = tf.where(alive & ~stopped, tf.gather_nd(following, pair), states)
+            terminal = alive & (stopped | ~tf.reduce_any(tf.gather(tf.constant(self.legal), states), axis=1))
+            kept = tf.cast(alive, tf.float32)
+            steps.append((action, log_prob * kept, value * kept, tf.gather_nd(gains, pair) * kept, terminal, alive))
+            alive = alive & ~terminal
+        observations.append(self.observe(states))
+        last = policy(observations[-1], tf.stack([seed, horizon]))[2] * tf.cast(alive, tf.float32)
+        z, h, mask = (tf.stack(field) for field in zip(*observations, strict=True))
+        actions, log_probs, values, rewards, terminals, lived = (tf.stack(field) for field in zip(*steps, strict=True))
+        values = tf.concat([values, last[tf.newaxis]], axis=0)
+        return Rollout(z, h, mask, actions, log_probs, values, rewards, terminals, lived, alive)
+
+    def best_return(self, horizon: int) -> float:
+        """Largest undiscounted return from state 0, by dynamic programming over all action sequences."""
+        values = np.zeros(len(self.legal))
+        for _ in range(horizon):
+            gains = np.where(self.legal, self.rewards + values[self.following], -np.inf)
+            values = np.maximum(0.0, gains.max(axis=1, initial=-np.inf))  # 0: NO-OP
+        return float(values[0])
+
+    def play(self, policy: LatentPolicy, horizon: int) -> tuple[list[int], float]:
+        """Actions (A is NO-OP) and return of the deterministic episode."""
+        state, total, actions = 0, 0.0, []
+        for _ in range(horizon):
+            action = int(policy.distribution_and_value(self.observe(tf.constant([state])))[0].mode()[0])
+            actions.append(action)
+            if action == len(self.rules):
+                break
+            assert self.legal[state, action]
+            total += self.rewards[state, action]
+            state = int(self.following[state, action])
+            if not self.legal[state].any():
+                break
+        return actions, total
+
+
+def independent_sites(gains: np.ndarray) -> TinyWorld:
+    """Each of n (rule, site) actions can be taken once, in any order: gains [rules, sites]; 2ⁿ states."""
+    num_rules, num_sites = gains.shape
+    count = num_rules * num_sites
+    states, actions = np.arange(2**count)[:, None], np.arange(count)[None, :]
+    legal = (states >> actions) & 1 == 0
+    return TinyWorld(
+        rules=np.repeat(np.arange(num_rules), num_sites),
+        sites=np.tile(np.arange(num_sites), num_rules),
+        legal=legal,
+        following=np.where(legal, states | (1 << actions), 0),
+        rewards=np.broadcast_to(gains.reshape(-1), legal.shape),
+    )
+
+
+def detour() -> TinyWorld:
+    """Two plans: +1 at once and nothing more, or -2, then -1, then +10. Rule 2 undoes the first step of the second."""
+    legal, following, rewards = np.zeros((4, 4), bool), np.zeros((4, 4), int), np.zeros((4, 4))
+    for state, action, target, reward in [
+        (0, 0, 3, 1.0),
+        (0, 1, 1, -2.0),
+        (1, 2, 0, 2.0),
+        (1, 3, 2, -1.0),
+        (2, 0, 3, 10.0),
+    ]:
+        legal[state, action], following[state, action], rewards[state, action] = True, target, reward
+    return TinyWorld(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), legal, following, rewards)
