@@ -1,0 +1,43 @@
+"""The native tensor-graph substitution engine and its ONNX front and back end. No TensorFlow, no learning.
+
+    model = OnnxModel.load("model.onnx")
+    state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
+    state.step(*state.legal_actions()[0])
+    onnx.save(model.export(state.graph), "smaller.onnx")
+"""
+
+from taso_ext._core import (
+    KNOWN_OPERATORS,
+    NUM_DTYPES,
+    NUM_FEATURE_OPERATORS,
+    Cost,
+    CostModel,
+    Graph,
+    GraphBuilder,
+    Node,
+    RuleSet,
+    SearchResult,
+    State,
+    Value,
+    search_taso,
+)
+from taso_ext.errors import ModelError
+from taso_ext.onnx_model import OnnxModel
+
+__all__ = [
+    "KNOWN_OPERATORS",
+    "NUM_DTYPES",
+    "NUM_FEATURE_OPERATORS",
+    "Cost",
+    "CostModel",
+    "Graph",
+    "GraphBuilder",
+    "ModelError",
+    "Node",
+    "OnnxModel",
+    "RuleSet",
+    "SearchResult",
+    "State",
+    "Value",
+    "search_taso",
+]

@@ -1,0 +1,198 @@
+"""Typed stub of the native engine (source: taso_ext/src)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+KNOWN_OPERATORS: tuple[str, ...]
+NUM_FEATURE_OPERATORS: int
+NUM_DTYPES: int
+
+Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str]
+
+class Value:
+    """A tensor: a graph input, a weight (`handle` is its content hash) or the result of a node."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> int: ...
+    @property
+    def dims(self) -> list[int] | None: ...
+    @property
+    def handle(self) -> str | None: ...
+    @property
+    def weight_only(self) -> bool: ...
+
+class Node:
+    """One operator in normal form; `weight_only` ones are folded at export."""
+
+    @property
+    def domain(self) -> str: ...
+    @property
+    def op_type(self) -> str: ...
+    @property
+    def attributes(self) -> dict[str, Attribute]: ...
+    @property
+    def inputs(self) -> list[int]: ...
+    @property
+    def outputs(self) -> list[int]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def weight_only(self) -> bool: ...
+    @property
+    def site(self) -> int: ...
+
+class Cost:
+    """What one inference costs under a cost model."""
+
+    @property
+    def ms(self) -> float: ...
+    @property
+    def flops(self) -> float: ...
+    @property
+    def memory_bytes(self) -> float: ...
+    @property
+    def kernel_launches(self) -> int: ...
+
+class CostModel:
+    """A deterministic cost model.
+
+    Raises:
+      ValueError: `roofline` of a device that is not among `devices()`.
+    """
+
+    @staticmethod
+    def roofline(device: str) -> CostModel: ...
+    @staticmethod
+    def devices() -> list[str]: ...
+    @property
+    def name(self) -> str: ...
+
+class Graph:
+    """An immutable graph of tensor operators."""
+
+    @property
+    def inputs(self) -> list[int]: ...
+    @property
+    def outputs(self) -> list[int]: ...
+    def values(self) -> dict[int, Value]: ...
+    def nodes(self) -> list[Node]:
+        """Live nodes, producers first."""
+    @property
+    def hash(self) -> str:
+        """32 hex digits; equal for equal graphs whatever the order of their nodes."""
+    @property
+    def num_runtime_nodes(self) -> int: ...
+    def cost(self, model: CostModel) -> Cost: ...
+
+class GraphBuilder:
+    """Builds a graph once; every method raises ValueError for malformed input.
+
+    dtypes are `onnx.TensorProto.DataType`, 0 for what is not a tensor; dims None means an unknown shape; an input of -1
+    is an absent optional input; a bytes attribute is the digest of something the engine only carries along.
+    """
+
+    def input(self, name: str, dtype: int, dims: Sequence[int] | None) -> int: ...
+    def weight(self, name: str, handle: str, dtype: int, dims: Sequence[int]) -> int: ...
+    def node(
+        self,
+        domain: str,
+        op_type: str,
+        attributes: Mapping[str, Attribute],
+        inputs: Sequence[int],
+        outputs: Sequence[tuple[str, int, Sequence[int] | None]],
+        name: str = "",
+        stateful: bool = False,
+    ) -> list[int]: ...
+    def output(self, value: int) -> None: ...
+    def build(self) -> Graph: ...
+
+class RuleSet:
+    """Rewrite rules read from text (taso_ext/rules/README.md).
+
+    Raises:
+      ValueError: a file that cannot be read or parsed; names the line, what was expected and what came.
+    """
+
+    @staticmethod
+    def load(path: str) -> RuleSet: ...
+    @staticmethod
+    def parse(text: str) -> RuleSet: ...
+    @staticmethod
+    def default() -> RuleSet: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def digest(self) -> str: ...
+    def __len__(self) -> int: ...
+    def text(self, rule: int) -> str: ...
+    def instance(self, rule: int, seed: int) -> Graph | None:
+        """A random graph in which the rule applies; None when none was found."""
+
+class State:
+    """A graph, its legal rewrites and a stable location for each; `step` changes it in place.
+
+    Args:
+      max_locations: L, the number of locations per rule; 0 means the number of run-time nodes of the graph. Matches
+        beyond L are counted in `truncated_matches`.
+    """
+
+    def __init__(self, graph: Graph, rules: RuleSet, cost_model: CostModel, max_locations: int = 0) -> None: ...
+    def copy(self) -> State: ...
+    def step(self, rule: int, location: int) -> None:
+        """Applies a rewrite. Raises ValueError when it is not legal here."""
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def cost(self) -> Cost: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def num_locations(self) -> int: ...
+    @property
+    def truncated_matches(self) -> int: ...
+    def rule_mask(self) -> npt.NDArray[np.bool_]:
+        """[R], rules with a legal location."""
+    def location_mask(self) -> npt.NDArray[np.bool_]:
+        """[R, L]."""
+    def location_counts(self) -> npt.NDArray[np.int64]:
+        """[R]."""
+    def legal_actions(self) -> npt.NDArray[np.int32]:
+        """[C, 2], (rule, location) in ascending order."""
+    def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """(rule [C], location [C], cost_ms [C]): the cost after each legal rewrite, priced by its delta."""
+    def features(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/features.py."""
+
+class SearchResult:
+    @property
+    def actions(self) -> list[tuple[int, int]]: ...
+    @property
+    def cost_ms(self) -> float: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def expanded(self) -> int: ...
+    @property
+    def generated(self) -> int: ...
+
+def search_taso(
+    state: State,
+    alpha: float = 1.05,
+    budget: int = 1000,
+    progress: Callable[[int, float], bool | None] | None = None,
+) -> SearchResult:
+    """Cost-based backtracking search from `state`.
+
+    Args:
+      alpha: candidates up to alpha times the best cost stay in the queue.
+      budget: most graphs taken from the queue.
+      progress: called with (graphs taken, best cost in ms); returning False interrupts.
+    Raises:
+      ValueError: alpha below 1 or budget below 1.
+    Source: Jia et al. 2019, "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph
+      Substitutions", algorithm 1.
+    """

@@ -1,0 +1,386 @@
+// Python surface of the engine (typed stub: taso_ext/_core.pyi).
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "features.hpp"
+#include "instance.hpp"
+#include "search.hpp"
+#include "state.hpp"
+
+namespace py = pybind11;
+
+namespace rlflow {
+namespace {
+
+// Runs `work` with the context to itself and without the GIL, which is given up first: a search may call back into
+// Python while it holds the context.
+template <typename Work>
+auto locked(Context& context, Work work) {
+  const py::gil_scoped_release release;
+  const std::lock_guard<std::mutex> guard(context.mutex);
+  return work();
+}
+
+std::string hex(const Hash128& hash) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high), static_cast<unsigned long long>(hash.low));
+  return text;
+}
+
+Attribute attribute_from(const std::string& name, const py::handle& value) {
+  if (py::isinstance<py::bool_>(value)) return std::int64_t{value.cast<bool>()};
+  if (py::isinstance<py::int_>(value)) return value.cast<std::int64_t>();
+  if (py::isinstance<py::float_>(value)) return value.cast<double>();
+  if (py::isinstance<py::bytes>(value)) return OpaqueAttribute{value.cast<std::string>()};
+  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  if (py::isinstance<py::sequence>(value)) {
+    const auto items = value.cast<py::sequence>();
+    if (items.size() == 0 || py::isinstance<py::int_>(items[0])) return value.cast<Dims>();
+    if (py::isinstance<py::float_>(items[0])) return value.cast<std::vector<double>>();
+    if (py::isinstance<py::str>(items[0])) return value.cast<std::vector<std::string>>();
+  }
+  throw InvalidInput("attribute '" + name + "': expected int, float, str, bytes or a list of int, float or str, got " +
+                     py::repr(value).cast<std::string>().substr(0, 100));
+}
+
+AttributeMap attributes_from(const py::dict& attributes) {
+  AttributeMap map;
+  for (const auto& [key, value] : attributes) {
+    auto name = key.cast<std::string>();
+    Attribute attribute = attribute_from(name, value);
+    map.emplace_back(std::move(name), std::move(attribute));
+  }
+  std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return map;
+}
+
+py::object attribute_to(const Attribute& attribute) {
+  if (const auto* opaque = std::get_if<OpaqueAttribute>(&attribute)) return py::bytes(opaque->digest);
+  return std::visit([](const auto& held) -> py::object {
+    if constexpr (std::is_same_v<std::decay_t<decltype(held)>, OpaqueAttribute>) return py::none();
+    else return py::cast(held);
+  }, attribute);
+}
+
+// Bounds that keep every product of extents and every id within 64 and 31 bits.
+constexpr double kMostElements = 1e15;
+constexpr std::size_t kMostNodes = 20'000'000;
+
+TensorType tensor_type(const std::string& name, int dtype, const std::optional<Dims>& dims) {
+  double elements = 1;
+  for (const std::int64_t extent : dims ? *dims : Dims{}) {
+    if (extent < 0) throw InvalidInput("tensor '" + name + "': expected extents of at least 0, got " + std::to_string(extent));
+    elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  }
+  if (elements > kMostElements) throw InvalidInput("tensor '" + name + "' has more than 10^15 elements, the engine's limit");
+  return {dtype, dims.has_value(), dims.value_or(Dims{})};
+}
+
+class GraphBuilder {
+ public:
+  ValueId input(const std::string& name, int dtype, const std::optional<Dims>& dims) {
+    open();
+    return graph_->add_input(context_->name(name), context_->type(tensor_type(name, dtype, dims)));
+  }
+  ValueId weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims) {
+    open();
+    return graph_->add_weight(context_->name(name), handle, context_->type(tensor_type(name, dtype, dims)));
+  }
+  std::vector<ValueId> node(const std::string& domain, const std::string& op_type, const py::dict& attributes,
+                            const std::vector<ValueId>& inputs,
+                            const std::vector<std::tuple<std::string, int, std::optional<Dims>>>& outputs,
+                            const std::string& name, bool stateful) {
+    open();
+    if (graph_->nodes().size() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
+    if (outputs.empty()) throw InvalidInput("operator '" + op_type + "' (" + name + ") has no output");
+    std::vector<TypeId> input_types, output_types;
+    for (const ValueId input : inputs) {
+      if (input != kNoValue) check(input);
+      input_types.push_back(input == kNoValue ? kNoType : graph_->value(input).type);
+    }
+    std::vector<NameId> names;
+    for (const auto& [output, dtype, dims] : outputs) {
+      output_types.push_back(context_->type(tensor_type(output, dtype, dims)));
+      names.push_back(context_->name(output));
+    }
+    const auto signature = context_->given(context_->op(domain, op_type), context_->attributes(attributes_from(attributes)), input_types, output_types);
+    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful, 0);
+    std::vector<ValueId> values(outputs.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph_->node(id).output_begin + static_cast<ValueId>(i);
+    return values;
+  }
+  void output(ValueId value) {
+    open();
+    check(value);
+    graph_->add_output(value);
+  }
+  Graph build() {
+    open();
+    if (graph_->outputs().empty()) throw InvalidInput("the graph has no output");
+    graph_->finalize();
+    graph_->number_sites();
+    Graph done = std::move(*graph_);
+    graph_.reset();
+    return done;
+  }
+
+ private:
+  void open() const {
+    if (!graph_) throw InvalidInput("this builder has already built its graph; make a new one");
+  }
+  void check(ValueId value) const {
+    if (value < 0 || value >= static_cast<ValueId>(graph_->values().size())) {
+      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->values().size()));
+    }
+  }
+  std::shared_ptr<Context> context_ = std::make_shared<Context>();
+  std::optional<Graph> graph_{std::in_place, context_};
+};
+
+struct ValueView {
+  std::string name;
+  int dtype;
+  std::optional<Dims> dims;
+  std::optional<std::string> handle;
+  bool weight_only;
+};
+
+struct NodeView {
+  std::string domain, op_type;
+  py::dict attributes;
+  std::vector<ValueId> inputs, outputs;
+  std::string name;
+  bool weight_only;
+  std::int32_t site;
+};
+
+py::dict values_of(const Graph& graph) {
+  py::dict out;
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id) {
+    const Value& value = graph.value(id);
+    if (value.producer != kNoNode && !graph.alive(value.producer)) continue;
+    const TensorType& type = graph.type(id);
+    out[py::int_(id)] = ValueView{graph.context().name(value.name), type.dtype, type.ranked ? std::optional(type.dims) : std::nullopt,
+                                  value.weight >= 0 ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
+  }
+  return out;
+}
+
+std::vector<NodeView> nodes_of(const Graph& graph) {
+  std::vector<NodeView> out;
+  for (const NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    const Signature& signature = graph.signature(id);
+    const auto [domain, op_type] = graph.context().op_name(signature.op);
+    NodeView view{std::string(domain), std::string(op_type), {}, {}, {}, graph.context().name(node.name), node.weight_only, node.site};
+    for (const auto& [name, value] : graph.context().attributes(signature.attributes)) view.attributes[py::str(name)] = attribute_to(value);
+    view.inputs.assign(graph.operands(id).begin(), graph.operands(id).end());
+    for (std::uint32_t i = 0; i < node.output_count; ++i) view.outputs.push_back(node.output_begin + static_cast<ValueId>(i));
+    out.push_back(std::move(view));
+  }
+  return out;
+}
+
+struct CostModel {
+  std::string name;
+  std::shared_ptr<Device> device;
+};
+
+class RuleSet {
+ public:
+  RuleSet(std::string text, const std::string& file_name)
+      : rules(std::make_shared<const std::vector<Rule>>(parse_rules(text, file_name))), text(std::move(text)) {}
+  static RuleSet load(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream buffer;
+    if (!file || !(buffer << file.rdbuf())) throw InvalidInput("cannot read the rule file '" + path + "'; expected a text file of rewrite rules");
+    return {buffer.str(), path};
+  }
+  // The rules shipped in the folder of the extension module.
+  static RuleSet shipped() {
+    const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
+    return load((std::filesystem::path(module_file).parent_path() / "rules" / "default.rules").string());
+  }
+  const Rule& at(std::int64_t index) const {
+    if (index < 0 || index >= static_cast<std::int64_t>(rules->size())) {
+      throw py::index_error("rule " + std::to_string(index) + " is out of range: there are " + std::to_string(rules->size()) + " rules");
+    }
+    return (*rules)[index];
+  }
+  std::shared_ptr<const std::vector<Rule>> rules;
+  std::string text;
+};
+
+template <typename T>
+py::array_t<T> to_array(std::vector<T> data, std::vector<py::ssize_t> shape) {
+  auto* owned = new std::vector<T>(std::move(data));
+  const py::capsule owner(owned, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
+  return py::array_t<T>(std::move(shape), owned->data(), owner);
+}
+
+py::array_t<bool> location_mask(const State& state) {
+  py::array_t<bool> mask({static_cast<py::ssize_t>(state.rules().size()), static_cast<py::ssize_t>(state.location_count())});
+  auto view = mask.mutable_unchecked<2>();
+  std::fill(mask.mutable_data(), mask.mutable_data() + mask.size(), false);
+  for (const Match& match : state.matches()) view(match.rule, match.location) = true;
+  return mask;
+}
+
+py::array_t<std::int64_t> location_counts(const State& state) {
+  std::vector<std::int64_t> counts(state.rules().size());
+  for (const Match& match : state.matches()) ++counts[match.rule];
+  const auto size = static_cast<py::ssize_t>(counts.size());
+  return to_array(std::move(counts), {size});
+}
+
+py::array_t<std::int32_t> legal_actions(const State& state) {
+  std::vector<std::int32_t> pairs;
+  pairs.reserve(2 * state.matches().size());
+  for (const Match& match : state.matches()) pairs.insert(pairs.end(), {match.rule, match.location});
+  return to_array(std::move(pairs), {static_cast<py::ssize_t>(state.matches().size()), 2});
+}
+
+py::tuple candidates(const State& state) {
+  const auto list = locked(state.graph().context(), [&] { return state.candidates(); });
+  std::vector<std::int32_t> rules, locations;
+  std::vector<double> costs;
+  for (const Candidate& candidate : list) {
+    rules.push_back(candidate.rule);
+    locations.push_back(candidate.location);
+    costs.push_back(candidate.cost_ms);
+  }
+  const auto size = static_cast<py::ssize_t>(list.size());
+  return py::make_tuple(to_array(std::move(rules), {size}), to_array(std::move(locations), {size}), to_array(std::move(costs), {size}));
+}
+
+py::tuple features(const State& state) {
+  Features arrays = locked(state.graph().context(), [&] { return graph_features(state.graph(), state.costs()); });
+  const auto rows = static_cast<py::ssize_t>(arrays.nodes.size() / kNodeFeatures), edges = static_cast<py::ssize_t>(arrays.links.size() / 2);
+  return py::make_tuple(to_array(std::move(arrays.nodes), {rows, static_cast<py::ssize_t>(kNodeFeatures)}),
+                        to_array(std::move(arrays.edges), {edges, static_cast<py::ssize_t>(kEdgeFeatures)}),
+                        to_array(std::move(arrays.links), {edges, 2}));
+}
+
+SearchResult taso(const State& state, double alpha, std::int64_t budget, const std::optional<py::function>& progress) {
+  std::function<bool(std::int64_t, double)> callback;
+  if (progress) {
+    callback = [&](std::int64_t expanded, double best_ms) {
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      const py::object answer = (*progress)(expanded, best_ms);
+      return answer.is_none() || answer.cast<bool>();
+    };
+  } else {
+    callback = [](std::int64_t expanded, double) {
+      if (expanded % 16 != 0) return true;
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return true;
+    };
+  }
+  return locked(state.graph().context(), [&] { return search_taso(state, alpha, budget, callback); });
+}
+
+}  // namespace
+}  // namespace rlflow
+
+PYBIND11_MODULE(_core, module) {
+  using namespace rlflow;
+  module.doc() = "Native tensor-graph substitution engine of RLFlow.";
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const InvalidInput& error) {
+      py::set_error(PyExc_ValueError, error.what());
+    }
+  });
+
+  py::class_<ValueView>(module, "Value")
+      .def_readonly("name", &ValueView::name).def_readonly("dtype", &ValueView::dtype).def_readonly("dims", &ValueView::dims)
+      .def_readonly("handle", &ValueView::handle).def_readonly("weight_only", &ValueView::weight_only);
+  py::class_<NodeView>(module, "Node")
+      .def_readonly("domain", &NodeView::domain).def_readonly("op_type", &NodeView::op_type).def_readonly("attributes", &NodeView::attributes)
+      .def_readonly("inputs", &NodeView::inputs).def_readonly("outputs", &NodeView::outputs).def_readonly("name", &NodeView::name)
+      .def_readonly("weight_only", &NodeView::weight_only).def_readonly("site", &NodeView::site);
+  py::class_<Cost>(module, "Cost")
+      .def_readonly("ms", &Cost::ms).def_readonly("flops", &Cost::flops).def_readonly("memory_bytes", &Cost::memory_bytes)
+      .def_readonly("kernel_launches", &Cost::kernel_launches)
+      .def("__repr__", [](const Cost& cost) {
+        return "Cost(ms=" + std::to_string(cost.ms) + ", flops=" + std::to_string(cost.flops) + ", memory_bytes=" + std::to_string(cost.memory_bytes) +
+               ", kernel_launches=" + std::to_string(cost.kernel_launches) + ")";
+      });
+  py::class_<CostModel>(module, "CostModel")
+      .def_static("roofline", [](const std::string& device) { return CostModel{"roofline:" + device, std::make_shared<Device>(find_device(device))}; }, py::arg("device"))
+      .def_static("devices", &device_names)
+      .def_readonly("name", &CostModel::name);
+
+  py::class_<Graph>(module, "Graph")
+      .def_property_readonly("inputs", &Graph::inputs).def_property_readonly("outputs", &Graph::outputs)
+      .def("values", &values_of).def("nodes", &nodes_of)
+      .def_property_readonly("hash", [](const Graph& graph) { return hex(graph.hash()); })
+      .def_property_readonly("num_runtime_nodes", &Graph::runtime_node_count)
+      .def("cost", [](const Graph& graph, const CostModel& model) { return total_cost(graph, CostTable(*model.device)); }, py::arg("model"));
+  py::class_<GraphBuilder>(module, "GraphBuilder")
+      .def(py::init<>())
+      .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
+      .def("weight", &GraphBuilder::weight, py::arg("name"), py::arg("handle"), py::arg("dtype"), py::arg("dims"))
+      .def("node", &GraphBuilder::node, py::arg("domain"), py::arg("op_type"), py::arg("attributes"), py::arg("inputs"), py::arg("outputs"),
+           py::arg("name") = "", py::arg("stateful") = false)
+      .def("output", &GraphBuilder::output, py::arg("value"))
+      .def("build", &GraphBuilder::build);
+
+  py::class_<RuleSet>(module, "RuleSet")
+      .def_static("load", &RuleSet::load, py::arg("path"))
+      .def_static("default", &RuleSet::shipped)
+      .def_static("parse", [](const std::string& text) { return RuleSet(text, "<text>"); }, py::arg("text"))
+      .def_property_readonly("names", [](const RuleSet& set) {
+        std::vector<std::string> names;
+        for (const Rule& rule : *set.rules) names.push_back(rule.name);
+        return names;
+      })
+      .def_property_readonly("digest", [](const RuleSet& set) { return hex(hash_bytes(set.text, 31)); })
+      .def("__len__", [](const RuleSet& set) { return set.rules->size(); })
+      .def("text", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).text; }, py::arg("rule"))
+      .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
+           py::arg("rule"), py::arg("seed"));
+
+  py::class_<State>(module, "State")
+      .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int32_t max_locations) {
+             return locked(graph.context(), [&] { return State(graph, rules.rules, std::make_shared<CostTable>(*costs.device), max_locations); });
+           }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
+      .def("copy", [](const State& state) { return State(state); })
+      .def("step", [](State& state, std::int32_t rule, std::int32_t location) {
+        locked(state.graph().context(), [&] { state.step(rule, location); return 0; });
+      }, py::arg("rule"), py::arg("location"))
+      .def_property_readonly("graph", [](const State& state) { return state.graph(); })
+      .def_property_readonly("cost", [](const State& state) { return state.cost(); })
+      .def_property_readonly("hash", [](const State& state) { return hex(state.graph().hash()); })
+      .def_property_readonly("num_locations", &State::location_count)
+      .def_property_readonly("truncated_matches", &State::truncated_matches)
+      .def("rule_mask", [](const State& state) {
+        py::array_t<bool> mask(static_cast<py::ssize_t>(state.rules().size()));
+        std::fill(mask.mutable_data(), mask.mutable_data() + mask.size(), false);
+        for (const Match& match : state.matches()) mask.mutable_at(match.rule) = true;
+        return mask;
+      })
+      .def("location_mask", &location_mask).def("location_counts", &location_counts).def("legal_actions", &legal_actions)
+      .def("candidates", &candidates).def("features", &features);
+
+  py::class_<SearchResult>(module, "SearchResult")
+      .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
+      .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
+      .def_readonly("generated", &SearchResult::generated);
+  module.def("search_taso", &taso, py::arg("state"), py::arg("alpha") = 1.05, py::arg("budget") = 1000, py::arg("progress") = py::none());
+
+  std::vector<std::string> operators;
+  for (OperatorId op = 0; op < known_operator_count(); ++op) operators.emplace_back(operator_info(op).name);
+  module.attr("KNOWN_OPERATORS") = py::tuple(py::cast(operators));
+  module.attr("NUM_FEATURE_OPERATORS") = feature_operator_count();
+  module.attr("NUM_DTYPES") = kDtypes;
+}

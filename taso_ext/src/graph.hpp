@@ -1,0 +1,99 @@
+// The graph of tensor operators: flat arrays, nodes and values keep their ids for life, dead ones stay as empty slots.
+#pragma once
+
+#include <memory>
+
+#include "context.hpp"
+#include "types.hpp"
+
+namespace rlflow {
+
+struct Node {
+  SignatureId signature = 0;
+  std::uint32_t input_begin = 0, input_count = 0;    // into Graph::operands
+  ValueId output_begin = 0;
+  std::uint32_t output_count = 0;
+  std::int32_t site = 0;    // number of the start graph's node that this one stands for
+  NameId name = 0;
+  std::uint32_t identity = 0;    // nonzero: random or stateful, equal to nothing but itself
+  bool weight_only = false;      // computed from weights alone: free at run time, folded at export
+};
+
+struct Value {
+  TypeId type = 0;
+  NodeId producer = kNoNode;
+  NameId name = 0;
+  std::int32_t weight = -1;    // index among the initializers
+  std::int32_t input = -1;     // position among the graph inputs
+  bool weight_only = false;
+};
+
+// Invariant after finalize(): `order` lists exactly the nodes some output needs, producers first; consumer lists and
+// use counts describe exactly those nodes; run-time nodes come in an order that depends on the history alone.
+class Graph {
+ public:
+  explicit Graph(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+  [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] const std::shared_ptr<Context>& shared_context() const { return context_; }
+
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] const std::vector<Value>& values() const { return values_; }
+  [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].weight]; }
+  [[nodiscard]] const std::vector<ValueId>& inputs() const { return inputs_; }
+  [[nodiscard]] const std::vector<ValueId>& outputs() const { return outputs_; }
+  [[nodiscard]] const std::vector<NodeId>& order() const { return order_; }
+
+  [[nodiscard]] const Node& node(NodeId id) const { return nodes_[id]; }
+  [[nodiscard]] const Value& value(ValueId id) const { return values_[id]; }
+  [[nodiscard]] bool alive(NodeId id) const { return rank_[id] >= 0; }
+  [[nodiscard]] std::int32_t rank(NodeId id) const { return rank_[id]; }
+  [[nodiscard]] std::span<const ValueId> operands(NodeId id) const {
+    return {operands_.data() + nodes_[id].input_begin, nodes_[id].input_count};
+  }
+  [[nodiscard]] const Signature& signature(NodeId id) const { return context_->signature(nodes_[id].signature); }
+  [[nodiscard]] const TensorType& type(ValueId id) const { return context_->type(values_[id].type); }
+  // Live nodes that read the value, once per operand slot, in topological order.
+  [[nodiscard]] std::span<const NodeId> consumers(ValueId id) const {
+    return {consumers_.data() + consumer_begin_[id], consumer_begin_[id + 1] - consumer_begin_[id]};
+  }
+  [[nodiscard]] bool is_output(ValueId id) const { return output_uses_[id] > 0; }
+  // Operand slots plus graph outputs that read the value.
+  [[nodiscard]] std::int32_t uses(ValueId id) const {
+    return static_cast<std::int32_t>(consumers(id).size()) + output_uses_[id];
+  }
+  [[nodiscard]] std::size_t runtime_node_count() const;
+  [[nodiscard]] Hash128 hash() const;
+
+  ValueId add_input(NameId name, TypeId type);
+  ValueId add_weight(NameId name, const std::string& handle, TypeId type);
+  // Adds a node and its output values (named `output_names`, or unnamed when empty); returns the node.
+  NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
+                  NameId name, bool stateful, std::int32_t site);
+  void add_output(ValueId value) { outputs_.push_back(value); }
+  // Makes every reader of `old` read `fresh`; a value created by the rewrite takes over the name of the one it replaces.
+  void replace(ValueId old, ValueId fresh, bool take_name);
+  // Recomputes what the invariant promises. Throws InvalidInput when the nodes form a cycle.
+  void finalize();
+  // Numbers the run-time nodes 0, 1, ... in topological order; done once, when an episode starts.
+  void number_sites();
+
+ private:
+  std::shared_ptr<Context> context_;
+  struct Weights {
+    std::vector<std::string> handles;
+    std::vector<Hash128> hashes;
+  };
+  std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<ValueId> operands_;
+  std::vector<ValueId> inputs_, outputs_;
+  std::vector<NodeId> order_;
+  std::vector<std::int32_t> rank_;
+  std::vector<std::uint32_t> consumer_begin_;
+  std::vector<NodeId> consumers_;
+  std::vector<std::int32_t> output_uses_;
+};
+
+}  // namespace rlflow

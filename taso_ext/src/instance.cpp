@@ -1,0 +1,297 @@
+#include "instance.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "matcher.hpp"
+#include "rewrite.hpp"
+
+namespace rlflow {
+namespace {
+
+constexpr int kTries = 20000;
+constexpr int kFloat = 1;    // TensorProto.FLOAT
+
+class Builder final : public Scope {
+ public:
+  Builder(const Rule& rule, std::uint64_t seed) : rule_(rule), random_(seed), context_(std::make_shared<Context>()) {}
+
+  std::optional<Graph> build() {
+    for (int attempt = 0; attempt < kTries; ++attempt) {
+      auto graph = try_build();
+      if (graph && applies(*graph)) return graph;
+    }
+    return std::nullopt;
+  }
+
+  const Quantity* symbol(std::int32_t slot) const override { return bound_[slot] ? &symbols_[slot] : nullptr; }
+  const Dims* dims(std::int32_t slot) const override {
+    return values_[slot].empty() ? nullptr : &graph_->type(values_[slot][0]).dims;
+  }
+
+ private:
+  std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+
+  std::optional<Graph> try_build() {
+    graph_.emplace(context_);
+    values_.assign(rule_.value_names.size(), {});
+    symbols_.assign(rule_.symbol_names.size(), {});
+    bound_.assign(rule_.symbol_names.size(), 0);
+    rests_.assign(rule_.rest_names.size(), std::nullopt);
+    operators_.clear();
+    for (const OperatorVariable& variable : rule_.operators) {
+      operators_.push_back(variable.choices[pick(0, static_cast<std::int64_t>(variable.choices.size()) - 1)]);
+    }
+    elements_ = static_cast<std::size_t>(pick(rule_.least_elements, rule_.least_elements + 2));
+    names_ = 0;
+    for (const Statement& statement : rule_.source) {
+      if (!add_statement(statement)) return std::nullopt;
+    }
+    for (const Statement& statement : rule_.source) {
+      for (const Term& term : statement.results) expose(term);
+    }
+    graph_->finalize();
+    return std::move(graph_);
+  }
+
+  // Results that the rule replaces or keeps, and that nothing else of the source reads, are outputs.
+  void expose(const Term& term) {
+    const bool replaced = std::any_of(rule_.outputs.begin(), rule_.outputs.end(), [&](const Term& t) { return t.slot == term.slot; });
+    const bool read = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& s) {
+      return std::any_of(s.arguments.begin(), s.arguments.end(), [&](const Term& t) { return t.slot == term.slot; });
+    });
+    if (!replaced && read) return;
+    for (const ValueId value : values_[term.slot]) graph_->add_output(value);
+  }
+
+  bool applies(Graph& graph) {
+    Matcher matcher(graph, rule_);
+    bool found = false;
+    for (const NodeId anchor : std::vector<NodeId>(graph.order())) {
+      const auto operators = Matcher::anchor_operators(rule_);
+      if (std::find(operators.begin(), operators.end(), graph.signature(anchor).op) == operators.end()) continue;
+      matcher.visit(anchor, [&](const Binding& binding) {
+        found = found || plan_edit(graph, rule_, binding).has_value();
+        return !found;
+      });
+    }
+    return found;
+  }
+
+  const Variable* variable_of(std::int32_t slot) const {
+    for (const Variable& variable : rule_.variables) {
+      if (variable.slot == slot) return &variable;
+    }
+    return nullptr;
+  }
+
+  bool add_statement(const Statement& statement) {
+    const bool list_result = !statement.mapped && statement.results.size() == 1 && statement.results[0].starred;
+    for (const Term& term : statement.arguments) {
+      if (!values_[term.slot].empty()) continue;
+      const Variable* variable = variable_of(term.slot);
+      if (!variable || !create(*variable, term.starred ? elements_ : 1)) return false;
+    }
+    if (!statement.mapped) {
+      std::vector<ValueId> operands;
+      for (const Term& term : statement.arguments) operands.insert(operands.end(), values_[term.slot].begin(), values_[term.slot].end());
+      return add_node(statement, operands, list_result ? elements_ : statement.results.size(), list_result);
+    }
+    for (std::size_t i = 0; i < elements_; ++i) {
+      std::vector<ValueId> operands;
+      for (const Term& term : statement.arguments) {
+        if (term.starred && i >= values_[term.slot].size()) return false;
+        operands.push_back(values_[term.slot][term.starred ? i : 0]);
+      }
+      if (!add_node(statement, operands, 1, true)) return false;
+    }
+    return true;
+  }
+
+  // Creates the values of a variable with shapes from its declaration, or random ones that tend to fit.
+  bool create(const Variable& variable, std::size_t count) {
+    const std::optional<Dims> shared = variable.shape || !chance(60) ? std::nullopt : std::optional(free_shape());
+    for (std::size_t i = 0; i < count; ++i) {
+      Dims dims = variable.shape ? declared_shape(*variable.shape, i) : shared ? *shared : free_shape();
+      if (!variable.shape && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
+      const TypeId type = context_->type({kFloat, true, std::move(dims)});
+      const std::string name = rule_.value_names[variable.slot] + std::to_string(names_++);
+      const NameId id = context_->name(name);
+      values_[variable.slot].push_back(variable.weight_only ? graph_->add_weight(id, name, type) : graph_->add_input(id, type));
+    }
+    return true;
+  }
+
+  Dims declared_shape(const std::vector<Extent>& shape, std::size_t element) {
+    Dims dims;
+    for (const Extent& extent : shape) {
+      if (extent.kind == Extent::Kind::kInteger) {
+        dims.push_back(extent.integer);
+        continue;
+      }
+      if (extent.kind == Extent::Kind::kEllipsis) {
+        Dims middle;
+        if (extent.slot >= 0 && bound_[extent.slot]) middle = symbols_[extent.slot].list;
+        else for (std::int64_t i = pick(0, 2); i > 0; --i) middle.push_back(pick(1, 3));
+        if (extent.slot >= 0) set(extent.slot, {true, 0, middle});
+        dims.insert(dims.end(), middle.begin(), middle.end());
+        continue;
+      }
+      const bool starred = extent.kind == Extent::Kind::kStarred;
+      if (starred && (!bound_[extent.slot] || symbols_[extent.slot].list.size() <= element)) {
+        Dims extents = bound_[extent.slot] ? symbols_[extent.slot].list : Dims{};
+        extents.push_back(pick(1, 5));
+        set(extent.slot, {true, 0, std::move(extents)});
+      }
+      if (!starred && !bound_[extent.slot]) set(extent.slot, {false, chance(15) ? 1 : pick(2, 6), {}});
+      dims.push_back(starred ? symbols_[extent.slot].list[element] : symbols_[extent.slot].number);
+    }
+    return dims;
+  }
+
+  Dims free_shape() {
+    std::vector<Dims> known;
+    for (const auto& list : values_) {
+      for (const ValueId value : list) known.push_back(graph_->type(value).dims);
+    }
+    if (!known.empty() && chance(70)) {    // equal to, or broadcast against, something that is there
+      Dims dims = known[pick(0, static_cast<std::int64_t>(known.size()) - 1)];
+      if (chance(50)) dims.erase(dims.begin(), dims.begin() + pick(0, static_cast<std::int64_t>(dims.size())));
+      for (std::int64_t& extent : dims) {
+        if (chance(30)) extent = 1;
+      }
+      return dims;
+    }
+    Dims dims(pick(1, 4));
+    for (std::int64_t& extent : dims) extent = pick(1, 4);
+    return dims;
+  }
+
+  void set(std::int32_t slot, Quantity value) {
+    symbols_[slot] = std::move(value);
+    bound_[slot] = 1;
+  }
+
+  bool add_node(const Statement& statement, const std::vector<ValueId>& operands, std::size_t results, bool list) {
+    if (operands.empty()) return false;
+    const OperatorId op = statement.op ? *statement.op : operators_[statement.op_variable];
+    const std::string_view name = operator_info(op).name;
+    AttributeMap map;
+    if (statement.rest >= 0) {
+      if (!rests_[statement.rest]) rests_[statement.rest] = random_rest(name, operands, statement.listed);
+      map = *rests_[statement.rest];
+    }
+    for (const AttributePattern& pattern : statement.attributes) {
+      const bool unbound = pattern.value.kind == Expression::Kind::kSymbol && !bound_[pattern.value.slot];
+      auto value = unbound ? random_attribute(name, pattern.name, operands, results) : evaluate(pattern.value, *this);
+      if (!value) return false;
+      if (pattern.name == "axis" && value->number < 0) value->number += static_cast<std::int64_t>(graph_->type(operands[0]).dims.size());
+      if (unbound) set(pattern.value.slot, *value);
+      map.emplace_back(pattern.name, value->is_list ? Attribute(value->list) : Attribute(value->number));
+    }
+    std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    complete_attributes(op, map);
+    std::vector<TypeId> types;
+    for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
+    const auto signature = context_->inferred(op, context_->attributes(map), types);
+    if (!signature || context_->signature(*signature).outputs.size() != results) return false;
+    const std::string label = rule_.value_names[statement.results[0].slot];
+    std::vector<NameId> names;
+    for (std::size_t i = 0; i < results; ++i) names.push_back(context_->name(label + "_" + std::to_string(names_++)));
+    const NodeId node = graph_->add_node(*signature, operands, names, context_->name(""), false, 0);
+    graph_->finalize();
+    for (std::size_t i = 0; i < results; ++i) {
+      const ValueId value = graph_->node(node).output_begin + static_cast<ValueId>(i);
+      values_[statement.results[list ? 0 : i].slot].push_back(value);
+    }
+    return true;
+  }
+
+  Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
+    Dims out(count);
+    for (std::int64_t& item : out) item = pick(low, high);
+    return out;
+  }
+
+  // One attribute of an operator, random but of the right form for its operands.
+  std::optional<Quantity> random_attribute(std::string_view op, const std::string& attribute, const std::vector<ValueId>& operands, std::size_t results) {
+    const Dims& x = graph_->type(operands[0]).dims;
+    const auto rank = static_cast<std::int64_t>(x.size());
+    if (attribute == "perm") {
+      Dims perm(x.size());
+      for (std::size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<std::int64_t>(i);
+      std::shuffle(perm.begin(), perm.end(), random_);
+      return Quantity{true, 0, perm};
+    }
+    if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional(Quantity{false, pick(0, rank - 1), {}});
+    if (attribute == "shape") return Quantity{true, 0, random_reshape(graph_->type(operands[0]).dims)};
+    if (attribute == "kernel_shape" && operands.size() > 1) {
+      const Dims& w = graph_->type(operands[1]).dims;
+      return w.size() < 3 ? std::nullopt : std::optional(Quantity{true, 0, Dims(w.begin() + 2, w.end())});
+    }
+    if (attribute == "split") {
+      Dims sizes = list_of(results, 1, 4);
+      return Quantity{true, 0, sizes};
+    }
+    const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
+    if (attribute == "strides") return Quantity{true, 0, list_of(spatial, 1, 2)};
+    if (attribute == "dilations") return Quantity{true, 0, list_of(spatial, 1, chance(30) ? 2 : 1)};
+    if (attribute == "group") return Quantity{false, chance(70) ? 1 : pick(1, 3), {}};
+    if (attribute == "pads") return Quantity{true, 0, list_of(op == "Pad" ? 2 * x.size() : 2 * spatial, 0, 2)};
+    if (attribute == "keepdims") return Quantity{false, pick(0, 1), {}};
+    if (attribute == "axes") return rank == 0 ? std::nullopt : std::optional(Quantity{true, 0, {pick(0, rank - 1)}});
+    return std::nullopt;
+  }
+
+  // Regroups all extents, or half of the time only the last one, as when attention heads are separated.
+  Dims random_reshape(const Dims& dims) {
+    const bool last_only = !dims.empty() && chance(50);
+    Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : std::span(dims).subspan(shape.size())) elements *= extent;
+    const std::size_t longest = shape.size() + static_cast<std::size_t>(pick(0, 3));
+    while (elements > 1 && shape.size() < longest) {
+      std::vector<std::int64_t> divisors;
+      for (std::int64_t d = 1; d <= elements; ++d) {
+        if (elements % d == 0) divisors.push_back(d);
+      }
+      shape.push_back(divisors[pick(0, static_cast<std::int64_t>(divisors.size()) - 1)]);
+      elements /= shape.back();
+    }
+    if (elements > 1 || shape.empty()) shape.push_back(elements);
+    return shape;
+  }
+
+  // The attributes `@name` stands for, as the operator's normal form has them.
+  AttributeMap random_rest(std::string_view op, const std::vector<ValueId>& operands, const std::vector<std::string>& listed) {
+    std::vector<std::string> names;
+    if (op == "Conv") names = {"dilations", "group", "kernel_shape", "pads", "strides"};
+    AttributeMap map;
+    for (const std::string& name : names) {
+      if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
+      if (const auto value = random_attribute(op, name, operands, 1)) {
+        map.emplace_back(name, value->is_list ? Attribute(value->list) : Attribute(value->number));
+      }
+    }
+    return map;
+  }
+
+  const Rule& rule_;
+  std::mt19937_64 random_;
+  std::shared_ptr<Context> context_;
+  std::optional<Graph> graph_;
+  std::vector<std::vector<ValueId>> values_;
+  std::vector<Quantity> symbols_;
+  std::vector<char> bound_;
+  std::vector<std::optional<AttributeMap>> rests_;
+  std::vector<OperatorId> operators_;
+  std::size_t elements_ = 2;
+  int names_ = 0;
+};
+
+}  // namespace
+
+std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed) { return Builder(rule, mix(seed)).build(); }
+
+}  // namespace rlflow

@@ -1,0 +1,339 @@
+#include "operators.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <unordered_map>
+
+namespace rlflow {
+namespace {
+
+using enum Execution;
+
+// The order is part of the observation (operator ids are embedding rows): append, never reorder.
+constexpr auto kOperators = std::to_array<OperatorInfo>({
+    {"Conv", kKernel}, {"MatMul", kKernel}, {"Gemm", kKernel}, {"Add", kElementwise, true},
+    {"Sub", kElementwise}, {"Mul", kElementwise, true}, {"Div", kElementwise}, {"Pow", kElementwise},
+    {"Sum", kElementwise, true}, {"Max", kElementwise, true}, {"Min", kElementwise, true}, {"Relu", kElementwise},
+    {"LeakyRelu", kElementwise}, {"PRelu", kElementwise}, {"Elu", kElementwise}, {"Selu", kElementwise},
+    {"Celu", kElementwise}, {"Sigmoid", kElementwise}, {"HardSigmoid", kElementwise}, {"HardSwish", kElementwise},
+    {"Mish", kElementwise}, {"Softplus", kElementwise}, {"Softsign", kElementwise}, {"Tanh", kElementwise},
+    {"Erf", kElementwise}, {"Gelu", kElementwise}, {"Exp", kElementwise}, {"Log", kElementwise},
+    {"Sqrt", kElementwise}, {"Reciprocal", kElementwise}, {"Neg", kElementwise}, {"Abs", kElementwise},
+    {"Floor", kElementwise}, {"Ceil", kElementwise}, {"Round", kElementwise}, {"Sign", kElementwise},
+    {"Sin", kElementwise}, {"Cos", kElementwise}, {"Clip", kElementwise}, {"Cast", kElementwise},
+    {"Not", kElementwise}, {"And", kElementwise, true}, {"Or", kElementwise, true}, {"Equal", kElementwise, true},
+    {"Greater", kElementwise}, {"Less", kElementwise}, {"Where", kElementwise}, {"BatchNormalization", kElementwise},
+    {"Softmax", kKernel}, {"LogSoftmax", kKernel}, {"LayerNormalization", kKernel}, {"InstanceNormalization", kKernel},
+    {"GroupNormalization", kKernel}, {"LRN", kKernel}, {"MaxPool", kKernel}, {"AveragePool", kKernel},
+    {"GlobalAveragePool", kKernel}, {"GlobalMaxPool", kKernel}, {"ReduceSum", kKernel}, {"ReduceMean", kKernel},
+    {"ReduceMax", kKernel}, {"ReduceMin", kKernel}, {"ReduceProd", kKernel}, {"ReduceL2", kKernel},
+    {"ConvTranspose", kKernel}, {"Einsum", kKernel}, {"ArgMax", kKernel}, {"TopK", kOpaque}, {"Concat", kMovement},
+    {"Split", kSplit}, {"Slice", kMovement}, {"Transpose", kMovement}, {"Pad", kMovement}, {"Gather", kMovement},
+    {"Expand", kMovement}, {"Tile", kMovement}, {"Resize", kMovement}, {"Upsample", kMovement},
+    {"DepthToSpace", kMovement}, {"SpaceToDepth", kMovement}, {"Reshape", kView}, {"Flatten", kView},
+    {"Squeeze", kView}, {"Unsqueeze", kView}, {"Identity", kView}, {"Dropout", kView}, {"Shape", kView},
+    {"ConstantOfShape", kMovement}, {"Range", kMovement}, {"LSTM", kKernel}, {"GRU", kKernel}, {"RNN", kKernel},
+    {"Attention", kKernel}, {"RMSNormalization", kKernel}, {"RotaryEmbedding", kKernel}, {"If", kOpaque},
+    {"Loop", kOpaque}, {"Scan", kOpaque},
+});
+
+constexpr OperatorId index_of(std::string_view name) {
+  for (std::size_t i = 0; i < kOperators.size(); ++i) {
+    if (kOperators[i].name == name) return static_cast<OperatorId>(i);
+  }
+  throw "operator missing from the table";
+}
+
+constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGemm = index_of("Gemm"),
+                     kCast = index_of("Cast"), kBatchNorm = index_of("BatchNormalization"), kConcat = index_of("Concat"),
+                     kSplitOp = index_of("Split"), kSlice = index_of("Slice"), kTranspose = index_of("Transpose"),
+                     kPad = index_of("Pad"), kReshape = index_of("Reshape"), kReduceSum = index_of("ReduceSum"),
+                     kReduceL2 = index_of("ReduceL2"), kGather = index_of("Gather"), kSoftmax = index_of("Softmax"),
+                     kLogSoftmax = index_of("LogSoftmax"), kLayerNorm = index_of("LayerNormalization"),
+                     kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
+                     kFirstUnary = index_of("Relu"), kLastUnary = index_of("Clip"), kAdd = index_of("Add"),
+                     kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention");
+
+using Types = std::span<const TensorType* const>;
+using Outputs = std::optional<std::vector<TensorType>>;
+
+Outputs one(int dtype, Dims dims) { return std::vector<TensorType>{{dtype, true, std::move(dims)}}; }
+
+bool all_ranked_alike(Types inputs) {
+  return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), [&](const TensorType* type) {
+    return type && type->ranked && type->dtype == inputs[0]->dtype;
+  });
+}
+
+std::optional<Dims> broadcast(const Dims& a, const Dims& b) {
+  Dims out(std::max(a.size(), b.size()), 1);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1;
+    const std::int64_t y = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (x != y && x != 1 && y != 1) return std::nullopt;
+    out[out.size() - 1 - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+Outputs infer_elementwise(Types inputs) {
+  if (!all_ranked_alike(inputs)) return std::nullopt;
+  Dims dims = inputs[0]->dims;
+  for (const TensorType* input : inputs.subspan(1)) {
+    auto merged = broadcast(dims, input->dims);
+    if (!merged) return std::nullopt;
+    dims = std::move(*merged);
+  }
+  return one(inputs[0]->dtype, std::move(dims));
+}
+
+Outputs infer_matmul(Types inputs) {
+  if (inputs.size() != 2 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &a = inputs[0]->dims, &b = inputs[1]->dims;
+  if (a.size() < 2 || b.size() < 2 || a.back() != b[b.size() - 2]) return std::nullopt;
+  auto dims = broadcast(Dims(a.begin(), a.end() - 2), Dims(b.begin(), b.end() - 2));
+  if (!dims) return std::nullopt;
+  dims->push_back(a[a.size() - 2]);
+  dims->push_back(b.back());
+  return one(inputs[0]->dtype, std::move(*dims));
+}
+
+Outputs infer_gemm(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &a = inputs[0]->dims, &b = inputs[1]->dims;
+  if (a.size() != 2 || b.size() != 2) return std::nullopt;
+  const bool ta = int_attribute(attributes, "transA", 0) != 0, tb = int_attribute(attributes, "transB", 0) != 0;
+  if (a[ta ? 0 : 1] != b[tb ? 1 : 0]) return std::nullopt;
+  Dims out = {a[ta ? 1 : 0], b[tb ? 0 : 1]};
+  if (inputs.size() == 3 && broadcast(out, inputs[2]->dims) != out) return std::nullopt;
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+  const auto *kernel = ints_attribute(attributes, "kernel_shape"), *strides = ints_attribute(attributes, "strides"),
+             *pads = ints_attribute(attributes, "pads"), *dilations = ints_attribute(attributes, "dilations");
+  if (x.size() < 3 || w.size() != x.size() || !kernel || !strides || !pads || !dilations) return std::nullopt;
+  const std::size_t spatial = x.size() - 2;
+  if (kernel->size() != spatial || strides->size() != spatial || pads->size() != 2 * spatial ||
+      dilations->size() != spatial) {
+    return std::nullopt;
+  }
+  const std::int64_t group = int_attribute(attributes, "group", 1);
+  if (group < 1 || x[1] != w[1] * group || w[0] % group != 0) return std::nullopt;
+  if (inputs.size() == 3 && inputs[2]->dims != Dims{w[0]}) return std::nullopt;
+  Dims out = {x[0], w[0]};
+  for (std::size_t i = 0; i < spatial; ++i) {
+    if (w[i + 2] != (*kernel)[i] || (*strides)[i] < 1 || (*dilations)[i] < 1) return std::nullopt;
+    if ((*pads)[i] < 0 || (*pads)[i + spatial] < 0) return std::nullopt;
+    const std::int64_t room = x[i + 2] + (*pads)[i] + (*pads)[i + spatial] - ((*kernel)[i] - 1) * (*dilations)[i] - 1;
+    if (room < 0) return std::nullopt;
+    out.push_back(room / (*strides)[i] + 1);
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_concat(const AttributeMap& attributes, Types inputs) {
+  if (!all_ranked_alike(inputs)) return std::nullopt;
+  Dims out = inputs[0]->dims;
+  const std::int64_t axis = int_attribute(attributes, "axis", -1);
+  if (axis < 0 || axis >= static_cast<std::int64_t>(out.size())) return std::nullopt;
+  for (const TensorType* input : inputs.subspan(1)) {
+    if (input->dims.size() != out.size()) return std::nullopt;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (static_cast<std::int64_t>(i) != axis && input->dims[i] != out[i]) return std::nullopt;
+    }
+    out[axis] += input->dims[axis];
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_split(const AttributeMap& attributes, Types inputs) {
+  const Dims* sizes = ints_attribute(attributes, "split");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !sizes || sizes->empty()) return std::nullopt;
+  const std::int64_t axis = int_attribute(attributes, "axis", -1);
+  if (axis < 0 || axis >= static_cast<std::int64_t>(inputs[0]->dims.size())) return std::nullopt;
+  if (std::accumulate(sizes->begin(), sizes->end(), std::int64_t{0}) != inputs[0]->dims[axis]) return std::nullopt;
+  std::vector<TensorType> outputs(sizes->size(), *inputs[0]);
+  for (std::size_t i = 0; i < sizes->size(); ++i) {
+    if ((*sizes)[i] < 0) return std::nullopt;
+    outputs[i].dims[axis] = (*sizes)[i];
+  }
+  return outputs;
+}
+
+Outputs infer_slice(const AttributeMap& attributes, Types inputs) {
+  const auto *starts = ints_attribute(attributes, "starts"), *ends = ints_attribute(attributes, "ends"),
+             *axes = ints_attribute(attributes, "axes"), *steps = ints_attribute(attributes, "steps");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !starts || !ends || !axes || !steps) return std::nullopt;
+  if (starts->size() != axes->size() || ends->size() != axes->size() || steps->size() != axes->size()) return std::nullopt;
+  TensorType out = *inputs[0];
+  for (std::size_t i = 0; i < axes->size(); ++i) {
+    const std::int64_t axis = (*axes)[i], start = (*starts)[i], end = (*ends)[i], step = (*steps)[i];
+    if (axis < 0 || axis >= static_cast<std::int64_t>(out.dims.size()) || step < 1) return std::nullopt;
+    if (start < 0 || end < start || end > inputs[0]->dims[axis]) return std::nullopt;
+    out.dims[axis] = (end - start + step - 1) / step;
+  }
+  return std::vector<TensorType>{std::move(out)};
+}
+
+Outputs infer_transpose(const AttributeMap& attributes, Types inputs) {
+  const Dims* perm = ints_attribute(attributes, "perm");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !perm || perm->size() != inputs[0]->dims.size()) {
+    return std::nullopt;
+  }
+  std::vector<bool> seen(perm->size());
+  Dims out;
+  for (const std::int64_t from : *perm) {
+    if (from < 0 || from >= static_cast<std::int64_t>(perm->size()) || seen[from]) return std::nullopt;
+    seen[from] = true;
+    out.push_back(inputs[0]->dims[from]);
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_pad(const AttributeMap& attributes, Types inputs) {
+  const Dims* pads = ints_attribute(attributes, "pads");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !pads) return std::nullopt;
+  TensorType out = *inputs[0];
+  if (pads->size() != 2 * out.dims.size()) return std::nullopt;
+  for (std::size_t i = 0; i < out.dims.size(); ++i) {
+    if ((*pads)[i] < 0 || (*pads)[i + out.dims.size()] < 0) return std::nullopt;
+    out.dims[i] += (*pads)[i] + (*pads)[i + out.dims.size()];
+  }
+  return std::vector<TensorType>{std::move(out)};
+}
+
+Outputs infer_reshape(const AttributeMap& attributes, Types inputs) {
+  const Dims* shape = ints_attribute(attributes, "shape");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !shape) return std::nullopt;
+  for (const std::int64_t extent : *shape) {
+    if (extent < 0) return std::nullopt;
+  }
+  TensorType out{inputs[0]->dtype, true, *shape};
+  if (out.elements() != inputs[0]->elements()) return std::nullopt;
+  return std::vector<TensorType>{std::move(out)};
+}
+
+Outputs infer_reduce(const AttributeMap& attributes, Types inputs) {
+  const Dims* axes = ints_attribute(attributes, "axes");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !axes) return std::nullopt;
+  const bool keep = int_attribute(attributes, "keepdims", 1) != 0;
+  Dims out;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(inputs[0]->dims.size()); ++i) {
+    const bool reduced = std::find(axes->begin(), axes->end(), i) != axes->end();
+    if (!reduced) out.push_back(inputs[0]->dims[i]);
+    if (reduced && keep) out.push_back(1);
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+double sum_bytes(Types types) {
+  double total = 0;
+  for (const TensorType* type : types) total += type ? static_cast<double>(type->bytes()) : 0.0;
+  return total;
+}
+
+double kernel_window(const AttributeMap& attributes) {
+  const Dims* kernel = ints_attribute(attributes, "kernel_shape");
+  double window = 1;
+  for (const std::int64_t extent : kernel ? *kernel : Dims{}) window *= static_cast<double>(extent);
+  return window;
+}
+
+}  // namespace
+
+OperatorId known_operator_count() { return static_cast<OperatorId>(kOperators.size()); }
+
+std::optional<OperatorId> known_operator(std::string_view op_type) {
+  static const auto* const index = [] {
+    auto* map = new std::unordered_map<std::string_view, OperatorId>();
+    for (OperatorId i = 0; i < kOperators.size(); ++i) map->emplace(kOperators[i].name, i);
+    return map;
+  }();
+  const auto at = index->find(op_type);
+  return at == index->end() ? std::nullopt : std::optional(at->second);
+}
+
+const OperatorInfo& operator_info(OperatorId known) { return kOperators.at(known); }
+
+Outputs infer_outputs(OperatorId op, const AttributeMap& attributes, Types inputs) {
+  switch (op) {
+    case kConv: return infer_conv(attributes, inputs);
+    case kMatMul: return infer_matmul(inputs);
+    case kGemm: return infer_gemm(attributes, inputs);
+    case kConcat: return infer_concat(attributes, inputs);
+    case kSplitOp: return infer_split(attributes, inputs);
+    case kSlice: return infer_slice(attributes, inputs);
+    case kTranspose: return infer_transpose(attributes, inputs);
+    case kPad: return infer_pad(attributes, inputs);
+    case kReshape: return infer_reshape(attributes, inputs);
+    case kSoftmax:
+    case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+    default: break;
+  }
+  if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
+  if (op >= kAdd && op <= kMin) return infer_elementwise(inputs);
+  if (op >= kFirstUnary && op <= kLastUnary) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+  return std::nullopt;
+}
+
+void complete_attributes(OperatorId op, AttributeMap& attributes) {
+  if (op != kPad || find_attribute(attributes, "mode")) return;
+  attributes.emplace_back("mode", std::string("constant"));
+  attributes.emplace_back("value", 0.0);
+  std::sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, Types outputs) {
+  const auto elements = [](const TensorType* type) { return type ? static_cast<double>(type->elements()) : 0.0; };
+  const double out = outputs.empty() ? 0.0 : elements(outputs[0]);
+  const double in = inputs.empty() ? 0.0 : elements(inputs[0]);
+  switch (op) {
+    case kConv:
+    case kConvTranspose: {
+      const TensorType* weights = inputs.size() > 1 ? inputs[1] : nullptr;
+      if (!weights || weights->dims.size() < 2) return out;
+      const double each = 2.0 * static_cast<double>(weights->dims[1]) * kernel_window(attributes);
+      return (op == kConv ? out : in) * each + (inputs.size() > 2 ? out : 0.0);
+    }
+    case kMatMul: return inputs[0] && !inputs[0]->dims.empty() ? 2.0 * out * static_cast<double>(inputs[0]->dims.back()) : out;
+    case kGemm: {
+      if (!inputs[0] || inputs[0]->dims.size() != 2) return out;
+      const double depth = static_cast<double>(inputs[0]->dims[int_attribute(attributes, "transA", 0) ? 0 : 1]);
+      return 2.0 * out * depth + (inputs.size() > 2 ? out : 0.0);
+    }
+    case kAttention: {
+      // Two products of [.., q, d] with [.., d, k]; the key length is the second-to-last extent of the key.
+      const TensorType* key = inputs.size() > 1 ? inputs[1] : nullptr;
+      return key && key->dims.size() > 1 ? 4.0 * out * static_cast<double>(key->dims[key->dims.size() - 2]) : out;
+    }
+    case kMaxPool:
+    case kAveragePool: return out * kernel_window(attributes);
+    case kSoftmax:
+    case kLogSoftmax: return 5.0 * out;
+    case kLayerNorm: return 8.0 * out;
+    case kBatchNorm: return 2.0 * out;
+    case kCast: return 0.0;
+    default: break;
+  }
+  if (op >= known_operator_count()) return out;
+  switch (operator_info(op).execution) {
+    case kElementwise: return out * std::max<double>(1.0, static_cast<double>(inputs.size()) - 1.0);
+    case kKernel:
+    case kOpaque: return std::max(in, out);
+    default: return 0.0;
+  }
+}
+
+double count_bytes(OperatorId op, Types inputs, Types outputs) {
+  if (op == kGather) {  // reads the rows it picks, not the table
+    return 2.0 * sum_bytes(outputs) + (inputs.size() > 1 && inputs[1] ? static_cast<double>(inputs[1]->bytes()) : 0.0);
+  }
+  if (op == kSlice) return 2.0 * sum_bytes(outputs);
+  return sum_bytes(inputs) + sum_bytes(outputs);
+}
+
+}  // namespace rlflow

@@ -1,0 +1,46 @@
+// What the engine knows about each ONNX operator: identity, algebraic flags, how it runs, output types, arithmetic.
+#pragma once
+
+#include "types.hpp"
+
+namespace rlflow {
+
+// How a run-time node executes, as far as pricing is concerned.
+enum class Execution : std::uint8_t {
+  kKernel,       // one kernel that can absorb an elementwise epilogue
+  kElementwise,  // pointwise; disappears into the kernel that produces its operand when it is that operand's only use
+  kMovement,     // copies data, does no arithmetic; can absorb an epilogue
+  kView,         // changes the shape only: no kernel
+  kSplit,        // several outputs: a view when its parts are contiguous, else a copy
+  kOpaque,       // unknown to the engine: one kernel, never fused
+};
+
+struct OperatorInfo {
+  std::string_view name;
+  Execution execution;
+  bool commutative = false;  // in its first two inputs
+};
+
+// Ids below this are positions in the table of known operators; higher ones are operators met in models.
+[[nodiscard]] OperatorId known_operator_count();
+// Id of a known operator of the default domain, or nothing.
+[[nodiscard]] std::optional<OperatorId> known_operator(std::string_view op_type);
+[[nodiscard]] const OperatorInfo& operator_info(OperatorId known);
+
+// Output types of an operator in normal form, or nothing when the inputs do not fit or the operator is not one that
+// rules may create. Agrees with onnx.shape_inference where both answer (tests/taso_ext/test_engine.py).
+[[nodiscard]] std::optional<std::vector<TensorType>> infer_outputs(OperatorId op, const AttributeMap& attributes,
+                                                                   std::span<const TensorType* const> inputs);
+
+// Adds the attributes of the normal form that a rule's target may leave out: those of a zero Pad.
+void complete_attributes(OperatorId op, AttributeMap& attributes);
+
+// Floating-point operations of one execution; a multiply-add counts as two, a pointwise function as one.
+[[nodiscard]] double count_flops(OperatorId op, const AttributeMap& attributes, std::span<const TensorType* const> inputs,
+                                 std::span<const TensorType* const> outputs);
+
+// Bytes read and written by one execution on its own, weights included.
+[[nodiscard]] double count_bytes(OperatorId op, std::span<const TensorType* const> inputs,
+                                 std::span<const TensorType* const> outputs);
+
+}  // namespace rlflow

@@ -1,0 +1,83 @@
+// A rewrite rule as data: what the text format (taso_ext/rules/README.md) says, with names resolved to slots.
+#pragma once
+
+#include <memory>
+
+#include "context.hpp"
+#include "types.hpp"
+
+namespace rlflow {
+
+// Integer expressions over the symbols of a rule: attribute values, extents and conditions.
+struct Expression {
+  enum class Kind : std::uint8_t { kInteger, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall };
+  Kind kind = Kind::kInteger;
+  std::int64_t integer = 0;      // kInteger
+  std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor: value slot of the first argument
+  std::string op{};              // kUnary, kBinary: the operator; kCall: the function
+  std::vector<Expression> arguments{};
+};
+
+// One extent of a declared shape. A starred extent differs between the elements of a starred variable.
+struct Extent {
+  enum class Kind : std::uint8_t { kInteger, kSymbol, kStarred, kEllipsis };
+  Kind kind = Kind::kInteger;
+  std::int64_t integer = 0;
+  std::int32_t slot = -1;    // symbol slot; -1 for the anonymous ellipsis
+};
+
+struct Variable {
+  std::int32_t slot = -1;
+  bool starred = false;
+  bool weight_only = false;
+  bool floating = false;
+  std::optional<std::vector<Extent>> shape;
+};
+
+struct Term {
+  std::int32_t slot = -1;
+  bool starred = false;
+};
+
+struct AttributePattern {
+  std::string name;
+  Expression value;    // in a source: a lone unbound symbol binds, anything else must be equal
+};
+
+struct Statement {
+  std::optional<OperatorId> op;       // a known operator, or
+  std::int32_t op_variable = -1;      // an operator variable
+  std::vector<Term> arguments, results;
+  std::vector<AttributePattern> attributes;    // sorted by name
+  std::vector<std::string> listed;             // their names
+  std::int32_t rest = -1;                      // slot of `@name`: all attributes that are not listed
+  // `*y = F(x, *w)`: one operator per element. `y = Concat(*xs)` and `*y = Split(x)` are single operators.
+  bool mapped = false;
+  bool kept = false;    // under `given`: must be there, stays as it is
+};
+
+struct OperatorVariable {
+  std::string name;
+  std::vector<OperatorId> choices;
+};
+
+struct Rule {
+  std::string name;
+  std::string text;
+  std::int32_t line = 0;
+  std::vector<std::string> value_names, symbol_names, rest_names;
+  std::vector<bool> value_starred;
+  std::vector<Variable> variables;
+  std::vector<OperatorVariable> operators;
+  std::vector<Statement> source, target;
+  std::vector<Expression> conditions;
+  std::vector<Term> outputs;                                  // defined by both sides
+  std::vector<std::pair<std::int32_t, std::int32_t>> unordered;    // results of statements that may change places
+  std::vector<std::size_t> plan;    // order in which source statements are matched; the first is the anchor
+  std::int32_t least_elements = 2;  // fewest elements of a starred variable
+};
+
+// Parses the text of a rule file. Throws InvalidInput naming the line, what was expected and what came.
+[[nodiscard]] std::vector<Rule> parse_rules(std::string_view text, std::string_view file_name);
+
+}  // namespace rlflow

@@ -1,0 +1,136 @@
+#include "state.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace rlflow {
+namespace {
+
+std::uint64_t key_of(std::int32_t rule, const Binding& binding) {
+  std::uint64_t key = mix(static_cast<std::uint64_t>(rule) + 1);
+  const auto add = [&](std::int64_t word) { key = mix(key ^ static_cast<std::uint64_t>(word)); };
+  for (const auto& nodes : binding.nodes) {
+    add(-static_cast<std::int64_t>(nodes.size()));
+    for (const NodeId node : nodes) add(node);
+  }
+  for (const ValueId value : binding.values) add(value);
+  for (const auto& list : binding.lists) {
+    add(-static_cast<std::int64_t>(list.size()));
+    for (const ValueId value : list) add(value);
+  }
+  return key;
+}
+
+// Calls visitor(binding, edit, ordinal) for every legal rewrite at an anchor until it returns false.
+template <typename Visitor>
+void visit_rewrites(const Graph& graph, Matcher& matcher, const Rule& rule, NodeId anchor, Visitor visitor) {
+  std::int32_t ordinal = 0;
+  matcher.visit(anchor, [&](const Binding& binding) {
+    const auto edit = plan_edit(graph, rule, binding);
+    return !edit || visitor(binding, *edit, ordinal++);
+  });
+}
+
+}  // namespace
+
+State::State(Graph graph, std::shared_ptr<const std::vector<Rule>> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations)
+    : graph_(std::move(graph)), rules_(std::move(rules)), costs_(std::move(costs)) {
+  graph_.number_sites();
+  locations_ = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph_.runtime_node_count()));
+  find_matches();
+  cost_ = total_cost(graph_, *costs_);
+}
+
+void State::find_matches() {
+  std::unordered_map<OperatorId, std::vector<NodeId>> by_operator;
+  for (const NodeId id : graph_.order()) {
+    if (!graph_.node(id).weight_only) by_operator[graph_.signature(id).op].push_back(id);
+  }
+  const std::vector<Match> previous = std::move(matches_);
+  matches_.clear();
+  truncated_ = 0;
+  std::vector<Match> fresh;
+  auto old_begin = previous.begin();
+  for (std::size_t r = 0; r < rules_->size(); ++r) {
+    const Rule& rule = (*rules_)[r];
+    fresh.clear();
+    Matcher matcher(graph_, rule);
+    for (const OperatorId op : Matcher::anchor_operators(rule)) {
+      const auto at = by_operator.find(op);
+      if (at == by_operator.end()) continue;
+      for (const NodeId anchor : at->second) {
+        visit_rewrites(graph_, matcher, rule, anchor, [&](const Binding& binding, const Edit&, std::int32_t ordinal) {
+          fresh.push_back({key_of(static_cast<std::int32_t>(r), binding), anchor, static_cast<std::int32_t>(r), ordinal, -1});
+          return true;
+        });
+      }
+    }
+    const auto old_end = std::find_if(old_begin, previous.end(), [&](const Match& m) { return m.rule != static_cast<std::int32_t>(r); });
+    assign_locations(fresh, {old_begin, old_end});
+    old_begin = old_end;
+  }
+}
+
+void State::assign_locations(std::vector<Match>& fresh, std::span<const Match> previous) {
+  std::vector<char> taken(locations_);
+  for (Match& match : fresh) {
+    const auto at = std::find_if(previous.begin(), previous.end(), [&](const Match& old) { return old.key == match.key; });
+    if (at == previous.end() || taken[at->location]) continue;
+    match.location = at->location;
+    taken[match.location] = 1;
+  }
+  for (Match& match : fresh) {
+    if (match.location >= 0) continue;
+    std::int32_t location = graph_.node(match.anchor).site % locations_;
+    std::int32_t tried = 0;
+    while (tried < locations_ && taken[location]) location = (location + 1) % locations_, ++tried;
+    if (tried == locations_) {
+      ++truncated_;
+      continue;
+    }
+    match.location = location;
+    taken[location] = 1;
+  }
+  std::erase_if(fresh, [](const Match& match) { return match.location < 0; });
+  std::sort(fresh.begin(), fresh.end(), [](const Match& a, const Match& b) { return a.location < b.location; });
+  matches_.insert(matches_.end(), fresh.begin(), fresh.end());
+}
+
+std::vector<Candidate> State::candidates() const {
+  std::vector<Candidate> out;
+  out.reserve(matches_.size());
+  for (const Match& match : matches_) {
+    const Rule& rule = (*rules_)[match.rule];
+    Matcher matcher(graph_, rule);
+    visit_rewrites(graph_, matcher, rule, match.anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
+      if (ordinal != match.ordinal) return true;
+      out.push_back({match.rule, match.location, cost_.ms + price_edit(graph_, edit, *costs_)});
+      return false;
+    });
+  }
+  return out;
+}
+
+void State::step(std::int32_t rule, std::int32_t location) {
+  const auto at = std::find_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule && m.location == location; });
+  if (at == matches_.end()) {
+    if (rule < 0 || rule >= static_cast<std::int32_t>(rules_->size())) {
+      throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules_->size()) + " rules");
+    }
+    const auto count = std::count_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule; });
+    throw InvalidInput("location " + std::to_string(location) + " is not legal for rule '" + (*rules_)[rule].name + "': it has " +
+                       std::to_string(count) + " matches in this state (see location_mask)");
+  }
+  std::optional<Edit> chosen;
+  Matcher matcher(graph_, (*rules_)[rule]);
+  visit_rewrites(graph_, matcher, (*rules_)[rule], at->anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
+    if (ordinal != at->ordinal) return true;
+    chosen = edit;
+    return false;
+  });
+  apply_edit(graph_, *chosen);
+  find_matches();
+  cost_ = total_cost(graph_, *costs_);
+}
+
+}  // namespace rlflow

@@ -1,0 +1,46 @@
+#include "types.hpp"
+
+#include <algorithm>
+
+namespace rlflow {
+namespace {
+
+// Bits per element by TensorProto.DataType (onnx.proto): FLOAT=1, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING,
+// BOOL, FLOAT16, DOUBLE, UINT32, UINT64, COMPLEX64, COMPLEX128, BFLOAT16, FLOAT8 x4, UINT4, INT4, FLOAT4, FLOAT8E8M0,
+// UINT2, INT2. A string is counted as one pointer.
+constexpr int kBits[] = {0, 32, 8, 8, 16, 16, 32, 64, 64, 8, 16, 64, 32, 64, 64, 128, 16, 8, 8, 8, 8, 4, 4, 4, 8, 2, 2};
+
+}  // namespace
+
+std::int64_t TensorType::elements() const {
+  if (!ranked) return 0;
+  std::int64_t product = 1;
+  for (const std::int64_t extent : dims) product *= extent;
+  return product;
+}
+
+std::int64_t TensorType::bytes() const {
+  if (dtype < 0 || dtype >= static_cast<int>(std::size(kBits))) return elements();
+  return (elements() * kBits[dtype] + 7) / 8;
+}
+
+bool is_floating(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
+
+const Attribute* find_attribute(const AttributeMap& attributes, std::string_view name) {
+  const auto at = std::lower_bound(attributes.begin(), attributes.end(), name,
+                                   [](const auto& entry, std::string_view key) { return entry.first < key; });
+  return at != attributes.end() && at->first == name ? &at->second : nullptr;
+}
+
+std::int64_t int_attribute(const AttributeMap& attributes, std::string_view name, std::int64_t fallback) {
+  const Attribute* found = find_attribute(attributes, name);
+  const auto* number = found ? std::get_if<std::int64_t>(found) : nullptr;
+  return number ? *number : fallback;
+}
+
+const Dims* ints_attribute(const AttributeMap& attributes, std::string_view name) {
+  const Attribute* found = find_attribute(attributes, name);
+  return found ? std::get_if<Dims>(found) : nullptr;
+}
+
+}  // namespace rlflow
