@@ -116,6 +116,7 @@ class HierarchicalCategorical:
           groups: which rule each of the K actions belongs to.
           temperature: divides all logits; below 1 sharpens, above 1 flattens.
         """
+        self._rule_logits, self._location_logits = rule_logits, location_logits
         self._mask, self._groups = mask, groups
         self._locations = MAX_LOGIT * tf.tanh(location_logits / MAX_LOGIT) / temperature
         self._weights = tf.exp(self._locations) * tf.cast(mask, tf.float32)
@@ -151,6 +152,12 @@ class HierarchicalCategorical:
     def mode(self) -> tf.Tensor:
         """The most likely rule, then its most likely location: int32 [B]."""
         return self._location_of(_argmax(self._rules), None)
+
+    def at_temperature(self, temperature: float) -> HierarchicalCategorical:
+        """The same logits divided by another temperature."""
+        return HierarchicalCategorical(
+            self._rule_logits, self._location_logits, self._mask, self._groups, temperature=temperature
+        )
 
     def rule_probabilities(self) -> tf.Tensor:
         """float32 [B, G]."""

@@ -31,6 +31,7 @@ STEP_METRICS = (
 class TrainablePolicy(Protocol):
     """What the learner needs of a policy; `LatentPolicy` and `GraphPolicy` are such."""
 
+    variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
 
     def distribution_and_value(self, observation: Any) -> tuple[HierarchicalCategorical, tf.Tensor]:
@@ -131,7 +132,7 @@ class PpoLearner:
 
     def _variables(self) -> dict[str, tf.Variable]:
         parts = {
-            "policy": self._policy.trainable_variables,
+            "policy": self._policy.variables,
             "first_moment": self._optimizer.m,
             "second_moment": self._optimizer.v,
             "optimiser": [self._optimizer.step, self._squared_return],

@@ -11,11 +11,14 @@ import tensorflow as tf
 
 from controller.base import Controller, ProgressCallback
 from controller.experience import Experience, from_rollout
+from controller.graph_policy import GraphPolicy
+from controller.graph_view import GraphView
 from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from controller.ppo import PpoLearner
 from controller.ppo_config import PpoConfig
 from controller.storage import write_arrays
+from worldmodel.encoder import EncoderConfig
 from worldmodel.latent_env import LatentEnv
 from worldmodel.world_model import WorldModel
 
@@ -93,6 +96,21 @@ class PpoController(Controller):
             sampling_temperature=sampling_temperature,
         )
 
+    @classmethod
+    def for_real(
+        cls,
+        env: Any,
+        config: PpoConfig,
+        policy: PolicyConfig,
+        encoder: EncoderConfig,
+        *,
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> PpoController:
+        """Trains in a `RealWorld` of environments like `env`, model-free, and acts on their graphs."""
+        network = GraphPolicy(env, encoder, policy, seed=seed)
+        return cls(network, config, view=GraphView, seed=seed, sampling_temperature=sampling_temperature)
+
     @property
     def num_updates(self) -> int:
         return self._learner.num_updates
@@ -147,7 +165,7 @@ class PpoController(Controller):
         return self.policy.distribution_and_value(observation)[0].mode()
 
     def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
-        return self.policy.distribution_and_value(observation, temperature=self._temperature)[0].sample(seed)
+        return self.policy.distribution_and_value(observation)[0].at_temperature(self._temperature).sample(seed)
 
 
 def _experience(rollout: Any) -> Experience:

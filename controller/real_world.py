@@ -1,0 +1,106 @@
+"""`RealWorld`: rollouts of a policy in the real environment, for model-free training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from controller.experience import Experience
+from controller.graph_view import GraphObservation, GraphView, concatenate
+
+
+class RealWorld:
+    """Plays environments in lockstep, so that the policy sees them as one batch.
+
+    world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
+    experience = world.rollout(policy, batch=16, horizon=50, seed=update)
+    """
+
+    def __init__(self, make_env: Callable[[], Any]) -> None:
+        """
+        Args:
+          make_env: builds one more environment; called once for each row of the largest batch.
+        """
+        self._make_env = make_env
+        self._views: list[GraphView] = []
+        self._compiled: dict[Any, Any] = {}
+
+    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Experience:
+        """Plays `batch` episodes from the initial graph for at most `horizon` steps.
+
+        Args:
+          policy: a `GraphPolicy`.
+          batch, horizon: rows and steps.
+          seed: every draw is a function of it.
+        """
+        while len(self._views) < batch:
+            self._views.append(GraphView(self._make_env()))
+        if policy not in self._compiled:
+            self._compiled[policy] = tf.function(policy, reduce_retracing=True)
+        rows = [_Row(view, view.reset(seed=seed)[0]) for view in self._views[:batch]]
+        log = _Log(batch, horizon)
+        for step in range(horizon):
+            playing = [index for index, row in enumerate(rows) if not row.over]
+            if not playing:
+                break
+            seen = concatenate([rows[index].observation for index in playing])
+            decided = self._compiled[policy](seen, tf.constant([seed, step], tf.int32))
+            log.observe(step, playing, seen, [part.numpy() for part in decided])
+            for index, action in zip(playing, decided[0].numpy(), strict=True):
+                log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
+        self._bootstrap(policy, rows, log, seed)
+        return log.experience()
+
+    def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
+        """Writes the values of the states that truncated rows, and rows at the horizon, were left in."""
+        left = [index for index, row in enumerate(rows) if not row.terminated]
+        if left:
+            seen = concatenate([rows[index].observation for index in left])
+            values = self._compiled[policy](seen, tf.constant([seed, len(log.rewards)], tf.int32))[2].numpy()
+            log.values[log.alive[:, left].sum(axis=0), left] = values
+
+
+@dataclasses.dataclass
+class _Row:
+    """One environment in the middle of its episode."""
+
+    view: GraphView
+    observation: GraphObservation
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    def take(self, action: int) -> tuple[float, bool]:
+        self.observation, reward, self.terminated, self.truncated, _ = self.view.step(action)
+        return float(reward), self.terminated
+
+
+class _Log:
+    """Arrays of a rollout while it is played."""
+
+    def __init__(self, batch: int, horizon: int) -> None:
+        shape = (horizon, batch)
+        self.index, self.actions = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self.log_probs, self.rewards = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.values = np.zeros((horizon + 1, batch), np.float32)
+        self.terminals, self.alive = np.zeros(shape, bool), np.zeros(shape, bool)
+        self._seen: list[GraphObservation] = []
+        self._num_seen = 0
+
+    def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
+        self.actions[step, playing], self.log_probs[step, playing], self.values[step, playing] = decided
+        self.alive[step, playing] = True
+        self.index[step, playing] = self._num_seen + np.arange(len(playing))
+        self._seen.append(seen)
+        self._num_seen += len(playing)
+
+    def experience(self) -> Experience:
+        tensors = (self.index, self.actions, self.log_probs, self.values, self.rewards, self.terminals, self.alive)
+        return Experience(concatenate(self._seen), *(tf.constant(array) for array in tensors))
