@@ -1,9 +1,9 @@
 """The native tensor-graph substitution engine and its ONNX front and back end. No TensorFlow, no learning.
 
-    model = OnnxModel.load("model.onnx")
-    state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
-    state.step(*state.legal_actions()[0])
-    onnx.save(model.export(state.graph), "smaller.onnx")
+model = OnnxModel.load("model.onnx")
+state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
+state.step(*state.legal_actions()[0])
+onnx.save(model.export(state.graph), "smaller.onnx")
 """
 
 from taso_ext._core import (

@@ -9,7 +9,7 @@ KNOWN_OPERATORS: tuple[str, ...]
 NUM_FEATURE_OPERATORS: int
 NUM_DTYPES: int
 
-Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str]
+Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
 
 class Value:
     """A tensor: a graph input, a weight (`handle` is its content hash) or the result of a node."""
