@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
+import numpy as np
+import tensorflow as tf
 
+from worldmodel.episodes import RewriteEnv
 from worldmodel.rollout import LatentObservation
-from worldmodel.world_model import WorldModel
+from worldmodel.world_model import IncompatibleWorldModel, WorldModel
 
 
 class LatentEnv:
@@ -20,23 +22,36 @@ class LatentEnv:
     The LSTM consumes every (z, action) really taken, so `h` is carried exactly; it is zero after `reset`. Legal real
     actions that the table does not hold cannot be taken: they are masked, and counted in `info["untabled_actions"]`.
 
-    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), env (the real one).
+    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
     """
 
-    latent_size: int
-    hidden_size: int
-    num_actions: int
-
-    def __init__(self, env: gymnasium.Env, world_model: WorldModel) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
         """
         Raises:
-          IncompatibleWorldModel: if the model was trained with another rule set or feature version.
+          IncompatibleWorldModel: if the model was trained with another rule set.
         """
-        raise NotImplementedError
+        if tuple(env.rule_names) != world_model.signature.rule_names:
+            raise IncompatibleWorldModel(
+                f"the world model was trained with {len(world_model.signature.rule_names)} rules, the environment has "
+                f"{len(tuple(env.rule_names))} or has them in another order; use the rule set it was trained with"
+            )
+        self.env, self.table = env, world_model.table
+        self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
+        self.num_actions = world_model.num_actions
+        self._world_model = world_model
+        codes = world_model.mdn_rnn.action_codes()
+        self._advance = tf.function(
+            lambda z, action, state: world_model.mdn_rnn.advance(z, action, state, codes), autograph=False
+        )
+        self._z: tf.Tensor = tf.zeros([1, self.latent_size])
+        self._mask = np.zeros(self.num_actions + 1, bool)
+        self._state = world_model.mdn_rnn.initial_state(1)
 
     def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
         """Starts an episode of the real environment."""
-        raise NotImplementedError
+        observation, info = self.env.reset(seed=seed)
+        self._state = self._world_model.mdn_rnn.initial_state(1)
+        return self._observe(observation, info)
 
     def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
         """Takes action `action` in [0, A] (A is NO-OP) in the real environment.
@@ -47,4 +62,22 @@ class LatentEnv:
         Raises:
           ValueError: if the action is outside the table or illegal in this state.
         """
-        raise NotImplementedError
+        pair = self.table.decode(np.array([action]))[0]
+        if not self._mask[action]:
+            raise ValueError(
+                f"action {action} (rule {pair[0]} at location {pair[1]}) is illegal in this state; "
+                f"choose one of the {self._mask.sum()} that the observation's action_mask allows"
+            )
+        self._state = self._advance(self._z, tf.constant([action], tf.int32), self._state)
+        observation, reward, terminated, truncated, info = self.env.step(pair)
+        latent, info = self._observe(observation, info)
+        return latent, float(reward), bool(terminated), bool(truncated), {**info, "action": pair}
+
+    def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
+        graph_hash = info["graph_hash"]
+        self._z = tf.constant(self._world_model.encode({graph_hash: observation["graph"]})[graph_hash][np.newaxis])
+        legal = self.env.legal_actions()
+        self._mask = self.table.mask(legal)
+        untabled = int(np.sum(self.table.encode(legal) < 0))
+        latent = LatentObservation(self._z, self._state.hidden, tf.constant(self._mask[np.newaxis]))
+        return latent, {**info, "untabled_actions": untabled}

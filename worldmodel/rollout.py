@@ -24,6 +24,23 @@ class LatentObservation(NamedTuple):
     action_mask: tf.Tensor
 
 
+class StartStates(NamedTuple):
+    """Encoded real states that dreams start from; S of them, from `WorldModel.start_states(buffer)`.
+
+    Attributes:
+      z: float32 [S, latent].
+      hidden, cell: float32 [S, hidden], the recurrent state reached by teacher forcing; zero at depth 0.
+      action_mask: bool [S, A + 1], the real mask; every state has something left to rewrite.
+      depth: int32 [S], steps since the episode began.
+    """
+
+    z: tf.Tensor
+    hidden: tf.Tensor
+    cell: tf.Tensor
+    action_mask: tf.Tensor
+    depth: tf.Tensor
+
+
 class Policy(Protocol):
     """What `DreamEnv.rollout` calls at every step, inside its `tf.function`.
 

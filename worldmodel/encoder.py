@@ -1,0 +1,163 @@
+"""`GraphEncoder`: a graph network that embeds a whole computation graph in z."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sonnet as snt
+import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+from graph_nets import modules
+
+from worldmodel.graphs import FeatureSpec
+
+# Maps a round's number to a module GraphsTuple -> GraphsTuple that updates nodes and globals of width `hidden`.
+RoundFactory = Callable[[int], Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]]
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Sizes of the encoder.
+
+    Attributes:
+      latent: Z, width of z (32: Ha & Schmidhuber 2018).
+      hidden: width of node and global features.
+      edge_hidden: width of edge features; edges stay what they were embedded as, so it can be small.
+      rounds: message-passing rounds (5 in the papers).
+      operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
+    """
+
+    latent: int = 32
+    hidden: int = 64
+    edge_hidden: int = 16
+    rounds: int = 5
+    operator_embedding: int = 16
+    dtype_embedding: int = 4
+
+
+class FeatureEmbedding(snt.Module):
+    """Embeds the category column of rows [n, 1 + floats] and mixes it with the floats: [n, width]."""
+
+    def __init__(self, categories: int, embedding: int, width: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        # Small at the start, so that a category never seen in training adds next to nothing to its row.
+        self._embed = snt.Embed(categories, embedding, initializer=snt.initializers.TruncatedNormal(stddev=0.1))
+        self._mix = snt.Linear(width)
+        self._norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
+
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
+        category = self._embed(tf.cast(rows[:, 0], tf.int32))
+        return self._norm(tf.nn.relu(self._mix(tf.concat([category, rows[:, 1:]], axis=-1))))
+
+
+class Calibration(snt.Module):
+    """Centres and scales features whose spread between graphs is tiny beside their size.
+
+    A rewrite touches a few of some hundred nodes, so a pooled feature moves by a fraction of a percent. While training,
+    the statistics are the batch's own (constants would be off as soon as the weights below move); afterwards they are
+    constants, from `measure`, so that an embedding depends on its graph alone.
+    """
+
+    _EPSILON = 1e-6  # variance below which a feature counts as constant: float rounding must not be blown up
+
+    def __init__(self, width: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.mean = tf.Variable(tf.zeros([width]), trainable=False, name="mean")
+        self.variance = tf.Variable(tf.ones([width]), trainable=False, name="variance")
+
+    def measure(self, features: tf.Tensor) -> None:
+        """Sets the constants from features [graphs, width]."""
+        mean, variance = tf.nn.moments(features, axes=[0])
+        self.mean.assign(mean)
+        self.variance.assign(variance)
+
+    def __call__(self, features: tf.Tensor, *, is_training: bool) -> tf.Tensor:
+        mean, variance = tf.nn.moments(features, axes=[0]) if is_training else (self.mean, self.variance)
+        return (features - mean) * tf.math.rsqrt(variance + self._EPSILON)
+
+
+class ResidualRound(snt.Module):
+    """One `graph_nets` GraphNetwork round with residual connections and LayerNorm; edges keep their embedding."""
+
+    def __init__(self, hidden: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._network = modules.GraphNetwork(
+            edge_model_fn=lambda: snt.nets.MLP([hidden], activate_final=True),
+            node_model_fn=lambda: snt.nets.MLP([hidden, hidden]),
+            global_model_fn=lambda: snt.nets.MLP([hidden, hidden]),
+            reducer=tf.math.unsorted_segment_sum,
+            edge_block_opt={"use_globals": False, "use_receiver_nodes": False},
+            node_block_opt={"use_sent_edges": False},
+            global_block_opt={"use_edges": False, "nodes_reducer": tf.math.unsorted_segment_mean},
+        )
+        self._node_norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
+        self._global_norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
+
+    def __call__(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+        update = self._network(graph)
+        return graph.replace(
+            nodes=self._node_norm(graph.nodes + update.nodes),
+            globals=self._global_norm(graph.globals + update.globals),
+        )
+
+
+def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+    """Mean, maximum and sum/√n over the nodes of every graph, beside its globals: [G, 3 · hidden + globals]."""
+    num_graphs = tf.shape(graph.n_node)[0]
+    owner = tf.repeat(tf.range(num_graphs), graph.n_node)
+    total = tf.math.unsorted_segment_sum(graph.nodes, owner, num_graphs)
+    largest = tf.math.unsorted_segment_max(graph.nodes, owner, num_graphs)
+    count = tf.cast(graph.n_node, tf.float32)[:, tf.newaxis]
+    return tf.concat([total / count, largest, total / tf.sqrt(count), graph.globals], axis=-1)
+
+
+class GraphEncoder(snt.Module):
+    """GraphsTuple of G graphs (from `graphs.to_graphs_tuple`) to raw embeddings [G, latent].
+
+    The embedding does not depend on the order of nodes or edges. It is not standardised: `WorldModel` does that.
+
+    Args:
+      config: sizes.
+      features: what the columns of nodes and edges are.
+      make_round: builds round i; `ResidualRound` by default.
+      make_readout: builds the map from pooled features to z; one linear layer by default, so that small differences
+        between graphs reach z undistorted.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        features: FeatureSpec,
+        *,
+        make_round: RoundFactory | None = None,
+        make_readout: Callable[[], Callable[[tf.Tensor], tf.Tensor]] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.config = config
+        make_round = make_round or (lambda i: ResidualRound(config.hidden, name=f"round_{i}"))
+        self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
+        self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
+        self._rounds = [make_round(i) for i in range(config.rounds)]
+        self._calibration = Calibration(4 * config.hidden)
+        self._readout = make_readout() if make_readout else snt.Linear(config.latent)
+
+    def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+        """Pooled features before calibration and readout: [G, 4 · hidden]."""
+        num_graphs = tf.shape(graph.n_node)[0]
+        state = graph.replace(
+            nodes=self._node_embedding(graph.nodes),
+            edges=self._edge_embedding(graph.edges),
+            globals=tf.zeros([num_graphs, self.config.hidden]),
+        )
+        for message_passing in self._rounds:
+            state = message_passing(state)
+        return pool_nodes(state)
+
+    def calibrate(self, graph: gn_graphs.GraphsTuple) -> None:
+        """Fits the calibration to a batch of graphs as different as those to come; call it after training."""
+        self._calibration.measure(self.pooled(graph))
+
+    def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
+        return self._readout(self._calibration(self.pooled(graph), is_training=is_training))

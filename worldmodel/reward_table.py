@@ -1,0 +1,40 @@
+"""Mean rewards per action and per rule: where the reward head starts, and the predictors it has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from worldmodel.actions import ActionTable
+from worldmodel.episodes import EpisodeBuffer
+
+
+def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
+    """Mean reward of every rule and of NO-OP: float32 [R + 1]; of one never taken, the overall mean (NO-OP: 0)."""
+    rules, rewards = _steps(buffer)[0][:, 0], _steps(buffer)[1]
+    totals, counts = _sums(rules, rewards, buffer.num_rules + 1)
+    overall = rewards.mean() if rewards.size else 0.0
+    fallback = np.append(np.full(buffer.num_rules, overall), 0.0)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
+
+
+def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> np.ndarray:
+    """Mean reward of every action of the table, drawn towards its rule's mean where data is thin: float32 [A + 1].
+
+    Args:
+      shrinkage: how many pseudo-observations of the rule's mean are added to each action's own.
+    """
+    pairs, rewards = _steps(buffer)
+    totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
+    prior = mean_reward_per_rule(buffer)[table.rules]
+    return ((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
+
+
+def _steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.concatenate([np.zeros((0, 2), np.int32), *(episode.actions for episode in buffer)])
+    rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in buffer)])
+    return pairs, rewards
+
+
+def _sums(keys: np.ndarray, rewards: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    known = keys >= 0
+    return np.bincount(keys[known], rewards[known], size), np.bincount(keys[known], minlength=size)

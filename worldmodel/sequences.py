@@ -1,0 +1,88 @@
+"""Episodes as padded, time-major arrays over latents and action-table indices, for training and for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.actions import ActionTable
+from worldmodel.episodes import EpisodeBuffer
+
+
+class SequenceBatch(NamedTuple):
+    """B episodes padded to T steps; padding repeats nothing and means nothing: `valid` is false there.
+
+    Attributes:
+      z: float32 [T + 1, B, latent], standardised latents; zero in padding.
+      masks: bool [T + 1, B, A + 1], legal actions; NO-OP always true.
+      actions: int32 [T, B], table indices; NO-OP (A) in padding.
+      rewards: float32 [T, B], percent.
+      terminals: bool [T, B], the step after which nothing was left to rewrite. NO-OP and truncation are not terminals.
+      valid: bool [T, B], steps that were taken.
+    """
+
+    z: np.ndarray
+    masks: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminals: np.ndarray
+    valid: np.ndarray
+
+
+class SequenceData:
+    """The episodes of a buffer in terms of latents and table indices.
+
+    Args:
+      buffer: the episodes. One that takes an action outside the table is cut before it; legal actions outside the table
+        are left out. Neither happens with the episodes that the table was made of.
+      table: the actions.
+      latents: standardised latent [latent] of every graph hash in the buffer.
+    """
+
+    def __init__(self, buffer: EpisodeBuffer, table: ActionTable, latents: Mapping[str, np.ndarray]) -> None:
+        self.table = table
+        self._latents = latents
+        self._episodes = list(buffer)
+        self._actions = [_known_prefix(table.encode(episode.actions)) for episode in self._episodes]
+        self._legal = [table.find_codes(episode.legal_codes) for episode in self._episodes]
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
+        """The episodes `rows`, padded to the longest of them."""
+        steps = max(len(self._actions[row]) for row in rows)
+        width, noop = len(rows), self.table.num_actions
+        latent = len(self._latents[self._episodes[rows[0]].hashes[0]])
+        batch = SequenceBatch(
+            z=np.zeros((steps + 1, width, latent), np.float32),
+            masks=np.zeros((steps + 1, width, noop + 1), bool),
+            actions=np.full((steps, width), noop, np.int32),
+            rewards=np.zeros((steps, width), np.float32),
+            terminals=np.zeros((steps, width), bool),
+            valid=np.zeros((steps, width), bool),
+        )
+        batch.masks[:, :, noop] = True
+        for column, row in enumerate(rows):
+            self._fill(batch, column, int(row))
+        return batch
+
+    def _fill(self, batch: SequenceBatch, column: int, row: int) -> None:
+        episode, actions = self._episodes[row], self._actions[row]
+        steps = len(actions)
+        batch.z[: steps + 1, column] = [self._latents[graph_hash] for graph_hash in episode.hashes[: steps + 1]]
+        batch.actions[:steps, column] = actions
+        batch.rewards[:steps, column] = episode.rewards[:steps]
+        batch.valid[:steps, column] = True
+        if episode.terminated and steps == episode.num_steps:
+            batch.terminals[steps - 1, column] = actions[-1] != self.table.num_actions
+        legal = self._legal[row][: episode.legal_offsets[steps + 1]]
+        states = np.repeat(np.arange(steps + 1), np.diff(episode.legal_offsets[: steps + 2]))
+        batch.masks[states[legal >= 0], column, legal[legal >= 0]] = True
+
+
+def _known_prefix(actions: np.ndarray) -> np.ndarray:
+    unknown = np.flatnonzero(actions < 0)
+    return actions[: unknown[0]] if unknown.size else actions

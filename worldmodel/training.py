@@ -1,0 +1,135 @@
+"""The loop that every network here is trained by: counted steps, exact resumption, named failures."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sonnet as snt
+import tensorflow as tf
+
+Metrics = Mapping[str, float]
+OnStep = Callable[[Metrics], None]
+
+
+class NonFiniteLoss(FloatingPointError):
+    """A loss term or the gradient became NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Adam with a learning rate that falls quadratically, and a bound on the gradient.
+
+    Attributes:
+      learning_rate, final_learning_rate: at the first and the last step (quadratic decay: the papers).
+      max_gradient_norm: global norm beyond which gradients are scaled down.
+    """
+
+    learning_rate: float = 2e-3
+    final_learning_rate: float = 1e-4
+    max_gradient_norm: float = 5.0
+
+    def rate_at(self, step: int, num_steps: int) -> float:
+        """Learning rate of step `step` of `num_steps`."""
+        left = max(0.0, 1.0 - step / max(1, num_steps - 1))
+        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * left**2
+
+
+class Optimiser(snt.Module):
+    """Adam on a fixed list of variables."""
+
+    def __init__(self, config: OptimiserConfig, variables: list[tf.Variable]) -> None:
+        super().__init__()
+        self._config, self._variables = config, variables
+        self._rate = tf.Variable(config.learning_rate, trainable=False, name="learning_rate")
+        self._adam = snt.optimizers.Adam(self._rate)
+        # Creates the moments now, so that a training step is traced once and a checkpoint finds them all.
+        self._adam.apply([tf.zeros_like(variable) for variable in variables], variables)
+        self._adam.step.assign(0)
+
+    def set_rate(self, step: int, num_steps: int) -> None:
+        """Sets the learning rate for the step to come."""
+        self._rate.assign(self._config.rate_at(step, num_steps))
+
+    def minimise(self, loss: tf.Tensor, tape: tf.GradientTape) -> tf.Tensor:
+        """Takes one step down `loss`, recorded on `tape`; returns the gradient's norm before it was bounded."""
+        gradients = tape.gradient(loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        bounded, norm = tf.clip_by_global_norm(gradients, self._config.max_gradient_norm)
+        self._adam.apply(bounded, self._variables)
+        return norm
+
+
+class TrainingLoop:
+    """Runs a training step a fixed number of times, resuming where a checkpoint left off.
+
+        loop = TrainingLoop(train_step, {"model": model, "optimiser": optimiser}, num_steps=1000, directory=path)
+        loop.run(on_step=lambda metrics: progress.advance(metrics["step"]))
+
+    Bit-for-bit resumption asks two things of `train_step(step)`: that all its state lives in the tracked objects, and
+    that every random draw is a function of the seed and `step`.
+
+    Args:
+      train_step: takes the number of the step, from 0; returns named scalars.
+      tracked: what a checkpoint holds.
+      num_steps: when training is done.
+      directory: where checkpoints go; without one nothing is kept.
+      checkpoint_every: steps between checkpoints; one more is written at the end.
+    """
+
+    def __init__(
+        self,
+        train_step: Callable[[int], Metrics],
+        tracked: Mapping[str, Any],
+        *,
+        num_steps: int,
+        directory: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 100,
+    ) -> None:
+        self._train_step, self._num_steps, self._every = train_step, num_steps, checkpoint_every
+        self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        self._manager: tf.train.CheckpointManager | None = None
+        if directory is not None:
+            checkpoint = tf.train.Checkpoint(step=self._step, **tracked)
+            # The manager renames its index into place last, so a kill leaves the previous checkpoint valid.
+            self._manager = tf.train.CheckpointManager(checkpoint, os.fspath(directory), max_to_keep=2)
+            self._manager.restore_or_initialize()
+
+    @property
+    def step(self) -> int:
+        """Steps done so far, by this process and those before it."""
+        return int(self._step)
+
+    def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
+        """Trains to the end, or to step `until`.
+
+        Args:
+          on_step: gets every step's metrics, with "step" (steps done) added.
+        Raises:
+          NonFiniteLoss: names the term; the last checkpoint stays as it was.
+        """
+        last = self._num_steps if until is None else min(until, self._num_steps)
+        for step in range(self.step, last):
+            metrics = self._train_step(step)
+            require_finite(metrics, step)
+            self._step.assign(step + 1)
+            if (step + 1) % self._every == 0 or step + 1 == last:
+                self._save()
+            if on_step is not None:
+                on_step({**metrics, "step": step + 1})
+
+    def _save(self) -> None:
+        if self._manager is not None:
+            self._manager.save(checkpoint_number=self.step)
+
+
+def require_finite(metrics: Metrics, step: int) -> None:
+    """Raises `NonFiniteLoss` naming every metric that is NaN or infinite."""
+    broken = [f"{name} = {value}" for name, value in metrics.items() if not math.isfinite(value)]
+    if broken:
+        raise NonFiniteLoss(
+            f"training step {step} gave {', '.join(broken)}: the weights of this step are lost, the last checkpoint is "
+            "intact. Lower the learning rate or look for non-finite values in the episodes of this step's batch."
+        )
