@@ -8,6 +8,7 @@ folded or optimised, so what runs is the graph as written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,9 @@ class FloatSession:
         tensors = {name: feeds[key] for name, key in self._keys.items()}
         for id_ in self.results:
             tensors[_factor(id_)] = _ONE if factors is None else factors[id_]
-        return self._session.run(None, tensors)
+        # Arithmetic on arrays of rank 0 gives NumPy scalars, which ONNX Runtime does not take.
+        outputs = self._session.run(None, {name: np.asarray(tensor) for name, tensor in tensors.items()})
+        return [np.asarray(output) for output in outputs]
 
 
 _ONE = np.ones((), np.float32)
@@ -116,8 +119,10 @@ def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
 def _normal_node(node: Node, values: dict[int, Value]) -> NormalNode:
     if node.domain:
         raise ValueError(f"{node.domain}::{node.op_type} is not in normal form; rules are made of ONNX's own operators")
+    # An empty list (the permutation of a scalar) has no type in protobuf; left out it means the same.
+    attributes: dict[str, Any] = {name: value for name, value in node.attributes.items() if value != []}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
-    return NormalNode(node.op_type, node.attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
+    return NormalNode(node.op_type, attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
 
 
 def _value_type(value: Value) -> ValueType:

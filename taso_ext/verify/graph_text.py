@@ -16,7 +16,7 @@ def graph_text(graph: Graph) -> str:
 def _node_text(node: Node, values: dict[int, Value]) -> str:
     results = ", ".join(_value_text(id_, values[id_]) for id_ in node.outputs)
     operands = ", ".join("_" if id_ < 0 else _value_text(id_, values[id_]) for id_ in node.inputs)
-    attributes = ", ".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
+    attributes = ", ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
     operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     return f"{results} = {operator}({operands}{'; ' if attributes else ''}{attributes})"
 
