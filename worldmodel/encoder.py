@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import sonnet as snt
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 from graph_nets import modules
 
+from worldmodel.config import EncoderConfig
 from worldmodel.graphs import FeatureSpec
 
 # Maps a round's number to a module GraphsTuple -> GraphsTuple that updates nodes and globals of width `hidden`.
 RoundFactory = Callable[[int], Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]]
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """Sizes of the encoder.
-
-    Attributes:
-      latent: Z, width of z (32: Ha & Schmidhuber 2018).
-      hidden: width of node and global features.
-      edge_hidden: width of edge features; edges stay what they were embedded as, so it can be small.
-      rounds: message-passing rounds (5 in the papers).
-      operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
-    """
-
-    latent: int = 32
-    hidden: int = 64
-    edge_hidden: int = 16
-    rounds: int = 5
-    operator_embedding: int = 16
-    dtype_embedding: int = 4
 
 
 class FeatureEmbedding(snt.Module):

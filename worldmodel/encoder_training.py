@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,39 +16,13 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from worldmodel.actions import ActionTable
+from worldmodel.config import EncoderTrainingConfig
 from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import Episode, EpisodeBuffer
 from worldmodel.graph_store import GraphLike
 from worldmodel.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
 from worldmodel.mdn_rnn import ActionEmbedding
-from worldmodel.training import OnStep, Optimiser, OptimiserConfig, TrainingLoop
-
-
-@dataclass(frozen=True)
-class EncoderTrainingConfig:
-    """How the encoder is trained.
-
-    Attributes:
-      steps: gradient steps.
-      batch: transitions a step; each brings two graphs.
-      calibration: transitions that the heads' units and, at the end, the encoder's calibration are measured on.
-      action_embedding: width of the action embedding used by the consistency head.
-      consistency_hidden: hidden width of the consistency head.
-      consistency_weight, variance_weight: weights beside 1 for each auxiliary head. The variance term keeps every
-        dimension of z at a standard deviation of at least 1, without which consistency is best served by a constant.
-      optimiser: learning rates.
-      checkpoint_every: steps between checkpoints.
-    """
-
-    steps: int = 300
-    batch: int = 16
-    calibration: int = 128
-    action_embedding: int = 32
-    consistency_hidden: int = 128
-    consistency_weight: float = 1.0
-    variance_weight: float = 1.0
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 2e-4))
-    checkpoint_every: int = 50
+from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
 class StateTargets(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from worldmodel.actions import ActionTable
-from worldmodel.encoder import EncoderConfig, GraphEncoder
-from worldmodel.encoder_training import EncoderTraining, EncoderTrainingConfig
+from worldmodel.config import WorldModelConfig
+from worldmodel.encoder import GraphEncoder
+from worldmodel.encoder_training import EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.mdn_rnn import MdnRnn, MdnRnnConfig
-from worldmodel.mdn_rnn_training import MdnRnnTraining, MdnRnnTrainingConfig
+from worldmodel.mdn_rnn_training import MdnRnnTraining
 from worldmodel.neighbourhood import neighbour_table
 from worldmodel.reward_table import mean_reward_per_action
 from worldmodel.training import Metrics, OnStep
@@ -22,16 +22,6 @@ from worldmodel.world_model import Scaler, Signature, WorldModel, embed_all, emb
 
 # (stage, metrics of the step): stage is "encoder" or "mdn_rnn".
 OnStageStep = Callable[[str, Metrics], None]
-
-
-@dataclass(frozen=True)
-class WorldModelConfig:
-    """All sizes and budgets of a world model; see the parts."""
-
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    encoder_training: EncoderTrainingConfig = field(default_factory=EncoderTrainingConfig)
-    mdn_rnn: MdnRnnConfig = field(default_factory=MdnRnnConfig)
-    mdn_rnn_training: MdnRnnTrainingConfig = field(default_factory=MdnRnnTrainingConfig)
 
 
 def fit_world_model(

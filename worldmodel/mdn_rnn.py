@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,36 +10,7 @@ import tensorflow as tf
 
 from worldmodel import mdn
 from worldmodel.actions import ActionTable
-
-
-@dataclass(frozen=True)
-class MdnRnnConfig:
-    """Sizes of the MDN-RNN.
-
-    Attributes:
-      hidden: LSTM width (256: Ha & Schmidhuber 2018).
-      mixtures: Gaussians in the mixture (8 in the papers).
-      log_sigma_range: bounds of the log scales, for latents of unit variance.
-      rule_embedding, site_embedding: widths of the learned embeddings of an action's rule and site.
-      action_embedding: width of the two mixed.
-      head_hidden: width of the hidden layer of the reward and terminal heads.
-      mask_rank: rank of the part of the mask head that can reach every bit.
-      neighbours: slots of an action's neighbourhood (see `neighbourhood`).
-      neighbour_hidden: width of what an action reads out of its neighbourhood.
-      inertia: logit by which a bit keeps its value, at the start of training.
-    """
-
-    hidden: int = 256
-    mixtures: int = 8
-    log_sigma_range: tuple[float, float] = (-3.0, 1.0)
-    rule_embedding: int = 16
-    site_embedding: int = 32
-    action_embedding: int = 64
-    head_hidden: int = 128
-    mask_rank: int = 32
-    neighbours: int = 64
-    neighbour_hidden: int = 64
-    inertia: float = 7.0
+from worldmodel.config import MdnRnnConfig
 
 
 class LatentMixture(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,36 +11,10 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel import mdn
+from worldmodel.config import MdnRnnTrainingConfig
 from worldmodel.mdn_rnn import ActionCodes, MdnRnn, Prediction
 from worldmodel.sequences import SequenceBatch, SequenceData
-from worldmodel.training import OnStep, Optimiser, OptimiserConfig, TrainingLoop
-
-
-@dataclass(frozen=True)
-class MdnRnnTrainingConfig:
-    """How the MDN-RNN is trained.
-
-    Attributes:
-      steps: gradient steps.
-      batch: episodes a step.
-      open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
-      latent_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent dimension; squared
-        error in units of the rewards' variance; nats; nats over all bits of a state).
-      open_loop_weight: of the open-loop terms beside the teacher-forced ones.
-      optimiser: learning rates.
-      checkpoint_every: steps between checkpoints.
-    """
-
-    steps: int = 400
-    batch: int = 16
-    open_loop_steps: int = 8
-    latent_weight: float = 1.0
-    reward_weight: float = 1.0
-    terminal_weight: float = 0.2
-    mask_weight: float = 0.1
-    open_loop_weight: float = 0.5
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
-    checkpoint_every: int = 100
+from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
 class StepTargets(NamedTuple):

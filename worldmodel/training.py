@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import sonnet as snt
 import tensorflow as tf
+
+from worldmodel.config import OptimiserConfig
 
 Metrics = Mapping[str, float]
 OnStep = Callable[[Metrics], None]
@@ -17,25 +18,6 @@ OnStep = Callable[[Metrics], None]
 
 class NonFiniteLoss(FloatingPointError):
     """A loss term or the gradient became NaN or infinite."""
-
-
-@dataclass(frozen=True)
-class OptimiserConfig:
-    """Adam with a learning rate that falls quadratically, and a bound on the gradient.
-
-    Attributes:
-      learning_rate, final_learning_rate: at the first and the last step (quadratic decay: the papers).
-      max_gradient_norm: global norm beyond which gradients are scaled down.
-    """
-
-    learning_rate: float = 2e-3
-    final_learning_rate: float = 1e-4
-    max_gradient_norm: float = 5.0
-
-    def rate_at(self, step: int, num_steps: int) -> float:
-        """Learning rate of step `step` of `num_steps`."""
-        left = max(0.0, 1.0 - step / max(1, num_steps - 1))
-        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * left**2
 
 
 class Optimiser(snt.Module):

@@ -1,0 +1,138 @@
+"""Sizes and budgets of the world model; without TensorFlow, so that settings can be read without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Adam with a learning rate that falls quadratically, and a bound on the gradient.
+
+    Attributes:
+      learning_rate, final_learning_rate: at the first and the last step (quadratic decay: the papers).
+      max_gradient_norm: global norm beyond which gradients are scaled down.
+    """
+
+    learning_rate: float = 2e-3
+    final_learning_rate: float = 1e-4
+    max_gradient_norm: float = 5.0
+
+    def rate_at(self, step: int, num_steps: int) -> float:
+        """Learning rate of step `step` of `num_steps`."""
+        left = max(0.0, 1.0 - step / max(1, num_steps - 1))
+        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * left**2
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Sizes of the encoder.
+
+    Attributes:
+      latent: Z, width of z (32: Ha & Schmidhuber 2018).
+      hidden: width of node and global features.
+      edge_hidden: width of edge features; edges stay what they were embedded as, so it can be small.
+      rounds: message-passing rounds (5 in the papers).
+      operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
+    """
+
+    latent: int = 32
+    hidden: int = 64
+    edge_hidden: int = 16
+    rounds: int = 5
+    operator_embedding: int = 16
+    dtype_embedding: int = 4
+
+
+@dataclass(frozen=True)
+class EncoderTrainingConfig:
+    """How the encoder is trained.
+
+    Attributes:
+      steps: gradient steps.
+      batch: transitions a step; each brings two graphs.
+      calibration: transitions that the heads' units and, at the end, the encoder's calibration are measured on.
+      action_embedding: width of the action embedding used by the consistency head.
+      consistency_hidden: hidden width of the consistency head.
+      consistency_weight, variance_weight: weights beside 1 for each auxiliary head. The variance term keeps every
+        dimension of z at a standard deviation of at least 1, without which consistency is best served by a constant.
+      optimiser: learning rates.
+      checkpoint_every: steps between checkpoints.
+    """
+
+    steps: int = 300
+    batch: int = 16
+    calibration: int = 128
+    action_embedding: int = 32
+    consistency_hidden: int = 128
+    consistency_weight: float = 1.0
+    variance_weight: float = 1.0
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 2e-4))
+    checkpoint_every: int = 50
+
+
+@dataclass(frozen=True)
+class MdnRnnConfig:
+    """Sizes of the MDN-RNN.
+
+    Attributes:
+      hidden: LSTM width (256: Ha & Schmidhuber 2018).
+      mixtures: Gaussians in the mixture (8 in the papers).
+      log_sigma_range: bounds of the log scales, for latents of unit variance.
+      rule_embedding, site_embedding: widths of the learned embeddings of an action's rule and site.
+      action_embedding: width of the two mixed.
+      head_hidden: width of the hidden layer of the reward and terminal heads.
+      mask_rank: rank of the part of the mask head that can reach every bit.
+      neighbours: slots of an action's neighbourhood (see `neighbourhood`).
+      neighbour_hidden: width of what an action reads out of its neighbourhood.
+      inertia: logit by which a bit keeps its value, at the start of training.
+    """
+
+    hidden: int = 256
+    mixtures: int = 8
+    log_sigma_range: tuple[float, float] = (-3.0, 1.0)
+    rule_embedding: int = 16
+    site_embedding: int = 32
+    action_embedding: int = 64
+    head_hidden: int = 128
+    mask_rank: int = 32
+    neighbours: int = 64
+    neighbour_hidden: int = 64
+    inertia: float = 7.0
+
+
+@dataclass(frozen=True)
+class MdnRnnTrainingConfig:
+    """How the MDN-RNN is trained.
+
+    Attributes:
+      steps: gradient steps.
+      batch: episodes a step.
+      open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
+      latent_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent dimension; squared
+        error in units of the rewards' variance; nats; nats over all bits of a state).
+      open_loop_weight: of the open-loop terms beside the teacher-forced ones.
+      optimiser: learning rates.
+      checkpoint_every: steps between checkpoints.
+    """
+
+    steps: int = 400
+    batch: int = 16
+    open_loop_steps: int = 8
+    latent_weight: float = 1.0
+    reward_weight: float = 1.0
+    terminal_weight: float = 0.2
+    mask_weight: float = 0.1
+    open_loop_weight: float = 0.5
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
+    checkpoint_every: int = 100
+
+
+@dataclass(frozen=True)
+class WorldModelConfig:
+    """All sizes and budgets of a world model; see the parts."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    encoder_training: EncoderTrainingConfig = field(default_factory=EncoderTrainingConfig)
+    mdn_rnn: MdnRnnConfig = field(default_factory=MdnRnnConfig)
+    mdn_rnn_training: MdnRnnTrainingConfig = field(default_factory=MdnRnnTrainingConfig)
