@@ -96,6 +96,7 @@ class Parser {
     if (!is("rule")) fail("expected 'rule', got '" + std::string(peek().text) + "'");
     const char* begin = peek().text.data();
     rule_.line = next().line;
+    if (peek().first_on_line) fail("expected the name of the rule behind 'rule'");
     rule_.name = expect_name("the name of the rule");
     bool source = false, target = false;
     while (!at_section() || !(is("rule") || peek().kind == Token::Kind::kEnd)) {

@@ -113,7 +113,7 @@ def test_engine_infers_the_shapes_that_onnx_infers(model: OnnxModel) -> None:
         if value.name in inferred and value.dims is not None:
             assert inferred[value.name] == value.dims, value.name
             compared += 1
-    assert compared > 20
+    assert compared > 10
 
 
 def test_taso_search_replays_to_its_cost_and_beats_descent() -> None:
