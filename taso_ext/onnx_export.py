@@ -1,0 +1,206 @@
+"""From the engine's graph back to an ONNX model: weight-only parts folded, names and metadata kept."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from taso_ext._core import Graph, Node, Value
+from taso_ext.cleanup import DEFAULT_DOMAINS
+from taso_ext.detached import tensor_proto
+from taso_ext.emission import Emission
+from taso_ext.errors import ModelError
+from taso_ext.onnx_import import Imported
+from taso_ext.onnx_session import NEWEST_RUNNABLE_IR
+from taso_ext.subgraphs import local_names
+from taso_ext.value_names import ValueNames
+from taso_ext.weight_folding import CannotFoldError, can_fold, evaluate
+
+_LOG = logging.getLogger(__name__)
+_OLDEST_IR = 4
+"""From IR version 4 on, initializers need not be listed as inputs."""
+_PLAIN_OPSET = 13
+"""For models that use other domains alone, should one of their outputs need an Identity."""
+_RESHAPES = frozenset({"Flatten", "Squeeze", "Unsqueeze"})
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """What an exported model takes over from the model it was made from.
+
+    Attributes:
+      original: names and types of inputs and outputs, documentation, metadata.
+      skeleton: opset imports and declared types of the cleaned model.
+      imported: weights, attributes and node documentation.
+      defaults: default values of overridable inputs, by position among the inputs.
+    """
+
+    original: onnx.ModelProto
+    skeleton: onnx.ModelProto
+    imported: Imported
+    inputs: list[onnx.ValueInfoProto]
+    defaults: dict[int, ir.TensorProtocol] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Which nodes are written, which are computed now, and the values (with producers) that the latter hand over."""
+
+    written: list[Node]
+    folded: list[Node]
+    handed_over: list[int]
+
+
+def export_model(graph: Graph, source: ExportSource) -> onnx.ModelProto:
+    """The graph as an ONNX model of the original's opset, its weight-only values folded into initializers.
+
+    Raises:
+      ModelError: an operator that a rewrite created does not exist in the model's opset.
+    """
+    values, nodes = graph.values(), graph.nodes()
+    try:
+        return _assemble(graph, source, values, _partition(graph, values, nodes))
+    except CannotFoldError as error:
+        # The nodes then stay in the model: whoever runs it needs a runtime that has these operators anyway.
+        _LOG.info("weight-only operators are not folded: %s", error)
+        return _assemble(graph, source, values, _Partition(nodes, [], []))
+
+
+def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Partition:
+    written: list[Node] = []
+    folded: list[Node] = []
+    needed, needed_now = set(graph.outputs), set[int]()
+    handed_over: list[int] = []
+    for node in reversed(nodes):
+        results = [value for value in node.outputs if value in needed]
+        if results and node.weight_only and all(can_fold(values[value].dtype) for value in results):
+            handed_over += results
+        elif results:
+            written.append(node)
+            needed.update(node.inputs)
+            continue
+        if results or any(value in needed_now for value in node.outputs):
+            folded.append(node)
+            needed_now.update(node.inputs)
+    return _Partition(written[::-1], folded[::-1], handed_over[::-1])
+
+
+def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> onnx.ModelProto:
+    model = _frame(source)
+    opset = next(entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
+    names = _name_interface(graph, source, values, parts)
+    attributes = source.imported.attributes
+    written, folded = (Emission(values, names, attributes, opset) for _ in range(2))
+    try:
+        for node in parts.written:
+            written.add(node)
+        for node in parts.folded:
+            folded.add(node)
+    except ValueError as error:
+        raise ModelError(f"the rewritten graph cannot be written as ONNX: {error}") from error
+    for position, value in names.copies:
+        written.nodes.append(
+            helper.make_node("Identity", [written.name(value)], [source.original.graph.output[position].name])
+        )
+    model.graph.node.extend(written.nodes)
+    handed_over = {folded.name(value): values[value].dtype for value in parts.handed_over}
+    for name, tensor in (_tensors(written, source) | _evaluate(folded, handed_over, source, model)).items():
+        model.graph.initializer.append(tensor_proto(tensor, name))
+    _document(model, source)
+    _require_known_operators(model, opset)
+    return model
+
+
+def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:
+    inputs = [value.name for value in source.inputs]
+    outputs = [value.name for value in source.original.graph.output]
+    fixed = {value for value, view in values.items() if view.handle is not None} | set(parts.handed_over)
+    reserved = {name for node in _with_bodies(parts, source) for name in local_names(node)}
+    return ValueNames(
+        list(zip(graph.inputs, inputs, strict=True)), list(zip(graph.outputs, outputs, strict=True)), fixed, reserved
+    )
+
+
+def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto]:
+    """Nodes that carry graphs, reduced to those."""
+    decode = source.imported.attributes.decode
+    return [
+        onnx.NodeProto(
+            attribute=[decode(name, value) for name, value in node.attributes.items() if type(value) is bytes]
+        )
+        for node in (*parts.written, *parts.folded)
+    ]
+
+
+def _frame(source: ExportSource) -> onnx.ModelProto:
+    """The model around the nodes: everything that is not a node, an initializer or a folded-away declaration."""
+    model = onnx.ModelProto()
+    original = source.original
+    for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if original.HasField(name):
+            setattr(model, name, getattr(original, name))
+    model.ir_version = min(max(original.ir_version, _OLDEST_IR), NEWEST_RUNNABLE_IR)
+    model.metadata_props.extend(original.metadata_props)
+    model.opset_import.extend(_opset_imports(source))
+    model.graph.name = original.graph.name or "graph"
+    model.graph.doc_string = original.graph.doc_string
+    model.graph.metadata_props.extend(original.graph.metadata_props)
+    model.graph.input.extend(source.inputs)
+    model.graph.output.extend(original.graph.output)
+    for position, tensor in source.defaults.items():
+        model.graph.initializer.append(tensor_proto(tensor, source.inputs[position].name))
+    return model
+
+
+def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
+    """The cleaned model's imports, and those of the original that it no longer uses, except of inlined functions."""
+    imports = {entry.domain: entry for entry in source.skeleton.opset_import}
+    inlined = {function.domain for function in source.original.functions}
+    for entry in source.original.opset_import:
+        if entry.domain not in inlined:
+            imports.setdefault(entry.domain, entry)
+    if not imports.keys() & set(DEFAULT_DOMAINS):
+        imports[""] = helper.make_opsetid("", _PLAIN_OPSET)
+    return list(imports.values())
+
+
+def _tensors(emission: Emission, source: ExportSource) -> dict[str, ir.TensorProtocol]:
+    weights = {name: source.imported.tensors[handle] for name, handle in emission.weights.items()}
+    return weights | {name: ir.tensor(array) for name, array in emission.constants.items()}
+
+
+def _evaluate(
+    emission: Emission, outputs: dict[str, int], source: ExportSource, model: onnx.ModelProto
+) -> dict[str, ir.TensorProtocol]:
+    if not outputs:
+        return {}
+    return evaluate(emission.nodes, _tensors(emission, source), outputs, list(model.opset_import), model.ir_version)
+
+
+def _document(model: onnx.ModelProto, source: ExportSource) -> None:
+    """Gives surviving nodes and values their documentation, metadata and annotations back."""
+    for node in model.graph.node:
+        before = source.imported.nodes.get(node.name)
+        if before is not None and (before.op_type == node.op_type or before.op_type in _RESHAPES):
+            node.doc_string = before.doc_string
+            node.metadata_props.extend(before.metadata_props)
+    names = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    custom = {name for node in model.graph.node if node.domain not in DEFAULT_DOMAINS for name in node.output}
+    # Other types are found by shape inference; declared ones could only contradict it.
+    model.graph.value_info.extend(value for value in source.skeleton.graph.value_info if value.name in custom)
+    for annotation in source.original.graph.quantization_annotation:
+        if {annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)} <= names:
+            model.graph.quantization_annotation.append(annotation)
+
+
+def _require_known_operators(model: onnx.ModelProto, opset: int) -> None:
+    for node in model.graph.node:
+        if node.domain == "" and not onnx.defs.has(node.op_type, opset, ""):
+            raise ModelError(
+                f"a rewrite created the operator {node.op_type}, which opset {opset} of the model does not have; "
+                f"convert the model first, for example with onnx.version_converter.convert_version(model, 17)."
+            )

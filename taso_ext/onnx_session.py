@@ -1,0 +1,93 @@
+"""ONNX Runtime sessions of models in memory, whatever their size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from taso_ext.detached import DetachedModel, detach, static_dims, tensor_proto
+from taso_ext.errors import ModelError, one_paragraph
+
+NEWEST_RUNNABLE_IR = 13
+"""The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
+
+_SHARED_FROM_BYTES = 1 << 16
+"""Initializers from this size on are handed to the session as arrays instead of being serialised with the model."""
+_ERROR_SEVERITY = 3  # warnings about unused initializers and the like are not for the user
+
+
+def session_options(*, optimise: bool, threads: int = 1) -> ort.SessionOptions:
+    """Options of a session that runs operators one after the other, with full optimisation or none."""
+    options = ort.SessionOptions()
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERROR_SEVERITY
+    return options
+
+
+def create_session(
+    model: onnx.ModelProto | DetachedModel,
+    *,
+    optimise: bool,
+    threads: int = 1,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+) -> ort.InferenceSession:
+    """A session of a model in memory; large weights are not serialised, so that models over 2 GB work too.
+
+    Raises:
+      ModelError: if ONNX Runtime refuses the model.
+    """
+    detached = detach(model) if isinstance(model, onnx.ModelProto) else model
+    options = session_options(optimise=optimise, threads=threads)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(detached.skeleton)
+    proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
+    shared: dict[str, ort.OrtValue] = {}
+    for name, tensor in (detached.tensors | detached.defaults).items():
+        if tensor.nbytes < _SHARED_FROM_BYTES or name in detached.defaults or not is_plain(tensor.dtype.value):
+            proto.graph.initializer.append(tensor_proto(tensor, name))
+            continue
+        place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
+        place.data_location = onnx.TensorProto.EXTERNAL
+        place.external_data.add(key="location", value=name)
+        shared[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor.numpy()))
+    options.add_external_initializers(list(shared), list(shared.values()))
+    return open_session(proto.SerializeToString(), options, providers)
+
+
+def open_session(
+    data: bytes, options: ort.SessionOptions, providers: Sequence[str] = ("CPUExecutionProvider",)
+) -> ort.InferenceSession:
+    """A session of a serialised model. Raises ModelError if ONNX Runtime refuses it."""
+    try:
+        return ort.InferenceSession(data, options, providers=list(providers))
+    except Exception as error:  # ONNX Runtime's exceptions share no public base class
+        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+
+
+def is_plain(dtype: int) -> bool:
+    """Whether NumPy itself has this element type, so that arrays of it pass in and out of ONNX Runtime."""
+    return dtype in _PLAIN
+
+
+_PLAIN = frozenset(
+    {
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.INT8,
+        onnx.TensorProto.INT16,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.UINT8,
+        onnx.TensorProto.UINT16,
+        onnx.TensorProto.UINT32,
+        onnx.TensorProto.UINT64,
+    }
+)

@@ -1,0 +1,49 @@
+"""Types and shapes of a model's values, as ONNX shape inference finds them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+
+from taso_ext.detached import DetachedModel, for_inference, static_dims
+
+
+class ValueType(NamedTuple):
+    """Type of a value: `dtype` of onnx.TensorProto (0: not a tensor, or unknown), `dims` (None: not static)."""
+
+    dtype: int
+    dims: tuple[int, ...] | None
+
+
+UNKNOWN = ValueType(0, None)
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inferred types; where inference finds a contradiction, it leaves that value unknown."""
+    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+
+
+def value_types(detached: DetachedModel) -> dict[str, ValueType]:
+    """Types of all top-level values of a model by name; values that inference does not reach are missing.
+
+    Declared shapes of outputs are not trusted: what a rewrite relies on is derived from the inputs alone.
+    """
+    model = for_inference(detached)
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    inferred = infer_shapes(model).graph
+    types = {value.name: value_type(value.type) for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+    for name, tensor in detached.tensors.items():
+        types[name] = ValueType(tensor.dtype.value, static_dims(tensor))
+    return types
+
+
+def value_type(kind: onnx.TypeProto) -> ValueType:
+    """The engine's view of an ONNX type."""
+    if not kind.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = kind.tensor_type
+    static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return ValueType(tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim) if static else None)

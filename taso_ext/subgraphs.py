@@ -1,0 +1,61 @@
+"""Graphs inside nodes (branches of If, bodies of Loop and Scan): what they read from outside, and renaming it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node carries as attributes, in the order of the attributes' names."""
+    for attribute in sorted(node.attribute, key=lambda each: each.name):
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def captured_names(node: onnx.NodeProto) -> list[str]:
+    """Names of outer values that the graphs inside a node read, each once, in order of first use."""
+    return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))
+
+
+def local_names(node: onnx.NodeProto) -> set[str]:
+    """All value names that the graphs inside a node define, however deep."""
+    found: set[str] = set()
+    for body in bodies(node):
+        found |= _own_names(body)
+        for inner in body.node:
+            found |= set(inner.output) | local_names(inner)
+    return found
+
+
+def rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Renames outer values in a graph inside a node and in the graphs inside that one.
+
+    A local value that hides an outer one of the same name keeps it: ONNX forbids such names, but exporters write them.
+    """
+    visible = {name: new for name, new in names.items() if name not in _own_names(graph)}
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            node.input[position] = visible.get(name, name)
+        for body in bodies(node):
+            rename_captured(body, visible)
+        visible = {name: new for name, new in visible.items() if name not in node.output}
+    for value in graph.output:
+        value.name = visible.get(value.name, value.name)
+
+
+def _free_names(graph: onnx.GraphProto) -> list[str]:
+    free: dict[str, None] = {}
+    local = _own_names(graph)
+    for node in graph.node:
+        free |= dict.fromkeys(name for name in (*node.input, *captured_names(node)) if name and name not in local)
+        local |= set(node.output)
+    free |= dict.fromkeys(value.name for value in graph.output if value.name not in local)
+    return list(free)
+
+
+def _own_names(graph: onnx.GraphProto) -> set[str]:
+    inputs = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return inputs | {tensor.values.name for tensor in graph.sparse_initializer}
