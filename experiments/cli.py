@@ -155,7 +155,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from controller.base import UnknownControllerError
     from environment.zoo import ZooError
     from experiments.errors import UserError
-    from taso_ext.onnx_model import ModelError
+    from taso_ext.errors import ModelError
 
     return UserError, ModelError, ZooError, UnknownControllerError
 

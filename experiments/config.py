@@ -12,8 +12,11 @@ from importlib import resources
 from typing import Any, Literal
 
 from controller.base import require_name
+from controller.policy_config import PolicyConfig
+from controller.ppo_config import PpoConfig
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
+from worldmodel.config import WorldModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +48,29 @@ class CollectConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DreamConfig:
+    """The dream that ppo is trained in.
+
+    Attributes:
+      temperature: τ of the latents: above 1 the dream is harder to exploit, 0 is the most likely mean.
+      root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
+    """
+
+    temperature: float = 1.0
+    root_fraction: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
     """Episodes in the real environment after training.
 
     Attributes:
       sampled_episodes: N of part (c), beside the one deterministic episode.
+      sampling_temperature: of the policy in those; 1 is the policy as trained.
     """
 
     sampled_episodes: int = 20
+    sampling_temperature: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +117,6 @@ class RunConfig:
     Attributes:
       controller: what picks the rewrites.
       world: where ppo is trained: in the world model or in the real environment.
-      temperature: τ of the dream.
       costs: the cost model that is minimised.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
@@ -111,7 +128,6 @@ class RunConfig:
 
     controller: str = "ppo"
     world: Literal["dream", "real"] = "dream"
-    temperature: float = 1.0
     costs: str = "roofline:rtx2070"
     device: str = "cpu"
     rules: str | None = None
@@ -121,6 +137,11 @@ class RunConfig:
     seed: int = 0
     environment: EnvironmentConfig = EnvironmentConfig()
     collect: CollectConfig = CollectConfig()
+    world_model: WorldModelConfig = WorldModelConfig()
+    dream: DreamConfig = DreamConfig()
+    policy: PolicyConfig = PolicyConfig()
+    ppo: PpoConfig = PpoConfig()
+    ppo_real: PpoConfig = PpoConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     taso: TasoConfig = TasoConfig()
     verify: VerifyConfig = VerifyConfig()

@@ -33,21 +33,20 @@ def plot_losses(path: Path, panels: Mapping[str, Mapping[str, Curve]]) -> None:
     _save(figure, path)
 
 
-def plot_returns(path: Path, dream: Curve, spread: Sequence[float], real: Mapping[str, Sequence[float]]) -> None:
-    """What the controller was promised in the dream, and what its episodes really brought.
+def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]]) -> None:
+    """What the controller was promised in training, and what its episodes really brought.
 
     Args:
       path: the PNG to write.
-      dream: (update, mean dream return in percent).
-      spread: standard deviation of the returns at each update.
+      training: label -> (update, return in percent), in the dream or wherever it was trained.
       real: label -> returns in percent of real episodes after training, drawn beside the training.
     """
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.2, 1])
-    steps, mean = np.asarray(dream[0]), np.asarray(dream[1])
-    left.fill_between(steps, mean - np.asarray(spread), mean + np.asarray(spread), color=BLUE, alpha=0.18, linewidth=0)
-    left.plot(steps, mean, color=BLUE, linewidth=1.8)
-    _finish(left, "Training: return of the rollouts (mean ± sd)", "update", "return [%]")
+    for (label, (steps, values)), colour in zip(training.items(), (BLUE, GREY), strict=False):
+        left.plot(steps, values, color=colour, linewidth=1.8, label=label)
+    left.legend(frameon=False, fontsize=8)
+    _finish(left, "Training", "update", "return [%]")
     for position, returns in enumerate(real.values()):
         # Spread side by side in a fixed pattern, so that equal returns stay countable and the picture reproducible.
         offsets = 0.3 * (np.arange(len(returns)) / max(1, len(returns) - 1) - 0.5) if len(returns) > 1 else [0.0]

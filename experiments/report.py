@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from controller.evaluate import Evaluation
 from controller.storage import write_text
 from experiments import plots
@@ -49,20 +51,30 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation) -> d
             picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
         )
     updates = metrics.read("controller")
-    if updates:
+    if updates and "return" in updates[0]:
+        place = f"in the {result.world}" if result.world == "dream" else "in the real environment"
+        training = {f"mean of each update {place}": "return", "best of each update": "best_return"}
         plots.plot_returns(
-            picture("Dream and real return", "returns"),
-            curve(updates, "return"),
-            [record["return_std"] for record in updates],
+            picture("Return in training and in real episodes", "returns"),
+            {label: curve(updates, key) for label, key in training.items()},
             real_returns(evaluation),
         )
     return pictures
 
 
 def loss_curves(records: Sequence[dict[str, Any]]) -> dict[str, plots.Curve]:
-    """Label -> curve of every figure whose name ends in `loss`."""
-    names = dict.fromkeys(key for record in records for key in record if key.endswith("loss"))
-    return {name: curve(records, name) for name in names}
+    """Label -> curve of the loss and its parts, each smoothed over a fortieth of the training."""
+    hidden = {"stage", "step", "gradient_norm"}
+    names = dict.fromkeys(key for record in records for key in record if key not in hidden and "open_loop" not in key)
+    return {name.replace("_", " "): smoothed(curve(records, name)) for name in names}
+
+
+def smoothed(line: plots.Curve) -> plots.Curve:
+    """Moving averages of the values: single batches are too noisy to read."""
+    steps, values = line
+    width = max(1, len(values) // 40)
+    means = np.convolve(values, np.ones(width) / width, mode="valid")
+    return list(steps[width - 1 :]), means.tolist()
 
 
 def curve(records: Sequence[dict[str, Any]], key: str) -> plots.Curve:

@@ -47,8 +47,10 @@ def parse_request(options: argparse.Namespace, arguments: list[str]) -> Request:
 
 def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, as values of a `RunConfig`."""
-    names = ("controller", "world", "temperature", "costs", "device", "rules", "clean", "inputs", "seed")
+    names = ("controller", "world", "costs", "device", "rules", "clean", "inputs", "seed")
     values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.temperature is not None:
+        values["dream"] = {"temperature": options.temperature}
     values["dims"] = sorted(options.dim)
     values["taso"] = {
         name: getattr(options, name) for name in ("alpha", "budget") if getattr(options, name) is not None

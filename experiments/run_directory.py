@@ -98,18 +98,22 @@ class RunDirectory:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Times a stage; it counts as finished only when the block ends without an exception."""
-        start, before = time.perf_counter(), self.stage_seconds().get(name, 0.0)
+        start = time.perf_counter()
         finished = False
         try:
             yield
             finished = True
         finally:
-            self._stages[name] = {
-                "finished": finished,
-                "seconds": before + time.perf_counter() - start,
-                "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            }
-            self.write_json("stages.json", self._stages)
+            self.record(name, time.perf_counter() - start, finished=finished)
+
+    def record(self, stage: str, seconds: float, *, finished: bool) -> None:
+        """Adds to a stage's time and notes the memory used so far."""
+        self._stages[stage] = {
+            "finished": finished,
+            "seconds": self.stage_seconds().get(stage, 0.0) + seconds,
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        write_text(self.path / "stages.json", json.dumps(self._stages, indent=2) + "\n")  # in order of first run
 
 
 def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:

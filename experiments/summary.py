@@ -14,6 +14,8 @@ from experiments.result import Result
 
 Row = tuple[str, str, str, str]
 
+PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+
 FILE_WIDTH = 120
 """Columns of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
 
@@ -41,9 +43,9 @@ def graph_rows(result: Result) -> list[Row]:
     before, after = result.before, result.after
     rows = [
         ("operators", f"{before.operators}", f"{after.operators}", _change(before.operators, after.operators)),
-        _row("estimated time [ms]", before.cost_ms, after.cost_ms, 1, 4),
-        _row("FLOPs [G]", before.flops, after.flops, 1e9, 3),
-        _row("memory [MB]", before.memory_bytes, after.memory_bytes, 1e6, 2),
+        _row("estimated time [ms]", before.cost_ms, after.cost_ms),
+        _scaled_row("FLOPs", "", before.flops, after.flops),
+        _scaled_row("memory", "B", before.memory_bytes, after.memory_bytes),
         ("kernel launches", f"{before.kernel_launches}", f"{after.kernel_launches}", ""),
     ]
     rows[-1] = (*rows[-1][:3], _change(before.kernel_launches, after.kernel_launches))
@@ -89,8 +91,14 @@ def verification_lines(result: Result) -> list[str]:
     return lines
 
 
-def _row(label: str, before: float, after: float, unit: float, digits: int) -> Row:
-    return (label, f"{before / unit:.{digits}f}", f"{after / unit:.{digits}f}", _change(before, after))
+def _row(label: str, before: float, after: float) -> Row:
+    return (label, f"{before:.4f}", f"{after:.4f}", _change(before, after))
+
+
+def _scaled_row(label: str, unit: str, before: float, after: float) -> Row:
+    """With the prefix that suits the larger number."""
+    prefix, factor = next((item for item in PREFIXES if max(before, after) >= item[1]), PREFIXES[-1])
+    return (f"{label} [{prefix}{unit}]", f"{before / factor:.3f}", f"{after / factor:.3f}", _change(before, after))
 
 
 def _change(before: float, after: float) -> str:

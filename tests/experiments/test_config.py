@@ -17,8 +17,8 @@ def test_presets_load_and_are_listed(preset: str) -> None:
 
 def test_later_sources_win() -> None:
     assert load_config("best", {"taso": {"budget": 7}}).taso.budget == 7
-    config = load_config("best", {"taso": {"budget": 7}}, ["taso.budget=9", "temperature=2"])
-    assert (config.taso.budget, config.temperature) == (9, 2.0)
+    config = load_config("best", {"taso": {"budget": 7}}, ["taso.budget=9", "dream.temperature=2"])
+    assert (config.taso.budget, config.dream.temperature) == (9, 2.0)
     assert config.taso.alpha == RunConfig().taso.alpha
 
 

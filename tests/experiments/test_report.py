@@ -58,7 +58,7 @@ def summary_text(result: Result) -> str:
 def test_the_summary_shows_every_figure() -> None:
     text = summary_text(make_result())
     for part in (
-        *("100", "90", "-10.0 %", "estimated time [ms]", "4.0000", "3.0000", "-25.0 %", "2.000", "30.00", "80"),
+        *("100", "90", "-10.0 %", "estimated time [ms]", "4.0000", "3.0000", "-25.0 %", "FLOPs [G]", "2.000", "memory [MB]", "30.000", "80"),
         *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
         *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
     ):
@@ -106,7 +106,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
         for step in range(5):
             log.append("encoder", step, {"loss": 1 / (step + 1)})
             log.append("mdn-rnn", step, {"loss": 2 / (step + 1), "reward_loss": 1.0})
-            log.append("controller", step, {"return": float(step), "return_std": 0.5})
+            log.append("controller", step, {"return": float(step), "best_return": step + 0.5})
     record = make_record("deterministic", (4.0, 3.5, 3.0, 3.2))
     evaluation = Evaluation(None, record, (record,) * 3, (make_record("random", (4.0, 4.1)),) * 4)
     write_report(tmp_path, make_result(), evaluation)

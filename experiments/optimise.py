@@ -1,0 +1,132 @@
+"""`rlflow optimise`, from the model to the written result, stage after stage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from controller.evaluate import Evaluation
+from controller.records import EpisodeRecord, best_improvement
+from experiments.config_tree import as_mapping
+from experiments.manifest import make_manifest
+from experiments.output_file import write_model
+from experiments.progress import ProgressDisplay
+from experiments.report import write_report
+from experiments.request import Request
+from experiments.result import MeasuredRatio, Result, count_rules
+from experiments.run import Run
+from experiments.run_directory import RunDirectory
+from experiments.stages.controller import Prepared, prepare_controller
+from experiments.stages.evaluate import evaluate_controller
+from experiments.stages.export import Exported, export_verified
+from experiments.stages.load import Loaded, load
+from experiments.stages.measure import measure
+from experiments.summary import print_summary
+
+SOURCES = {
+    "collection": "(a) random collection",
+    "deterministic": "(b) controller, deterministic episode",
+    "sampled": "(c) controller, sampled episodes",
+    "random": "(d) random, as many episodes as (b) and (c)",
+}
+"""Kinds of `EpisodeRecord`s, as the report calls them."""
+
+
+def optimise(request: Request, progress: ProgressDisplay) -> Result:
+    """Runs, or resumes, one optimisation, writes its result and prints the summary.
+
+    Raises:
+      UserError, ModelError and their like: bad input; nothing was written.
+      VerificationFailed: the result does not equal the model; OUT was not written.
+    """
+    progress.note(f"Loading {request.model}")
+    loaded = load(request.model, request.config)
+    run = begin_run(request, loaded, progress)
+    prepared = prepare_controller(run, loaded)
+    evaluation = evaluate_controller(run, loaded.env, prepared.controller, prepared.collection)
+    exported = export_verified(run, loaded, evaluation.best)
+    measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
+    result = assemble_result(request, run, loaded, prepared, evaluation, exported, measured)
+    leave_report(run, result, evaluation)
+    write_model(exported.model, request.output)
+    print_summary(result, str(request.output), str(run.directory.path))
+    return result
+
+
+def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:
+    """Creates the run directory, or reopens the one of the same model and configuration."""
+    identity = {**as_mapping(request.config), "fingerprint": loaded.fingerprint}
+    path = request.run_directory or Path("runs") / default_name(loaded.name, request.config.controller, identity)
+    manifest = make_manifest(request.arguments, request.model, request.config.seed)
+    directory = RunDirectory.open(path, identity, manifest)
+    directory.record("load", loaded.seconds, finished=True)
+    progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
+    return Run(request.config, directory, progress)
+
+
+def default_name(model: str, controller: str, identity: dict[str, object]) -> str:
+    """Name of a run directory: the same for the same model and configuration."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{model}-{controller}-{digest[:8]}"
+
+
+def assemble_result(
+    request: Request,
+    run: Run,
+    loaded: Loaded,
+    prepared: Prepared,
+    evaluation: Evaluation,
+    exported: Exported,
+    measured: MeasuredRatio | None,
+) -> Result:
+    """All figures of the run in one place."""
+    best = evaluation.best
+    start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
+    sources = sources_of(evaluation)
+    episodes = {kind: len(records) for kind, records in sources.items()}
+    if prepared.collection is not None:
+        episodes["collection"] = prepared.num_collected
+    return Result(
+        model=request.model,
+        controller=run.config.controller,
+        world=run.config.world if run.config.controller == "ppo" else "",
+        costs=run.config.costs,
+        seed=run.config.seed,
+        before=loaded.figures(start),
+        after=loaded.figures(found),
+        improvements={SOURCES[kind]: 100 * best_improvement(records) for kind, records in sources.items()},
+        episodes={SOURCES[kind]: count for kind, count in episodes.items()},
+        rules_applied=count_rules(best.rule_names[: best.best_step]),
+        found_by=SOURCES[best.kind],
+        stop_reason=prepared.stop_reason,
+        candidates=loaded.num_candidates,
+        largest_difference=exported.largest_difference,
+        tolerance=exported.tolerance,
+        measured=measured,
+        stage_seconds=run.directory.stage_seconds(),
+        peak_memory_bytes=run.directory.peak_memory_bytes(),
+        graph_hash=found.hash,
+    )
+
+
+def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
+    """Kind -> episodes of every part that has any."""
+    parts = {
+        "collection": () if evaluation.collection is None else (evaluation.collection,),
+        "deterministic": (evaluation.deterministic,),
+        "sampled": evaluation.sampled,
+        "random": evaluation.random,
+    }
+    return {kind: records for kind, records in parts.items() if records}
+
+
+def leave_report(run: Run, result: Result, evaluation: Evaluation) -> None:
+    """Writes the action log, the figures, the plots and the report; the run is complete then."""
+    best = evaluation.best
+    steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
+    log = [{"rule": r, "location": l, "rule_name": name, "cost_ms": cost} for (r, l), name, cost in steps]
+    run.directory.write_json("actions.json", {"initial_cost_ms": best.costs_ms[0], "actions": log})
+    run.directory.write_json("result.json", result.to_json())
+    write_report(run.directory.path, result, evaluation)
+    run.directory.mark_done()

@@ -1,0 +1,118 @@
+"""Builds the controller and trains it in its world; searches do their work here too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from controller.base import Controller, factory
+from controller.records import EpisodeRecord
+from experiments.run import Run
+from experiments.stages.collect import best_collected, collect_episodes
+from experiments.stages.load import Loaded
+from experiments.stages.world_model import train_world_model
+
+STAGE = "controller"
+FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
+PPO_UPDATES_PER_CHECKPOINT = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """
+    Attributes:
+      controller: ready to play.
+      collection: the best episode of the random collection, where there was one.
+      num_collected: its episodes.
+      stop_reason: why a search stopped; empty where nothing searched.
+    """
+
+    controller: Controller
+    collection: EpisodeRecord | None = None
+    num_collected: int = 0
+    stop_reason: str = ""
+
+
+def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
+    """The controller that the configuration names, trained with everything that it needs."""
+    if run.config.controller == "ppo":
+        return _ppo_in_the_dream(run, loaded) if run.config.world == "dream" else _ppo_in_the_real_world(run, loaded)
+    settings: Mapping[str, Mapping[str, Any]] = {
+        "taso": dataclasses.asdict(run.config.taso),
+        "random": {"noop_probability": run.config.collect.noop_probability},
+    }
+    controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
+    loaded.env.reset(seed=run.seed(STAGE))
+    train(run, controller, loaded.env, run.config.taso.budget if run.config.controller == "taso" else 1)
+    return Prepared(controller, stop_reason=getattr(controller, "stop_reason", ""))
+
+
+def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
+    """Collection, world model, then PPO on nothing but the world model."""
+    buffer = collect_episodes(run, loaded.env)
+    model = train_world_model(run, buffer)
+    from controller.ppo_controller import PpoController  # only now: the import of TensorFlow takes seconds
+    from worldmodel.dream import DreamEnv
+
+    config = run.config
+    seed = run.seed(STAGE)
+    controller = PpoController.for_dream(
+        model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
+    )
+    starts = model.start_states(buffer, seed=seed)
+    dream = DreamEnv(model, starts, temperature=config.dream.temperature, root_fraction=config.dream.root_fraction)
+    train(run, controller, dream, config.ppo.updates, PPO_UPDATES_PER_CHECKPOINT)
+    return Prepared(controller, best_collected(buffer), len(buffer))
+
+
+def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
+    """Model-free PPO: no collection and no world model."""
+    from controller.ppo_controller import PpoController
+    from controller.real_world import RealWorld
+
+    config = run.config
+    controller = PpoController.for_real(
+        loaded.env,
+        config.ppo_real,
+        config.policy,
+        config.world_model.encoder,
+        seed=run.seed(STAGE),
+        sampling_temperature=config.evaluate.sampling_temperature,
+    )
+    train(run, controller, RealWorld(loaded.make_env), config.ppo_real.updates, PPO_UPDATES_PER_CHECKPOINT)
+    return Prepared(controller)
+
+
+def train(run: Run, controller: Controller, world: Any, total: int, checkpoint_every: int | None = None) -> None:
+    """Trains `controller`, continuing from its last checkpoint.
+
+    Args:
+      run: the run.
+      controller: changed in place.
+      world: what it trains in: a dream or the real environment.
+      total: units of work, for the progress bar.
+      checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
+    """
+    if type(controller).train is Controller.train:  # it plays as it is
+        return
+    path = run.directory.checkpoint("controller")
+    if path.is_file():
+        controller.load(path)
+    if run.directory.finished(STAGE):
+        return
+    with run.stage(STAGE, f"train {controller.name}", total) as bar:
+        rewound = False
+
+        def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
+            nonlocal rewound
+            if not rewound:  # what came after the last checkpoint comes again
+                run.metrics.rewind(STAGE, done)
+                rewound = True
+            run.metrics.append(STAGE, done, metrics)
+            bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
+            if checkpoint_every and done % checkpoint_every == 0:
+                controller.save(path)
+
+        controller.train(world, seed=run.seed(STAGE), on_progress=note)
+        controller.save(path)
