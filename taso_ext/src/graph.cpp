@@ -89,7 +89,8 @@ void Graph::finalize() {
   std::partial_sum(consumer_begin_.begin(), consumer_begin_.end(), consumer_begin_.begin());
   consumers_.resize(consumer_begin_.back());
   std::vector<std::uint32_t> fill(consumer_begin_.begin(), consumer_begin_.end() - 1);
-  for (const NodeId id : order_) {
+  for (NodeId id = 0; id < static_cast<NodeId>(node_count); ++id) {    // by id: a rewrite elsewhere keeps this order
+    if (rank_[id] < 0) continue;
     for (const ValueId operand : operands(id)) {
       if (operand != kNoValue) consumers_[fill[operand]++] = id;
     }

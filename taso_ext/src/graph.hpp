@@ -53,7 +53,7 @@ class Graph {
   }
   [[nodiscard]] const Signature& signature(NodeId id) const { return context_->signature(nodes_[id].signature); }
   [[nodiscard]] const TensorType& type(ValueId id) const { return context_->type(values_[id].type); }
-  // Live nodes that read the value, once per operand slot, in topological order.
+  // Live nodes that read the value, once per operand slot, by id.
   [[nodiscard]] std::span<const NodeId> consumers(ValueId id) const {
     return {consumers_.data() + consumer_begin_[id], consumer_begin_[id + 1] - consumer_begin_[id]};
   }

@@ -294,8 +294,7 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, bool swapped
   return true;
 }
 
-// The maximal set of nodes that fit the statement together with `first` through a shared operand, in topological
-// order; empty when `first` does not fit. A set is found from its first member only.
+// The maximal set of nodes that fit the statement together with `first` through a shared operand, by id; empty when `first` does not fit. A set is found from its first member only.
 std::vector<NodeId> Matcher::siblings(const Statement& statement, NodeId first) {
   const std::size_t mark = trail_.size();
   std::vector<NodeId> group;
@@ -390,9 +389,9 @@ bool Matcher::acceptable() {
   for (const Expression& condition : rule_.conditions) {
     if (!holds(condition, *this)) return false;
   }
-  const auto rank_of = [&](std::int32_t slot) { return graph_.rank(graph_.value(binding_.values[slot]).producer); };
-  for (const auto& [first, second] : rule_.unordered) {
-    if (rank_of(first) > rank_of(second)) return false;
+  const auto producer_of = [&](std::int32_t slot) { return graph_.value(binding_.values[slot]).producer; };
+  for (const auto& [first, second] : rule_.unordered) {    // ids, unlike ranks, do not change when others are rewritten
+    if (producer_of(first) > producer_of(second)) return false;
   }
   std::vector<ValueId> outputs;
   for (const Term& output : rule_.outputs) {

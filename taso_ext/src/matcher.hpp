@@ -22,7 +22,7 @@ struct Binding {
   std::vector<std::vector<NodeId>> nodes;          // by source statement
 };
 
-// Enumerates matches in a canonical order: anchors in topological order, then operand orders and consumers in theirs.
+// Enumerates the matches at an anchor in an order that depends only on the neighbourhood that the rule can see.
 class Matcher final : public Scope {
  public:
   using Visitor = std::function<bool(const Binding&)>;    // false stops the enumeration

@@ -335,13 +335,15 @@ double price_edit(const Graph& graph, const Edit& edit, CostTable& costs) {
   return delta;
 }
 
-void apply_edit(Graph& graph, const Edit& edit) {
-  std::vector<ValueId> created(edit.values.size());
+std::vector<ValueId> apply_edit(Graph& graph, const Edit& edit) {
+  const std::vector<NodeId> before = graph.order();
+  std::vector<ValueId> created(edit.values.size()), changed;
   const auto resolve = [&](ValueRef ref) { return is_new(ref) ? created[new_index(ref)] : ref; };
   for (const NewNode& node : edit.nodes) {
     std::vector<ValueId> operands;
     for (const ValueRef operand : node.operands) operands.push_back(resolve(operand));
     const NodeId id = graph.add_node(node.signature, operands, {}, graph.context().name(""), false, node.site);
+    changed.insert(changed.end(), operands.begin(), operands.end());
     for (std::uint32_t k = 0; k < graph.node(id).output_count; ++k) {
       created[node.first_value + k] = graph.node(id).output_begin + static_cast<ValueId>(k);
     }
@@ -351,8 +353,16 @@ void apply_edit(Graph& graph, const Edit& edit) {
   for (const auto& [old, fresh] : edit.replaced) {
     const bool take_name = is_new(fresh) && !std::exchange(named[new_index(fresh)], 1);
     graph.replace(old, resolve(fresh), take_name);
+    changed.push_back(resolve(fresh));
   }
   graph.finalize();
+  for (const NodeId id : before) {
+    if (graph.alive(id)) continue;
+    const auto operands = graph.operands(id);
+    changed.insert(changed.end(), operands.begin(), operands.end());
+  }
+  std::erase(changed, kNoValue);
+  return changed;
 }
 
 }  // namespace rlflow

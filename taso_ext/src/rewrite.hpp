@@ -40,7 +40,7 @@ struct Edit {
 // Change of the total cost, in ms, computed from the neighbourhood of the edit alone.
 [[nodiscard]] double price_edit(const Graph& graph, const Edit& edit, CostTable& costs);
 
-// Carries the edit out; the graph is finalized afterwards.
-void apply_edit(Graph& graph, const Edit& edit);
+// Carries the edit out; the graph is finalized afterwards. Returns the values that are new, or that others read now.
+[[nodiscard]] std::vector<ValueId> apply_edit(Graph& graph, const Edit& edit);
 
 }  // namespace rlflow

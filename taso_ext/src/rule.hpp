@@ -74,6 +74,7 @@ struct Rule {
   std::vector<Term> outputs;                                  // defined by both sides
   std::vector<std::pair<std::int32_t, std::int32_t>> unordered;    // results of statements that may change places
   std::vector<std::size_t> plan;    // order in which source statements are matched; the first is the anchor
+  std::int32_t radius = 0;          // statements are at most this many shared tensors away from the anchor
   std::int32_t least_elements = 2;  // fewest elements of a starred variable
 };
 

@@ -39,6 +39,33 @@ std::size_t choose_anchor(const Rule& rule) {
   throw InvalidInput("rule '" + rule.name + "': no statement to start matching from; a starred statement needs a shared operand");
 }
 
+bool share_a_tensor(const Statement& a, const Statement& b) {
+  const auto all = [](const Statement& statement) {
+    std::vector<Term> terms = statement.arguments;
+    terms.insert(terms.end(), statement.results.begin(), statement.results.end());
+    return terms;
+  };
+  const auto of_a = all(a), of_b = all(b);
+  return std::any_of(of_a.begin(), of_a.end(), [&](const Term& term) {
+    return std::any_of(of_b.begin(), of_b.end(), [&](const Term& other) { return other.slot == term.slot; });
+  });
+}
+
+// Greatest distance from the anchor; the elements of a mapped anchor are one shared tensor apart.
+std::int32_t reach(const Rule& rule) {
+  std::vector<std::int32_t> distance(rule.source.size(), -1);
+  std::vector<std::size_t> queue = {rule.plan[0]};
+  distance[rule.plan[0]] = std::any_of(rule.source.begin(), rule.source.end(), [](const Statement& s) { return s.mapped; }) ? 1 : 0;
+  for (std::size_t at = 0; at < queue.size(); ++at) {
+    for (std::size_t i = 0; i < rule.source.size(); ++i) {
+      if (distance[i] >= 0 || !share_a_tensor(rule.source[queue[at]], rule.source[i])) continue;
+      distance[i] = distance[queue[at]] + 1;
+      queue.push_back(i);
+    }
+  }
+  return *std::max_element(distance.begin(), distance.end());
+}
+
 }  // namespace
 
 void plan_matching(Rule& rule) {
@@ -49,7 +76,7 @@ void plan_matching(Rule& rule) {
     done[next] = true;
     for (const Term& term : rule.source[next].arguments) bound[term.slot] = true;
     for (const Term& term : rule.source[next].results) bound[term.slot] = true;
-    if (rule.plan.size() == rule.source.size()) return;
+    if (rule.plan.size() == rule.source.size()) break;
     // Going to a producer leaves no choice, going to a consumer may leave many.
     const auto find = [&](auto reachable) {
       for (std::size_t i = 0; i < rule.source.size(); ++i) {
@@ -63,6 +90,7 @@ void plan_matching(Rule& rule) {
       throw InvalidInput("rule '" + rule.name + "': the source is not connected; every statement must share a tensor with another");
     }
   }
+  rule.radius = reach(rule);
 }
 
 }  // namespace rlflow

@@ -31,49 +31,105 @@ void visit_rewrites(const Graph& graph, Matcher& matcher, const Rule& rule, Node
   });
 }
 
+// Rules by the operators that their anchors can have.
+std::vector<std::vector<std::int32_t>> rules_by_operator(const std::vector<Rule>& rules) {
+  std::vector<std::vector<std::int32_t>> out(known_operator_count());
+  for (std::size_t r = 0; r < rules.size(); ++r) {
+    for (const OperatorId op : Matcher::anchor_operators(rules[r])) out[op].push_back(static_cast<std::int32_t>(r));
+  }
+  return out;
+}
+
+// Whether a match can come or go without any change near it: a rewrite far away may open or close a path between two
+// outputs, and with it a cycle.
+bool sees_far(const Rule& rule) {
+  return rule.outputs.size() > 1 || rule.outputs[0].starred;
+}
+
+// Distance of every node from the nearest node that reads or makes a changed value, counted in shared values and cut
+// off behind `longest`.
+std::vector<std::int32_t> distances(const Graph& graph, const std::vector<ValueId>& changed, std::int32_t longest) {
+  std::vector<std::int32_t> distance(graph.nodes().size(), longest + 1);
+  std::vector<NodeId> frontier, next;
+  const auto reach = [&](ValueId value, std::int32_t at) {
+    const auto mark = [&](NodeId id) {
+      if (id == kNoNode || !graph.alive(id) || distance[id] <= at) return;
+      distance[id] = at;
+      next.push_back(id);
+    };
+    mark(graph.value(value).producer);
+    for (const NodeId consumer : graph.consumers(value)) mark(consumer);
+  };
+  for (const ValueId value : changed) reach(value, 0);
+  for (std::int32_t at = 1; at <= longest; ++at) {
+    frontier.swap(next);
+    next.clear();
+    for (const NodeId id : frontier) {
+      for (const ValueId operand : graph.operands(id)) {
+        if (operand != kNoValue) reach(operand, at);
+      }
+      const Node& node = graph.node(id);
+      for (std::uint32_t k = 0; k < node.output_count; ++k) reach(node.output_begin + static_cast<ValueId>(k), at);
+    }
+  }
+  return distance;
+}
+
 }  // namespace
 
 State::State(Graph graph, std::shared_ptr<const std::vector<Rule>> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations)
     : graph_(std::move(graph)), rules_(std::move(rules)), costs_(std::move(costs)) {
   graph_.number_sites();
   locations_ = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph_.runtime_node_count()));
-  find_matches();
+  find_matches({});
   cost_ = total_cost(graph_, *costs_);
 }
 
-void State::find_matches() {
-  std::unordered_map<OperatorId, std::vector<NodeId>> by_operator;
-  for (const NodeId id : graph_.order()) {
-    if (!graph_.node(id).weight_only) by_operator[graph_.signature(id).op].push_back(id);
-  }
+void State::find_matches(const std::vector<ValueId>& changed) {
   const std::vector<Match> previous = std::move(matches_);
   matches_.clear();
+  // Matches without a location are not kept, so while there are any, all are looked for again.
+  const bool everything = changed.empty() || truncated_ > 0;
   truncated_ = 0;
-  std::vector<Match> fresh;
+  std::int32_t longest = 0;
+  for (const Rule& rule : *rules_) longest = std::max(longest, rule.radius);
+  const auto distance = everything ? std::vector<std::int32_t>(graph_.nodes().size()) : distances(graph_, changed, longest);
+  const auto stale = [&](const Rule& rule, NodeId anchor) { return distance[anchor] <= rule.radius || sees_far(rule); };
+
+  std::vector<std::vector<Match>> fresh(rules_->size());
+  for (const Match& match : previous) {
+    if (graph_.alive(match.anchor) && !stale((*rules_)[match.rule], match.anchor)) fresh[match.rule].push_back(match);
+  }
+  std::vector<std::unique_ptr<Matcher>> matchers(rules_->size());
+  const auto by_operator = rules_by_operator(*rules_);
+  for (const NodeId anchor : graph_.order()) {
+    const OperatorId op = graph_.signature(anchor).op;
+    if (graph_.node(anchor).weight_only || op >= by_operator.size()) continue;
+    for (const std::int32_t r : by_operator[op]) {
+      const Rule& rule = (*rules_)[r];
+      if (!stale(rule, anchor)) continue;
+      if (!matchers[r]) matchers[r] = std::make_unique<Matcher>(graph_, rule);
+      visit_rewrites(graph_, *matchers[r], rule, anchor, [&](const Binding& binding, const Edit&, std::int32_t ordinal) {
+        fresh[r].push_back({key_of(r, binding), anchor, r, ordinal, -1});
+        return true;
+      });
+    }
+  }
   auto old_begin = previous.begin();
   for (std::size_t r = 0; r < rules_->size(); ++r) {
-    const Rule& rule = (*rules_)[r];
-    fresh.clear();
-    Matcher matcher(graph_, rule);
-    for (const OperatorId op : Matcher::anchor_operators(rule)) {
-      const auto at = by_operator.find(op);
-      if (at == by_operator.end()) continue;
-      for (const NodeId anchor : at->second) {
-        visit_rewrites(graph_, matcher, rule, anchor, [&](const Binding& binding, const Edit&, std::int32_t ordinal) {
-          fresh.push_back({key_of(static_cast<std::int32_t>(r), binding), anchor, static_cast<std::int32_t>(r), ordinal, -1});
-          return true;
-        });
-      }
-    }
     const auto old_end = std::find_if(old_begin, previous.end(), [&](const Match& m) { return m.rule != static_cast<std::int32_t>(r); });
-    assign_locations(fresh, {old_begin, old_end});
+    assign_locations(fresh[r], {old_begin, old_end});
     old_begin = old_end;
   }
 }
 
 void State::assign_locations(std::vector<Match>& fresh, std::span<const Match> previous) {
   std::vector<char> taken(locations_);
+  for (const Match& match : fresh) {
+    if (match.location >= 0) taken[match.location] = 1;
+  }
   for (Match& match : fresh) {
+    if (match.location >= 0) continue;
     const auto at = std::find_if(previous.begin(), previous.end(), [&](const Match& old) { return old.key == match.key; });
     if (at == previous.end() || taken[at->location]) continue;
     match.location = at->location;
@@ -128,8 +184,7 @@ void State::step(std::int32_t rule, std::int32_t location) {
     chosen = edit;
     return false;
   });
-  apply_edit(graph_, *chosen);
-  find_matches();
+  find_matches(apply_edit(graph_, *chosen));
   cost_ = total_cost(graph_, *costs_);
 }
 

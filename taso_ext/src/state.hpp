@@ -42,7 +42,8 @@ class State {
   void step(std::int32_t rule, std::int32_t location);
 
  private:
-  void find_matches();
+  // Matches again what a change of the reads of `changed` values can have touched; everything when it is empty.
+  void find_matches(const std::vector<ValueId>& changed);
   void assign_locations(std::vector<Match>& fresh, std::span<const Match> previous);
 
   Graph graph_;

@@ -49,6 +49,22 @@ def test_cost_of_a_state_is_that_of_its_graph(model: OnnxModel) -> None:
         assert (cost.ms, cost.kernel_launches) == (state.cost.ms, state.cost.kernel_launches)
 
 
+def found_rewrites(state: State) -> list[tuple[int, float]]:
+    """Every legal rewrite as (rule, resulting cost), comparable between states that number their sites differently."""
+    rules, _, costs = state.candidates()
+    return sorted((int(rule), round(float(cost), 9)) for rule, cost in zip(rules, costs, strict=True))
+
+
+@pytest.mark.parametrize("max_locations", [0, 3])
+def test_incremental_matching_finds_what_full_matching_finds(model: OnnxModel, max_locations: int) -> None:
+    for seed in range(6):
+        for state in random_walk(State(model.graph, RuleSet.default(), RTX2070, max_locations), seed, 40):
+            full = State(state.graph, RuleSet.default(), RTX2070, max_locations)
+            assert np.array_equal(state.location_counts(), full.location_counts())
+            assert state.truncated_matches == full.truncated_matches
+            assert max_locations or found_rewrites(state) == found_rewrites(full)
+
+
 def test_copies_are_independent(model: OnnxModel) -> None:
     state = State(model.graph, RuleSet.default(), RTX2070)
     before, copy = state.hash, state.copy()
