@@ -41,10 +41,12 @@ class CollectConfig:
     Attributes:
       episodes: how many.
       noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
+      held_out: fraction of the episodes that the world model is measured on instead of trained on.
     """
 
     episodes: int = 200
     noop_probability: float = 0.01
+    held_out: float = 0.1
 
 
 @dataclasses.dataclass(frozen=True)

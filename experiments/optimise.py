@@ -101,6 +101,7 @@ def assemble_result(
         found_by=SOURCES[best.kind],
         stop_reason=prepared.stop_reason,
         candidates=loaded.num_candidates,
+        accuracy=prepared.accuracy,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
         measured=measured,
@@ -125,7 +126,10 @@ def leave_report(run: Run, result: Result, evaluation: Evaluation) -> None:
     """Writes the action log, the figures, the plots and the report; the run is complete then."""
     best = evaluation.best
     steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
-    log = [{"rule": r, "location": l, "rule_name": name, "cost_ms": cost} for (r, l), name, cost in steps]
+    log = [
+        {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}
+        for (rule, location), name, cost in steps
+    ]
     run.directory.write_json("actions.json", {"initial_cost_ms": best.costs_ms[0], "actions": log})
     run.directory.write_json("result.json", result.to_json())
     write_report(run.directory.path, result, evaluation)

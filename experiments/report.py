@@ -15,6 +15,16 @@ from experiments.metrics_log import MetricsLog
 from experiments.result import Result
 from experiments.summary import graph_rows, rule_rows, source_rows, time_rows, verification_lines
 
+ACCURACY_COLUMNS = {
+    "step": "steps ahead",
+    "windows": "windows",
+    "latent_error": "latent error",
+    "mask_error": "mask error",
+    "change_precision": "precision",
+    "change_recall": "recall",
+    "return_r2": "R² of the return",
+    "return_mae": "mean error of the return [%]",
+}
 STAGES_OF_LOSSES = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
 
 
@@ -101,12 +111,32 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
         _table(("source", "estimated improvement"), source_rows(result)),
         "## Rules applied on the way to the exported graph",
         _table(("rule", "times"), rule_rows(result)) if result.rules_applied else "None.",
+        *accuracy_section(result),
         "## Pictures",
         *(f"**{caption}**\n\n![{caption}]({path})" for caption, path in pictures.items()),
         "## Time and memory",
         _table(("stage", "wall-clock"), time_rows(result)),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def accuracy_section(result: Result) -> list[str]:
+    """How far the world model can be trusted, if there was one."""
+    if not result.accuracy:
+        return []
+    rows = [[_figure(row.get(key)) for key in ACCURACY_COLUMNS] for row in result.accuracy]
+    return [
+        "## World model on held-out episodes",
+        _table(list(ACCURACY_COLUMNS.values()), rows),
+        "Open loop: the model is told the actions and nothing else. Latent and mask errors are relative to copying the "
+        "first state (1 would be no better); precision and recall are of the legal actions that changed.",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -70,6 +70,7 @@ class Result:
       found_by: the source of the exported graph.
       stop_reason: why a search stopped; empty where nothing searched.
       candidates: rewrites that the initial graph allows.
+      accuracy: of the world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
       largest_difference: between outputs of model and result; 0 where the model itself was written.
       tolerance: what was allowed.
       measured: None where the model itself was written.
@@ -91,6 +92,7 @@ class Result:
     found_by: str
     stop_reason: str
     candidates: int
+    accuracy: list[dict[str, Any]]
     largest_difference: float
     tolerance: float
     measured: MeasuredRatio | None

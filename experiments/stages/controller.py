@@ -9,9 +9,11 @@ from typing import Any
 from controller.base import Controller, factory
 from controller.records import EpisodeRecord
 from experiments.run import Run
+from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes
 from experiments.stages.load import Loaded
 from experiments.stages.world_model import train_world_model
+from experiments.tensorflow_start import start_tensorflow
 
 STAGE = "controller"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
@@ -25,12 +27,14 @@ class Prepared:
       controller: ready to play.
       collection: the best episode of the random collection, where there was one.
       num_collected: its episodes.
+      accuracy: of the world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty where nothing searched.
     """
 
     controller: Controller
     collection: EpisodeRecord | None = None
     num_collected: int = 0
+    accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
 
 
@@ -50,24 +54,28 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     """Collection, world model, then PPO on nothing but the world model."""
+    config = run.config
     buffer = collect_episodes(run, loaded.env)
-    model = train_world_model(run, buffer)
-    from controller.ppo_controller import PpoController  # only now: the import of TensorFlow takes seconds
+    training, held_out = buffer.split(config.collect.held_out, run.seed("held out"))
+    start_tensorflow(run)
+    from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
 
-    config = run.config
+    model = train_world_model(run, training)
+    accuracy = measure_accuracy(run, model, held_out)
     seed = run.seed(STAGE)
     controller = PpoController.for_dream(
         model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
     )
-    starts = model.start_states(buffer, seed=seed)
+    starts = model.start_states(training, seed=seed)
     dream = DreamEnv(model, starts, temperature=config.dream.temperature, root_fraction=config.dream.root_fraction)
     train(run, controller, dream, config.ppo.updates, PPO_UPDATES_PER_CHECKPOINT)
-    return Prepared(controller, best_collected(buffer), len(buffer))
+    return Prepared(controller, best_collected(buffer), len(buffer), accuracy)
 
 
 def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
     """Model-free PPO: no collection and no world model."""
+    start_tensorflow(run)
     from controller.ppo_controller import PpoController
     from controller.real_world import RealWorld
 

@@ -54,7 +54,7 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
     if not verification.reacts:
         raise VerificationFailed(
             "The model's outputs do not react to random inputs, so nothing would be proved by comparing them. "
-            "Give real inputs with --inputs file.npz (arrays named like the model's inputs). The result was not written."
+            "Give real inputs with --inputs file.npz (arrays named like the model's inputs). Nothing was written."
         )
     if not verification.equal:
         raise VerificationFailed(_first_bad_rewrite(run, loaded, best, verification.largest_difference, inputs))
@@ -73,12 +73,11 @@ def _first_bad_rewrite(
         seed=run.seed(STAGE),
         inputs=inputs,
     )
-    rule, location = actions[step - 1]
+    rule = f"'{best.rule_names[step - 1]}' at location {actions[step - 1][1]}"
     return (
         f"Verification failed: the outputs of the result differ from the model's by {difference:.2e} of their spread. "
-        f"The first rewrite that broke equality is number {step} of {len(actions)}, rule "
-        f"'{best.rule_names[step - 1]}' at location {location}. The result was not written; this is a defect of that "
-        f"rule, please report it together with {run.directory.path}."
+        f"The first rewrite that broke equality is number {step} of {len(actions)}, {rule}. Nothing was written. This is "
+        f"a defect of that rule: please report it together with {run.directory.path}."
     )
 
 

@@ -39,6 +39,7 @@ def make_result(**changes: object) -> Result:
         found_by="(b) controller, deterministic",
         stop_reason="",
         candidates=12,
+        accuracy=[{"step": 5, "windows": 9, "latent_error": 0.25, "change_precision": None, "return_r2": 0.875}],
         largest_difference=3e-7,
         tolerance=1e-4,
         measured=MeasuredRatio(0.9, 0.88, 0.92, 10.0, 9.0, "cpu", 25),
@@ -58,7 +59,20 @@ def summary_text(result: Result) -> str:
 def test_the_summary_shows_every_figure() -> None:
     text = summary_text(make_result())
     for part in (
-        *("100", "90", "-10.0 %", "estimated time [ms]", "4.0000", "3.0000", "-25.0 %", "FLOPs [G]", "2.000", "memory [MB]", "30.000", "80"),
+        *(
+            "100",
+            "90",
+            "-10.0 %",
+            "estimated time [ms]",
+            "4.0000",
+            "3.0000",
+            "-25.0 %",
+            "FLOPs [G]",
+            "2.000",
+            "memory [MB]",
+            "30.000",
+            "80",
+        ),
         *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
         *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
     ):
@@ -118,6 +132,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
     for name in pictures:
         assert f"(plots/{name})" in text
         assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
+    assert "| 5 | 9 | 0.250 |" in text and "| – |" in text and "0.875" in text
     assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
 
 
