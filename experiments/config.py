@@ -6,6 +6,7 @@ All budgets are counts, never seconds: with a roofline cost model, one seed give
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -17,6 +18,13 @@ from controller.ppo_config import PpoConfig
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from worldmodel.config import WorldModelConfig
+
+
+def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
+    """Raises ValueError unless low ≤ value ≤ high; `config_tree.replaced` adds where the value came from."""
+    if not low <= value <= high:
+        expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+        raise ValueError(f"'{name}' must be {expected}, but {value!r} came.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +41,11 @@ class EnvironmentConfig:
     max_locations: int | None = None
     reward: str = "log_ratio"
 
+    def __post_init__(self) -> None:
+        _require("max_steps", self.max_steps, 1)
+        if self.max_locations is not None:
+            _require("max_locations", self.max_locations, 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class CollectConfig:
@@ -48,6 +61,11 @@ class CollectConfig:
     noop_probability: float = 0.01
     held_out: float = 0.1
 
+    def __post_init__(self) -> None:
+        _require("episodes", self.episodes, 2)  # one to train on, one held out
+        _require("noop_probability", self.noop_probability, 0, 1)
+        _require("held_out", self.held_out, 0, 0.9)
+
 
 @dataclasses.dataclass(frozen=True)
 class DreamConfig:
@@ -60,6 +78,10 @@ class DreamConfig:
 
     temperature: float = 1.0
     root_fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require("temperature", self.temperature, 0)
+        _require("root_fraction", self.root_fraction, 0, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +96,10 @@ class EvaluateConfig:
     sampled_episodes: int = 20
     sampling_temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        _require("sampled_episodes", self.sampled_episodes, 0)
+        _require("sampling_temperature", self.sampling_temperature, 0.2)  # below it, logits leave float32
+
 
 @dataclasses.dataclass(frozen=True)
 class TasoConfig:
@@ -87,6 +113,10 @@ class TasoConfig:
     alpha: float = 1.05
     budget: int = 1000
 
+    def __post_init__(self) -> None:
+        _require("alpha", self.alpha, 1)
+        _require("budget", self.budget, 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig:
@@ -97,6 +127,9 @@ class VerifyConfig:
     """
 
     num_inputs: int = 4
+
+    def __post_init__(self) -> None:
+        _require("num_inputs", self.num_inputs, 2)  # one alone could not show that the outputs react
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +143,10 @@ class MeasureConfig:
 
     pairs: int = 25
     threads: int = 1
+
+    def __post_init__(self) -> None:
+        _require("pairs", self.pairs, 2)
+        _require("threads", self.threads, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +188,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_name(self.controller)
+        _require("seed", self.seed, 0, 2**31 - 1)
 
     def bound_dims(self) -> dict[str, int]:
         """The bindings of `dims`, parsed."""

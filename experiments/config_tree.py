@@ -44,7 +44,8 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
     except UserError:
         raise
     except ValueError as error:  # a section's own validation
-        raise UserError(f"Bad value in {source}: {prefix}{error}") from error
+        section = f", section '{prefix.removesuffix('.')}'" if prefix else ""
+        raise UserError(f"Bad value in {source}{section}: {error}") from error
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:

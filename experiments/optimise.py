@@ -19,7 +19,7 @@ from experiments.run import Run
 from experiments.run_directory import RunDirectory
 from experiments.stages.controller import Prepared, prepare_controller
 from experiments.stages.evaluate import evaluate_controller
-from experiments.stages.export import Exported, export_verified
+from experiments.stages.export import Exported, export_verified, require_verifiable
 from experiments.stages.load import Loaded, load
 from experiments.stages.measure import measure
 from experiments.summary import print_summary
@@ -55,9 +55,15 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
 
 
 def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:
-    """Creates the run directory, or reopens the one of the same model and configuration."""
+    """Creates the run directory, or reopens the one of the same model and configuration.
+
+    Raises:
+      UserError: the directory cannot be used, or no result could be verified; nothing was written.
+    """
     identity = {**as_mapping(request.config), "fingerprint": loaded.fingerprint}
     path = request.run_directory or Path("runs") / default_name(loaded.name, request.config.controller, identity)
+    if loaded.num_candidates and not RunDirectory.holds_run(path):
+        require_verifiable(loaded, request.config.verify.num_inputs)
     manifest = make_manifest(request.arguments, request.model, request.config.seed)
     directory = RunDirectory.open(path, identity, manifest)
     directory.record("load", loaded.seconds, finished=True)

@@ -47,10 +47,10 @@ class RunDirectory:
         Raises:
           UserError: the directory holds another run, or something that is no run.
         """
-        stored = path / "config.json"
-        resumed = stored.is_file()
+        resumed = cls.holds_run(path)
         if resumed:
-            _require_same_config(path, json.loads(stored.read_text()), json.loads(json.dumps(config)))
+            stored = json.loads((path / "config.json").read_text())
+            _require_same_config(path, stored, json.loads(json.dumps(config)))
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
         try:
@@ -64,6 +64,11 @@ class RunDirectory:
                 f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir."
             ) from error
         return directory
+
+    @staticmethod
+    def holds_run(path: Path) -> bool:
+        """Whether a run was begun there."""
+        return (path / "config.json").is_file()
 
     @property
     def done(self) -> bool:

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from environment import GraphSubstitutionEnv, zoo
+from environment.runtime import available_devices
 from experiments.config import RunConfig
-from experiments.errors import UserError
+from experiments.errors import UserError, nearest_match
 from experiments.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
 
@@ -24,6 +27,7 @@ class Loaded:
       make_env: makes one more real environment on it.
       env: the first of them.
       num_candidates: rewrites that its initial graph allows.
+      inputs: arrays of `--inputs`, by input name; None without them.
       fingerprint: what decides the result beside the configuration.
       seconds: how long loading took.
     """
@@ -33,6 +37,7 @@ class Loaded:
     make_env: Callable[[], GraphSubstitutionEnv]
     env: GraphSubstitutionEnv
     num_candidates: int
+    inputs: dict[str, np.ndarray] | None
     fingerprint: dict[str, str]
     seconds: float
 
@@ -52,6 +57,7 @@ def load(model: str, config: RunConfig) -> Loaded:
       UserError, ModelError: what is wrong with the input, and what to do.
     """
     start = time.perf_counter()
+    _require_device(config.device)
     is_zoo = model in zoo.names() and not Path(model).is_file()
     source = zoo.build(model) if is_zoo else _model_path(model)
     loaded = OnnxModel.load(source, dims=config.bound_dims(), clean=config.clean)
@@ -63,6 +69,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         make_env=make_env,
         env=env,
         num_candidates=len(env.legal_actions()),
+        inputs=_given_inputs(config.inputs),
         fingerprint={"graph": loaded.graph.hash, "rules": env.rules.digest},
         seconds=time.perf_counter() - start,
     )
@@ -77,6 +84,12 @@ def _model_path(model: str) -> Path:
         except zoo.ZooError as error:
             raise UserError(f"There is no file '{model}', and {error}") from error
     return path
+
+
+def _require_device(device: str) -> None:
+    if device not in available_devices():
+        hint = nearest_match(device, available_devices())
+        raise UserError(f"This ONNX Runtime has no device '{device}' to measure on. {hint}")
 
 
 def _load_rules(path: str | None) -> RuleSet:
@@ -101,3 +114,14 @@ def _make_environment(model: OnnxModel, rules: RuleSet, config: RunConfig) -> Gr
         )
     except ValueError as error:  # unknown cost model or reward: the texts list what there is
         raise UserError(str(error)) from error
+
+
+def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
+    """Arrays of `--inputs`."""
+    if path is None:
+        return None
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read the inputs {path}: {error}. Expected an npz file (numpy.savez).") from error

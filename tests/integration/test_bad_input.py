@@ -1,0 +1,145 @@
+"""Bad input: one clear paragraph, exit status 2, and not a single file left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from environment import zoo
+from experiments.cli import main
+
+VALID = "squeezenet1.1-tiny"
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything a command could leave behind, default run directory included, is below `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Runs a command that must fail as bad input does; returns its message."""
+    before = contents()
+    try:
+        status = main(["optimise", *arguments])
+    except SystemExit as stop:  # argparse
+        status = int(stop.code or 0)
+    error = capsys.readouterr().err
+    message = error.strip().splitlines()[-1]
+    assert status == 2, error
+    assert message.startswith("rlflow") and "Traceback" not in error
+    assert contents() == before, "a failed command left files behind"
+    return message
+
+
+def contents() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path.cwd().rglob("*")}
+
+
+def save_invalid(path: Path) -> None:
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Relu", ["nowhere"], ["y"])
+    graph = helper.make_graph([node], "g", [value("x", TensorProto.FLOAT, [2])], [value("y", TensorProto.FLOAT, [2])])
+    onnx.save(helper.make_model(graph), path)
+
+
+def save_symbolic(path: Path) -> None:
+    model = zoo.build(VALID)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, path)
+
+
+def save_truncated(path: Path) -> None:
+    data = zoo.build(VALID).SerializeToString()
+    path.write_bytes(data[: len(data) // 2])
+
+
+BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "text": (lambda path: path.write_text("This is not a model.\n" * 50), "not an ONNX model"),
+    "empty": (lambda path: path.write_bytes(b""), "empty"),
+    "truncated": (save_truncated, "truncated"),
+    "directory": (lambda path: path.mkdir(), "directory"),
+    "invalid": (save_invalid, "onnx.checker"),
+    "symbolic": (save_symbolic, "batch"),
+    "missing": (lambda path: None, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_MODELS)
+def test_a_bad_model_is_explained(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make, expected = BAD_MODELS[kind]
+    make(tmp_path / "model.onnx")
+    message = failure(capsys, "model.onnx", "-o", "out.onnx")
+    assert expected in message and "model.onnx" in message
+
+
+def test_symbolic_dimensions_name_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_symbolic(tmp_path / "model.onnx")
+    assert "--dim batch=" in failure(capsys, "model.onnx", "-o", "out.onnx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["squeezenet1.1-tini", "-o", "out.onnx"], "squeezenet1.1-tiny"),
+        ([VALID, "-o", "out.onnx", "--controller", "gredy"], "greedy"),
+        ([VALID, "-o", "out.onnx", "--preset", "demmo"], "demo"),
+        ([VALID, "-o", "out.onnx", "--set", "ppo.updatse=3"], "updates"),
+        ([VALID, "-o", "out.onnx", "--set", "world_model.encoder.latnet=3"], "latent"),
+        ([VALID, "-o", "out.onnx", "--set", "ppo.updates=0"], "at least 1"),
+        ([VALID, "-o", "out.onnx", "--costs", "roofline:rtx2080"], "rtx2070"),
+        ([VALID, "-o", "out.onnx", "--world", "dreem"], "dream"),
+        ([VALID, "-o", "out.onnx", "--clean", "ful"], "full"),
+        ([VALID, "-o", "out.onnx", "--device", "gpu"], "cpu"),
+        ([VALID, "-o", "out.onnx", "--dim", "batch"], "name=value"),
+        ([VALID, "-o", "out.onnx", "--seed", "many"], "many"),
+        ([VALID, "-o", "out.onnx", "--rules", "none.rules"], "none.rules"),
+        ([VALID, "-o", "out.onnx", "--inputs", "none.npz"], "none.npz"),
+        ([VALID, "-o", "out.onnx", "--controller", "taso", "--alpha", "0.5"], "alpha"),
+        ([VALID, "-o", "."], "directory"),
+        ([VALID, "-o", "/proc/rlflow/out.onnx"], "/proc"),
+        ([VALID, "-o", "out.onnx", "--run-dir", "/proc/rlflow"], "/proc"),
+        ([VALID], "-o"),
+        ([VALID, "-o", "out.onnx", "--frobnicate"], "frobnicate"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert expected in failure(capsys, *arguments)
+
+
+def test_an_existing_output_needs_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out.onnx").write_text("precious")
+    assert "--force" in failure(capsys, VALID, "-o", "out.onnx", "--controller", "greedy")
+
+
+def test_the_model_itself_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(zoo.build(VALID), tmp_path / "model.onnx")
+    os.link(tmp_path / "model.onnx", tmp_path / "same.onnx")
+    assert "never overwritten" in failure(capsys, "model.onnx", "-o", "same.onnx", "--force")
+
+
+def test_another_configuration_in_one_run_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [VALID, "--controller", "greedy", "--run-dir", "run", "--set", "measure.pairs=2"]
+    assert main(["optimise", *common, "-o", "out.onnx"]) == 0
+    capsys.readouterr()
+    assert "seed" in failure(capsys, *common, "-o", "other.onnx", "--seed", "5")
+
+
+def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "inputs.npz", nonsense=np.zeros(3, np.float32))
+    message = failure(capsys, VALID, "-o", "out.onnx", "--controller", "taso", "--inputs", "inputs.npz")
+    assert "nonsense" in message
+
+
+def test_a_broken_rule_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.rules").write_text("rule broken\n  source y = Relu(x\n")
+    assert "my.rules" in failure(capsys, VALID, "-o", "out.onnx", "--rules", "my.rules")

@@ -1,0 +1,132 @@
+"""`rlflow optimise` from one end to the other on tiny models, with the controllers that need no training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from environment import zoo
+from experiments.cli import main
+
+FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--budget", "20"]
+
+
+def optimise(model: str | Path, output: Path, *arguments: str) -> int:
+    run = ["--run-dir", str(output.with_suffix(".run"))]
+    return main(["optimise", str(model), "-o", str(output), *run, *FAST, *arguments])
+
+
+def outputs_of(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def saved_zoo_model(name: str, path: Path) -> Path:
+    onnx.save(zoo.build(name), path)
+    return path
+
+
+@pytest.mark.parametrize("controller", ["random", "greedy", "taso"])
+@pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny"])
+def test_the_result_is_cheaper_and_computes_the_same(name: str, controller: str, tmp_path: Path) -> None:
+    model = saved_zoo_model(name, tmp_path / "model.onnx")
+    output = tmp_path / "out.onnx"
+    assert optimise(model, output, "--controller", controller) == 0
+    onnx.checker.check_model(str(output))
+    feeds = random_feeds(onnx.load(model), seed=1)
+    for expected, got in zip(outputs_of(model, feeds), outputs_of(output, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4 * np.ptp(expected))
+    result = json.loads((output.with_suffix(".run") / "result.json").read_text())
+    assert result["after"]["cost_ms"] < result["before"]["cost_ms"]
+    assert sum(result["rules_applied"].values()) > 0
+
+
+def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
+    """Small non-negative integers are valid token ids and masks; floats are standard normal."""
+    rng = np.random.default_rng(seed)
+    feeds = {}
+    for value in model.graph.input:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        array = rng.integers(0, 2, shape) if np.issubdtype(dtype, np.integer) else rng.standard_normal(shape)
+        feeds[value.name] = array.astype(dtype)
+    return feeds
+
+
+def test_the_run_directory_is_complete(tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    assert optimise("squeezenet1.1-tiny", output, "--controller", "random") == 0
+    run = output.with_suffix(".run")
+    expected = (
+        "DONE actions.json checkpoints config.json manifest.json metrics.jsonl plots report.md result.json stages.json"
+    )
+    assert sorted(path.name for path in run.iterdir()) == expected.split()
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest[0]["versions"]["onnxruntime"] and manifest[0]["argv"][0] == "optimise"
+    assert not list(tmp_path.rglob(".*")), "temporary files are left"
+
+
+def test_the_action_log_leads_to_the_exported_graph(tmp_path: Path) -> None:
+    from environment import GraphSubstitutionEnv
+
+    output = tmp_path / "out.onnx"
+    assert optimise("bert-base-tiny", output, "--controller", "random") == 0
+    run = output.with_suffix(".run")
+    log = json.loads((run / "actions.json").read_text())["actions"]
+    graph = GraphSubstitutionEnv("bert-base-tiny").replay([(step["rule"], step["location"]) for step in log])
+    assert graph.hash == json.loads((run / "result.json").read_text())["graph_hash"]
+
+
+def test_the_same_command_after_the_end_repeats_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out.onnx"
+    assert optimise("squeezenet1.1-tiny", output, "--controller", "random") == 0
+    first, summary = output.read_bytes(), capsys.readouterr().out
+    assert optimise("squeezenet1.1-tiny", output, "--controller", "random", "--force") == 0
+    assert output.read_bytes() == first
+    again = capsys.readouterr().out
+    assert [line for line in again.splitlines() if "measured" in line] == [
+        line for line in summary.splitlines() if "measured" in line
+    ], "a finished measurement is not repeated"
+
+
+def test_seeds_decide_the_episodes(tmp_path: Path) -> None:
+    logs = []
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert optimise("bert-base-tiny", tmp_path / f"{name}.onnx", "--controller", "random", "--seed", seed) == 0
+        logs.append((tmp_path / f"{name}.run" / "metrics.jsonl").read_text())
+    assert logs[0] == logs[1] != logs[2]
+
+
+def test_a_model_without_rewrites_comes_out_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Sigmoid", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [value("x", TensorProto.FLOAT, [2])], [value("y", TensorProto.FLOAT, [2])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    assert optimise(tmp_path / "model.onnx", tmp_path / "out.onnx", "--controller", "taso") == 0
+    assert onnx.load(tmp_path / "out.onnx") == model
+    assert "nothing could be rewritten" in capsys.readouterr().out
+
+
+def test_symbolic_dimensions_are_bound_by_the_flag(tmp_path: Path) -> None:
+    model = zoo.build("squeezenet1.1-tiny")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, tmp_path / "model.onnx")
+    assert optimise(tmp_path / "model.onnx", tmp_path / "out.onnx", "--controller", "greedy", "--dim", "batch=2") == 0
+    shape = onnx.load(tmp_path / "out.onnx").graph.input[0].type.tensor_type.shape
+    assert shape.dim[0].dim_value == 2
+
+
+def test_zoo_writes_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo"]) == 0
+    assert "squeezenet1.1-tiny" in capsys.readouterr().out.split()
+    assert main(["zoo", "squeezenet1.1-tiny", "-o", str(tmp_path / "m.onnx")]) == 0
+    assert onnx.load(tmp_path / "m.onnx") == zoo.build("squeezenet1.1-tiny")
