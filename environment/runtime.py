@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,19 +19,17 @@ import onnxruntime as ort
 
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from taso_ext.detached import detach
-from taso_ext.onnx_session import NEWEST_RUNNABLE_IR, create_session, open_session, session_options
+from taso_ext.onnx_session import create_session
 
 _SHORTEST_SAMPLE_S = 0.002
 """Faster models are run several times per sample: clocks and caches make shorter ones noisy."""
 _MOST_REPEATS = 1000
-_BOOTSTRAP_SAMPLES = 2000
+_BOOTSTRAP_SAMPLES = 1000
 _CONFIDENCE = 0.95
 _FEWEST_PAIRS = 5
 """Pairs of each session before a measurement may count as precise enough."""
 _PROVIDER = "ExecutionProvider"
 _REMOTE = ("AzureExecutionProvider",)  # sends the model to a web service
-_LARGEST_SERIALISED = 2**31 - 2**20
-"""Protobuf stops at 2 GiB; the structure around the weights takes the rest."""
 _ATTEMPTS = 3
 """How often a sample is taken again when another process interrupted it; on a busy machine the last one has to do."""
 
@@ -82,7 +80,7 @@ def measure_pair(
     threads: int = 1,
     pairs: int = 60,
     resolution: float | None = None,
-    sessions: int = 3,
+    sessions: int = 5,
     warmup: int = 3,
     seed: int = 0,
     on_pair: Callable[[int, int], object] | None = None,
@@ -103,28 +101,28 @@ def measure_pair(
     """
     if pairs < 2 or sessions < 1:
         raise ValueError(f"expected at least 2 pairs and 1 session, got {pairs} and {sessions}")
-    provider = _provider(device)
+    provider = provider_of(device)
     rng = np.random.default_rng(seed)
     feeds = random_feeds(input_specs(detach(reference)), rng)
     sessions = min(sessions, pairs)
-    times: list[tuple[float, float]] = []
+    groups: list[list[tuple[float, float]]] = []
     for index in range(sessions):
-        runners = [_Runner(model, feeds, provider, threads, warmup) for model in (reference, candidate)]
-        repeats = _repeats(runners)
-        for count in range(pairs // sessions + (index < pairs % sessions)):
-            times.append(_paired_sample(runners, repeats, rng))
+        share = pairs // sessions + (index < pairs % sessions)
+        groups.append([])
+        for pair in _sample_pairs(reference, candidate, feeds, provider, threads, warmup, share, rng):
+            groups[-1].append(pair)
             if on_pair is not None:
-                on_pair(len(times), pairs)
-            if resolution is not None and count + 1 >= _FEWEST_PAIRS and _half_width(times, seed) <= resolution:
+                on_pair(sum(map(len, groups)), pairs)
+            if resolution is not None and len(groups[-1]) >= _FEWEST_PAIRS and _half_width(groups, seed) <= resolution:
                 break
-    reference_s, candidate_s = np.array(times).T
-    low, high = median_interval(candidate_s / reference_s, seed)
+    times = np.concatenate([np.array(group) for group in groups])
+    low, high = median_interval(_ratios(groups), seed)
     return Measurement(
-        ratio=float(np.median(candidate_s / reference_s)),
+        ratio=float(np.median(times[:, 1] / times[:, 0])),
         ci_low=low,
         ci_high=high,
-        reference_ms=1e3 * float(np.median(reference_s)),
-        candidate_ms=1e3 * float(np.median(candidate_s)),
+        reference_ms=1e3 * float(np.median(times[:, 0])),
+        candidate_ms=1e3 * float(np.median(times[:, 1])),
         pairs=len(times),
         sessions=sessions,
         device=device,
@@ -132,28 +130,56 @@ def measure_pair(
     )
 
 
-def median_interval(values: np.ndarray, seed: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """Percentile bootstrap interval of the median.
+def median_interval(groups: Sequence[np.ndarray], seed: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
+    """Bootstrap interval of the median of samples that come in groups with an error in common.
+
+    Groups are drawn first, then samples within each: drawing single samples alone would take the samples of one session
+    for independent, and call differences between sessions effects.
 
     Args:
-      values: [n] independent samples.
-    Source: Efron & Tibshirani 1993, chapter 13.
+      groups: [n] samples of each session.
+    Source: Davison & Hinkley 1997, section 3.8 (hierarchical data).
     """
     rng = np.random.default_rng(seed)
-    picks = rng.integers(0, len(values), (_BOOTSTRAP_SAMPLES, len(values)))
-    medians = np.median(values[picks], axis=1)
+    medians = []
+    for _ in range(_BOOTSTRAP_SAMPLES):
+        drawn = (groups[i] for i in rng.integers(0, len(groups), len(groups)))
+        medians.append(np.median(np.concatenate([group[rng.integers(0, len(group), len(group))] for group in drawn])))
     tail = 50.0 * (1.0 - confidence)
     low, high = np.percentile(medians, [tail, 100.0 - tail])
     return float(low), float(high)
 
 
-def _half_width(times: list[tuple[float, float]], seed: int) -> float:
-    reference_s, candidate_s = np.array(times).T
-    low, high = median_interval(candidate_s / reference_s, seed)
+def _sample_pairs(
+    reference: onnx.ModelProto,
+    candidate: onnx.ModelProto,
+    feeds: Feeds,
+    provider: str,
+    threads: int,
+    warmup: int,
+    count: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[float, float]]:
+    """(reference, candidate) seconds per inference, from one new session of each."""
+    runners = [_Runner(model, feeds, provider, threads, warmup) for model in (reference, candidate)]
+    repeats = _repeats(runners)
+    for _ in range(count):
+        times = [0.0, 0.0]
+        for which in rng.permutation(2):
+            times[which] = runners[which].run(repeats)
+        yield times[0], times[1]
+
+
+def _ratios(groups: list[list[tuple[float, float]]]) -> list[np.ndarray]:
+    return [np.array([candidate / reference for reference, candidate in group]) for group in groups]
+
+
+def _half_width(groups: list[list[tuple[float, float]]], seed: int) -> float:
+    low, high = median_interval(_ratios(groups), seed)
     return (high - low) / 2
 
 
-def _provider(device: str) -> str:
+def provider_of(device: str) -> str:
     """ONNX Runtime's name of a device. Raises DeviceError if it is not available."""
     known = available_devices()
     if device not in known:
@@ -171,7 +197,8 @@ class _Runner:
     """A session with its inputs and outputs bound, which a sample runs a number of times."""
 
     def __init__(self, model: onnx.ModelProto, feeds: Feeds, provider: str, threads: int, warmup: int) -> None:
-        self._session = _session(model, provider, threads)
+        providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
+        self._session = create_session(model, optimise=True, threads=threads, providers=providers)
         self._feeds = feeds
         self._binding = _bind(self._session, feeds, provider)
         # The CPU clock of the calling thread sees all the work only where that thread does all of it.
@@ -201,15 +228,6 @@ class _Runner:
             self._session.run_with_iobinding(self._binding)
 
 
-def _session(model: onnx.ModelProto, provider: str, threads: int) -> ort.InferenceSession:
-    """A session made from bytes, as a user's would be, unless the model is too large for that."""
-    providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
-    size = sum(tensor.nbytes for tensor in detach(model).tensors.values())
-    if size > _LARGEST_SERIALISED or model.ir_version > NEWEST_RUNNABLE_IR:
-        return create_session(model, optimise=True, threads=threads, providers=providers)
-    return open_session(model.SerializeToString(), session_options(optimise=True, threads=threads), providers)
-
-
 def _bind(session: ort.InferenceSession, feeds: Feeds, provider: str) -> ort.IOBinding | None:
     """Binds inputs and outputs, which saves copies; None where strings or sequences rule that out."""
     values = (*session.get_inputs(), *session.get_outputs())
@@ -233,11 +251,3 @@ def _repeats(runners: list[_Runner]) -> int:
     """Runs per sample, the same for both models."""
     fastest = min(runner.run(1) for runner in runners)
     return int(np.clip(np.ceil(_SHORTEST_SAMPLE_S / max(fastest, 1e-9)), 1, _MOST_REPEATS))
-
-
-def _paired_sample(runners: list[_Runner], repeats: int, rng: np.random.Generator) -> tuple[float, float]:
-    """(reference, candidate) seconds per inference, measured right after each other in random order."""
-    times = [0.0, 0.0]
-    for which in rng.permutation(2):
-        times[which] = runners[which].run(repeats)
-    return times[0], times[1]

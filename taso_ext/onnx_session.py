@@ -57,15 +57,8 @@ def create_session(
         place.external_data.add(key="location", value=name)
         shared[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor.numpy()))
     options.add_external_initializers(list(shared), list(shared.values()))
-    return open_session(proto.SerializeToString(), options, providers)
-
-
-def open_session(
-    data: bytes, options: ort.SessionOptions, providers: Sequence[str] = ("CPUExecutionProvider",)
-) -> ort.InferenceSession:
-    """A session of a serialised model. Raises ModelError if ONNX Runtime refuses it."""
     try:
-        return ort.InferenceSession(data, options, providers=list(providers))
+        return ort.InferenceSession(proto.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # ONNX Runtime's exceptions share no public base class
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
 
