@@ -77,6 +77,10 @@ class Emission:
             node.name,
         )
 
+    def _is_absent(self, output: int) -> bool:
+        """Whether an output is optional and left out: it has neither name nor type; a rewrite's values have a type."""
+        return not self._values[output].name and not self._values[output].dtype
+
     def _as_it_is(self, node: Node) -> onnx.NodeProto:
         proto = onnx.NodeProto(op_type=node.op_type, name=node.name)
         proto.domain = "" if node.domain == RAW_DOMAIN else node.domain
@@ -87,6 +91,5 @@ class Emission:
         for body in bodies(proto):
             rename_captured(body, dict(zip(captured, inner, strict=True)))
         proto.input.extend(operands[: len(operands) - len(captured)])
-        # An absent output has no name; the engine's empty one must not be made up for.
-        proto.output.extend(self.name(value) if self._values[value].name else "" for value in node.outputs)
+        proto.output.extend("" if self._is_absent(value) else self.name(value) for value in node.outputs)
         return proto

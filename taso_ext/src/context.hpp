@@ -42,6 +42,8 @@ inline constexpr TypeId kNoType = 0xffffffffu;
 // Not synchronised: whoever uses a context from several threads holds `mutex` for the whole call (bindings.cpp does).
 class Context {
  public:
+  Context() { (void)name(""); }
+
   std::mutex mutex;
 
   [[nodiscard]] TypeId type(const TensorType& type);
@@ -49,7 +51,7 @@ class Context {
   [[nodiscard]] Hash128 type_hash(TypeId id) const { return type_hashes_[id]; }
   [[nodiscard]] AttributesId attributes(const AttributeMap& attributes);
   [[nodiscard]] const AttributeMap& attributes(AttributesId id) const { return attributes_[id]; }
-  [[nodiscard]] NameId name(std::string_view name);
+  [[nodiscard]] NameId name(std::string_view name);    // the empty name has id 0
   [[nodiscard]] const std::string& name(NameId id) const { return names_[id]; }
   [[nodiscard]] OperatorId op(std::string_view domain, std::string_view op_type);
   [[nodiscard]] std::pair<std::string_view, std::string_view> op_name(OperatorId op) const;  // (domain, op_type)

@@ -111,10 +111,12 @@ class Builder final : public Scope {
 
   // Creates the values of a variable with shapes from its declaration, or random ones that tend to fit.
   bool create(const Variable& variable, std::size_t count) {
-    const std::optional<Dims> shared = variable.shape || !chance(60) ? std::nullopt : std::optional(free_shape());
+    const bool open = !variable.shape || (variable.shape->size() == 1 && (*variable.shape)[0].kind == Extent::Kind::kEllipsis &&
+                                          (*variable.shape)[0].slot < 0);
+    const std::optional<Dims> shared = !open || !chance(60) ? std::nullopt : std::optional(free_shape());
     for (std::size_t i = 0; i < count; ++i) {
-      Dims dims = variable.shape ? declared_shape(*variable.shape, i) : shared ? *shared : free_shape();
-      if (!variable.shape && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
+      Dims dims = !open ? declared_shape(*variable.shape, i) : shared ? *shared : free_shape();
+      if (open && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
       const TypeId type = context_->type({kFloat, true, std::move(dims)});
       const std::string name = rule_.value_names[variable.slot] + std::to_string(names_++);
       const NameId id = context_->name(name);
@@ -157,13 +159,15 @@ class Builder final : public Scope {
     }
     if (!known.empty() && chance(70)) {    // equal to, or broadcast against, something that is there
       Dims dims = known[pick(0, static_cast<std::int64_t>(known.size()) - 1)];
+      if (chance(50)) return dims;
       if (chance(50)) dims.erase(dims.begin(), dims.begin() + pick(0, static_cast<std::int64_t>(dims.size())));
       for (std::int64_t& extent : dims) {
         if (chance(30)) extent = 1;
       }
       return dims;
     }
-    Dims dims(pick(1, 4));
+    Dims dims(pick(0, 5));
+    if (chance(35)) return Dims(dims.size(), pick(2, 3));    // equal extents: where a wrong permutation still fits
     for (std::int64_t& extent : dims) extent = pick(1, 4);
     return dims;
   }
