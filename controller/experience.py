@@ -33,6 +33,23 @@ class Experience(NamedTuple):
     alive: tf.Tensor
 
 
+def any_rows(observations: Any) -> Any:
+    """Type specifications of the same observations in any number (and graphs of any size)."""
+
+    def specification(field: Any) -> tf.TypeSpec:
+        if isinstance(field, tf.RaggedTensor):
+            return tf.RaggedTensorSpec([None, None, *field.shape[2:]], field.dtype, ragged_rank=1)
+        return tf.TensorSpec([None, *field.shape[1:]], field.dtype)
+
+    return tf.nest.map_structure(specification, observations)
+
+
+def signature(experience: Experience) -> Experience:
+    """Type specifications under which one trace serves experiences with any number of observations."""
+    others = (tf.TensorSpec.from_tensor(field) for field in experience[1:])
+    return Experience(any_rows(experience.observations), *others)
+
+
 def from_rollout(rollout: Rollout) -> Experience:
     """The experience in a rollout over latent states."""
     time, batch = rollout.actions.shape

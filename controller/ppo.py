@@ -5,14 +5,14 @@ Source: Schulman et al. 2017, eq. 9; details as in Huang et al. 2022, "The 37 im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.experience import Experience
+from controller.experience import Experience, signature
 from controller.gae import generalised_advantages
 from controller.hierarchical import HierarchicalCategorical
 from controller.ppo_config import PpoConfig
@@ -84,7 +84,7 @@ class PpoLearner:
         weights = policy.trainable_variables
         self._optimizer.apply([tf.zeros_like(weight) for weight in weights], weights)
         self._optimizer.step.assign(0)
-        self._update = tf.function(self._learn, reduce_retracing=True)
+        self._update: Callable[..., dict[str, tf.Tensor]] | None = None
 
     def update(self, experience: Experience) -> dict[str, float]:
         """Runs the configured epochs over one rollout.
@@ -102,6 +102,9 @@ class PpoLearner:
             tf.constant(location_entropy, tf.float32),
             tf.constant([self._seed, self.num_updates], tf.int32),
         )
+        if self._update is None:
+            specs = [signature(experience), tf.nest.map_structure(tf.TensorSpec.from_tensor, schedule)]
+            self._update = tf.function(self._learn, input_signature=specs)
         metrics = self._update(experience, schedule)
         self.num_updates += 1
         return {name: float(value) for name, value in metrics.items()}
@@ -170,6 +173,7 @@ class PpoLearner:
             "learning_rate": schedule.learning_rate,
         }
 
+    @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need it, and it makes tracing slow
     def _targets(self, experience: Experience, schedule: Schedule) -> Targets:
         """Advantages (normalised) and returns of the steps that were really taken."""
         config = self._config
@@ -204,6 +208,7 @@ class PpoLearner:
         self._squared_return.assign_add((latest - self._squared_return) / (num_updates + 1.0))
         return tf.maximum(tf.sqrt(self._squared_return), 1e-8)  # rollouts without any reward stay without
 
+    @tf.autograph.experimental.do_not_convert
     def _step(self, observations: Any, targets: Targets, schedule: Schedule) -> dict[str, tf.Tensor]:
         """One gradient step on one minibatch."""
         variables = self._policy.trainable_variables

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from controller.base import Controller, ProgressCallback
-from controller.experience import Experience, from_rollout
+from controller.experience import Experience, any_rows, from_rollout
 from controller.graph_policy import GraphPolicy
 from controller.graph_view import GraphView
 from controller.policy import LatentPolicy
@@ -73,8 +73,7 @@ class PpoController(Controller):
         self._learner = PpoLearner(policy, config, seed=seed)
         self._temperature = sampling_temperature
         self._episode_seed, self._step = 0, 0
-        self._mode = tf.function(self._most_likely, reduce_retracing=True)
-        self._sample = tf.function(self._sampled, reduce_retracing=True)
+        self._programs: dict[bool, Callable[..., tf.Tensor]] = {}
 
     @classmethod
     def for_dream(
@@ -144,9 +143,12 @@ class PpoController(Controller):
 
     def act(self, observation: Any, *, deterministic: bool) -> int:
         self._step += 1
-        if deterministic:
-            return int(self._mode(observation)[0])
-        return int(self._sample(observation, tf.constant([self._episode_seed, self._step], tf.int32))[0])
+        if deterministic not in self._programs:
+            specs = [any_rows(observation), tf.TensorSpec([2], tf.int32)]
+            choose = self._most_likely if deterministic else self._sampled
+            self._programs[deterministic] = tf.function(choose, input_signature=specs, autograph=False)
+        seed = tf.constant([self._episode_seed, self._step], tf.int32)
+        return int(self._programs[deterministic](observation, seed)[0])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
@@ -161,7 +163,7 @@ class PpoController(Controller):
         with np.load(path) as state:
             self._learner.restore(dict(state))
 
-    def _most_likely(self, observation: Any) -> tf.Tensor:
+    def _most_likely(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
         return self.policy.distribution_and_value(observation)[0].mode()
 
     def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from controller.experience import Experience
+from controller.experience import Experience, any_rows
 from controller.graph_view import GraphObservation, GraphView, concatenate
 
 
@@ -27,7 +27,7 @@ class RealWorld:
         """
         self._make_env = make_env
         self._views: list[GraphView] = []
-        self._compiled: dict[Any, Any] = {}
+        self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Experience:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.
@@ -39,8 +39,6 @@ class RealWorld:
         """
         while len(self._views) < batch:
             self._views.append(GraphView(self._make_env()))
-        if policy not in self._compiled:
-            self._compiled[policy] = tf.function(policy, reduce_retracing=True)
         rows = [_Row(view, view.reset(seed=seed)[0]) for view in self._views[:batch]]
         log = _Log(batch, horizon)
         for step in range(horizon):
@@ -48,19 +46,26 @@ class RealWorld:
             if not playing:
                 break
             seen = concatenate([rows[index].observation for index in playing])
-            decided = self._compiled[policy](seen, tf.constant([seed, step], tf.int32))
-            log.observe(step, playing, seen, [part.numpy() for part in decided])
-            for index, action in zip(playing, decided[0].numpy(), strict=True):
+            decided = self._decide(policy, seen, seed, step)
+            log.observe(step, playing, seen, decided)
+            for index, action in zip(playing, decided[0], strict=True):
                 log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
         self._bootstrap(policy, rows, log, seed)
         return log.experience()
+
+    def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
+        """(action, log-probability, value) of every graph."""
+        if policy not in self._programs:
+            specs = [any_rows(seen), tf.TensorSpec([2], tf.int32)]
+            self._programs[policy] = tf.function(policy, input_signature=specs, autograph=False)
+        return [part.numpy() for part in self._programs[policy](seen, tf.constant([seed, step], tf.int32))]
 
     def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
         """Writes the values of the states that truncated rows, and rows at the horizon, were left in."""
         left = [index for index, row in enumerate(rows) if not row.terminated]
         if left:
             seen = concatenate([rows[index].observation for index in left])
-            values = self._compiled[policy](seen, tf.constant([seed, len(log.rewards)], tf.int32))[2].numpy()
+            values = self._decide(policy, seen, seed, len(log.rewards))[2]
             log.values[log.alive[:, left].sum(axis=0), left] = values
 
 

@@ -51,7 +51,7 @@ class TinyWorld:
         """As `DreamEnv.rollout`, always from state 0."""
         key = (policy, batch, horizon)
         if key not in self._compiled:
-            self._compiled[key] = tf.function(lambda seed: self._rollout(policy, batch, horizon, seed))
+            self._compiled[key] = tf.function(lambda seed: self._rollout(policy, batch, horizon, seed), autograph=False)
         return self._compiled[key](tf.constant(seed))
 
     def _rollout(self, policy: Policy, batch: int, horizon: int, seed: tf.Tensor) -> Rollout:
