@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from worldmodel.actions import ActionTable
 from worldmodel.config import WorldModelConfig
@@ -48,6 +49,7 @@ def fit_world_model(
       NonFiniteLoss: if a loss term becomes NaN or infinite; it is named.
     """
     table = buffer.action_table()
+    tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
     training = EncoderTraining(
         encoder,
@@ -62,6 +64,7 @@ def fit_world_model(
     graphs = used_graphs(buffer)
     raw = embed_all(embedder(encoder, signature.features), graphs.values())
     scaler = Scaler.of(raw)
+    tf.random.set_seed(seed)  # again: a resumed run has drawn less by now
     mdn_rnn = make_mdn_rnn(config.mdn_rnn, buffer, table, config.encoder.latent)
     model = WorldModel(signature, table, encoder, scaler, mdn_rnn, latents=dict(zip(graphs, scaler(raw), strict=True)))
     dynamics = MdnRnnTraining(
