@@ -12,7 +12,8 @@ from controller.graph_view import GraphObservation, GraphView, concatenate
 from controller.hierarchical import HierarchicalCategorical
 from controller.policy_config import PolicyConfig
 from controller.policy_head import PolicyHead
-from worldmodel.encoder import EncoderConfig, GraphEncoder
+from worldmodel.config import EncoderConfig
+from worldmodel.encoder import GraphEncoder
 from worldmodel.graphs import FeatureSpec
 
 

@@ -18,7 +18,7 @@ from controller.policy_config import PolicyConfig
 from controller.ppo import PpoLearner
 from controller.ppo_config import PpoConfig
 from controller.storage import write_arrays
-from worldmodel.encoder import EncoderConfig
+from worldmodel.config import EncoderConfig
 from worldmodel.latent_env import LatentEnv
 from worldmodel.world_model import WorldModel
 
