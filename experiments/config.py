@@ -163,6 +163,7 @@ class RunConfig:
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: npz file of inputs to verify with.
       seed: every random draw is a function of it.
+      updates_per_checkpoint: updates of ppo after which an interrupted training can be continued.
     """
 
     controller: str = "ppo"
@@ -174,6 +175,7 @@ class RunConfig:
     clean: Literal["full", "basic", "none"] = "full"
     inputs: str | None = None
     seed: int = 0
+    updates_per_checkpoint: int = 10
     environment: EnvironmentConfig = EnvironmentConfig()
     collect: CollectConfig = CollectConfig()
     world_model: WorldModelConfig = WorldModelConfig()
@@ -188,6 +190,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_name(self.controller)
+        _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
 
     def bound_dims(self) -> dict[str, int]:

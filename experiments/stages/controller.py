@@ -17,7 +17,6 @@ from experiments.tensorflow_start import start_tensorflow
 
 STAGE = "controller"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
-PPO_UPDATES_PER_CHECKPOINT = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     )
     starts = model.start_states(training, seed=seed)
     dream = DreamEnv(model, starts, temperature=config.dream.temperature, root_fraction=config.dream.root_fraction)
-    train(run, controller, dream, config.ppo.updates, PPO_UPDATES_PER_CHECKPOINT)
+    train(run, controller, dream, config.ppo.updates, config.updates_per_checkpoint)
     return Prepared(controller, best_collected(buffer), len(buffer), accuracy)
 
 
@@ -88,7 +87,7 @@ def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
         seed=run.seed(STAGE),
         sampling_temperature=config.evaluate.sampling_temperature,
     )
-    train(run, controller, RealWorld(loaded.make_env), config.ppo_real.updates, PPO_UPDATES_PER_CHECKPOINT)
+    train(run, controller, RealWorld(loaded.make_env), config.ppo_real.updates, config.updates_per_checkpoint)
     return Prepared(controller)
 
 

@@ -143,3 +143,27 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
 def test_a_broken_rule_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.rules").write_text("rule broken\n  source y = Relu(x\n")
     assert "my.rules" in failure(capsys, VALID, "-o", "out.onnx", "--rules", "my.rules")
+
+
+def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.rules").write_text(
+        "rule drop-second-matmul\n"
+        "  var    x: float[m, k]; a: weight float[k, k]; b: weight float[k, k]\n"
+        "  source t = MatMul(x, a); y = MatMul(t, b)\n"
+        "  target y = MatMul(x, a)\n"
+    )
+    save_two_matmuls(tmp_path / "model.onnx")
+    status = main(["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "greedy"])
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert status == 2
+    assert "number 1 of 1, 'drop-second-matmul'" in error and "nothing was written" in error
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def save_two_matmuls(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = [onnx.numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), name) for name in "ab"]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)

@@ -1,0 +1,181 @@
+"""A run with a world model: the dream stays a dream, and whatever interrupts the run, its result is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environment import GraphSubstitutionEnv
+from experiments.cli import build_parser
+from experiments.optimise import optimise
+from experiments.request import parse_request
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    *("environment.max_steps=8", "collect.episodes=60", "measure.pairs=2", "evaluate.sampled_episodes=2"),
+    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("world_model.encoder_training.steps=6", "world_model.encoder_training.batch=4"),
+    *("world_model.encoder_training.checkpoint_every=2", "world_model.mdn_rnn_training.checkpoint_every=2"),
+    *("world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2", "world_model.mdn_rnn_training.steps=6"),
+    *("world_model.mdn_rnn_training.batch=4", "world_model.mdn_rnn_training.open_loop_steps=2"),
+    *("ppo.updates=4", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1", "policy.torso=[16]"),
+    *("updates_per_checkpoint=2", "ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4"),
+]
+
+
+def arguments(output: Path, *more: str) -> list[str]:
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    run = ["--run-dir", str(output.with_suffix(".run"))]
+    return ["optimise", "squeezenet1.1-tiny", "-o", str(output), *run, *settings, *more]
+
+
+class Watching:
+    """A progress display that calls `on_update(title, done)`, also when a stage begins (done 0) and ends (done -1)."""
+
+    def __init__(self, on_update: Callable[[str, int], None]) -> None:
+        self._on_update = on_update
+
+    @contextlib.contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Any]:
+        watching = self
+
+        class Bar:
+            def update(self, done: int, **figures: float) -> None:
+                watching._on_update(title, done)
+
+        self._on_update(title, 0)
+        yield Bar()
+        self._on_update(title, -1)
+
+    def note(self, text: str) -> None:
+        pass
+
+
+def run_to_the_end(output: Path, on_update: Callable[[str, int], None], *more: str) -> None:
+    command = arguments(output, *more)
+    optimise(parse_request(build_parser().parse_args(command), command), Watching(on_update))
+
+
+def interrupting(title: str, done: int) -> Callable[[str, int], None]:
+    def on_update(current: str, current_done: int) -> None:
+        if (current, current_done) == (title, done):
+            raise KeyboardInterrupt
+
+    return on_update
+
+
+def trace_of(output: Path) -> dict[str, Any]:
+    """Everything of a run that may not depend on interruptions or the clock."""
+    run = output.with_suffix(".run")
+    result = json.loads((run / "result.json").read_text())
+    for clocked in ("measured", "stage_seconds", "peak_memory_bytes"):
+        del result[clocked]
+    names = ("metrics.jsonl", "actions.json", "checkpoints/evaluation.json", "checkpoints/accuracy.json")
+    return {"result": result, "output": output.read_bytes(), **{name: (run / name).read_text() for name in names}}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run, during whose dream the real environment raises."""
+    output = tmp_path_factory.mktemp("uninterrupted") / "out.onnx"
+    with pytest.MonkeyPatch.context() as patches:
+        sealed: list[str] = []
+
+        def seal(title: str, done: int) -> None:
+            if title == "train ppo" and done == 0:
+                patches.setattr(GraphSubstitutionEnv, "step", forbidden)
+                patches.setattr(GraphSubstitutionEnv, "reset", forbidden)
+                sealed.append(title)
+            if title == "train ppo" and done == -1:
+                patches.undo()
+
+        run_to_the_end(output, seal)
+    assert sealed, "the dream was never entered"
+    return output
+
+
+def forbidden(*args: object, **kwargs: object) -> None:
+    raise AssertionError("the real environment was used during the dream")
+
+
+def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
+    run = uninterrupted.with_suffix(".run")
+    pictures = {path.name for path in (run / "plots").iterdir()}
+    assert pictures == {"cost.png", "improvements.png", "world-model.png", "returns.png"}
+    result = json.loads((run / "result.json").read_text())
+    assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
+    assert list(result["episodes"].values()) == [60, 1, 2, 3]
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    counts = {stage: sum(record["stage"] == stage for record in logged) for stage in ("collect", "encoder", "controller")}
+    assert counts == {"collect": 60, "encoder": 6, "controller": 4}
+    assert {"load", "collect", "encoder", "mdn-rnn", "controller", "evaluate"} <= set(result["stage_seconds"])
+
+
+def test_interruptions_do_not_change_the_result(uninterrupted: Path, tmp_path: Path) -> None:
+    """Which also shows that one seed gives one result."""
+    output = tmp_path / "out.onnx"
+    for title, done in [
+        ("collect random episodes", 55),
+        ("train the encoder", 3),
+        ("train the MDN-RNN", 5),
+        ("train ppo", 3),
+        ("play real episodes", 2),
+        ("measure end to end", 1),
+    ]:
+        with pytest.raises(KeyboardInterrupt):
+            run_to_the_end(output, interrupting(title, done))
+        assert not output.exists()
+    run_to_the_end(output, lambda title, done: None)
+    expected, got = trace_of(uninterrupted), trace_of(output)
+    for part, value in expected.items():
+        assert got[part] == value, f"{part} differs"
+
+
+def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    log = output.with_suffix(".run") / "metrics.jsonl"
+    command = [sys.executable, "-m", "experiments.cli", *arguments(output)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: log.is_file() and '"encoder"' in log.read_text(), process)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    run_to_the_end(output, lambda title, done: None)
+    assert trace_of(output) == trace_of(uninterrupted)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    while not condition():
+        assert process.poll() is None, "the run ended before it could be stopped"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, status: int, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(tmp_path / "out.onnx")]
+    command += ["--controller", "random", "--run-dir", str(run), "--set", "evaluate.sampled_episodes=100000"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        wait_until((run / "metrics.jsonl").is_file, process)
+        process.send_signal(sent)
+        error = process.communicate()[1]
+    assert process.returncode == status
+    assert "same command resumes" in error.splitlines()[-1] and "Traceback" not in error
+    assert (run / "config.json").is_file() and not (run / "DONE").exists()
+
+
+def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    run_to_the_end(output, lambda title, done: None, "--world", "real")
+    result = json.loads((output.with_suffix(".run") / "result.json").read_text())
+    assert result["world"] == "real"
+    assert [source[:3] for source in result["improvements"]] == ["(b)", "(c)", "(d)"]
+    assert not (output.with_suffix(".run") / "checkpoints" / "world_model").exists()
