@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_worlds import TinyWorld, independent_sites
+
+from controller.evaluate import EpisodeRecord, play_episode
+from controller.policy_config import PolicyConfig
+from controller.ppo_config import PpoConfig
+from controller.ppo_controller import PpoController
+
+WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
+POLICY = PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=-1.0)
+CONFIG = PpoConfig(updates=4, batch=32, horizon=6, learning_rate=1e-2)
+
+
+class TinyView:
+    """`WORLD` as a view with one row; its cost falls by what its actions earn."""
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        self._state, self._cost_ms = 0, 100.0
+        return WORLD.observe(tf.constant([0])), {"cost_ms": self._cost_ms}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        noop = action == len(WORLD.rules)
+        assert noop or WORLD.legal[self._state, action]
+        reward = 0.0 if noop else float(WORLD.rewards[self._state, action])
+        self._state = self._state if noop else int(WORLD.following[self._state, action])
+        self._cost_ms -= reward
+        pair = (WORLD.rules.max() + 1, 0) if noop else (WORLD.rules[action], WORLD.sites[action])
+        info = {"cost_ms": self._cost_ms, "rule_name": str(pair[0]), "action": pair}
+        return (
+            WORLD.observe(tf.constant([self._state])),
+            reward,
+            noop or not WORLD.legal[self._state].any(),
+            False,
+            info,
+        )
+
+
+def controller(**options: float) -> PpoController:
+    return PpoController(WORLD.policy(seed=5, config=POLICY), CONFIG, view=lambda env: env, seed=5, **options)
+
+
+def played(player: PpoController, seed: int, *, deterministic: bool) -> EpisodeRecord:
+    return play_episode(TinyView(), player, seed=seed, deterministic=deterministic)
+
+
+def test_training_goes_on_bit_for_bit_from_a_checkpoint_made_on_the_way(tmp_path: Path) -> None:
+    path, whole, resumed, seen = tmp_path / "controller", controller(), controller(), []
+
+    def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
+        seen.append((done, total, metrics))
+        if done == 2:
+            whole.save(path)
+
+    whole.train(WORLD, on_progress=note)
+    resumed.load(path)
+    assert resumed.num_updates == 2
+    resumed.train(WORLD)
+    assert resumed.num_updates == CONFIG.updates
+    for weight, other in zip(whole.policy.variables, resumed.policy.variables, strict=True):
+        np.testing.assert_array_equal(weight, other)
+    assert played(whole, 0, deterministic=False) == played(resumed, 0, deterministic=False)
+    assert [(done, total) for done, total, _ in seen] == [(done, CONFIG.updates) for done in range(1, 5)]
+    for _, _, metrics in seen:
+        assert metrics["return"] <= metrics["best_return"] <= WORLD.best_return(CONFIG.horizon)
+        assert 1 <= metrics["length"] <= CONFIG.horizon
+
+
+def test_trained_policies_play_as_their_seed_says() -> None:
+    player = controller()
+    assert played(player, 1, deterministic=False) == played(player, 1, deterministic=False)
+    sampled = {played(player, seed, deterministic=False).actions for seed in range(6)}
+    assert len(sampled) > 1
+    deterministic = {played(player, seed, deterministic=True).actions for seed in range(6)}
+    assert len(deterministic) == 1
+
+
+def test_a_low_sampling_temperature_makes_rare_actions_rarer() -> None:
+    """False alarm: none, the seeds are fixed."""
+    cold, warm = controller(sampling_temperature=0.2), controller(sampling_temperature=1.0)
+    assert played(cold, 0, deterministic=True).actions == played(warm, 0, deterministic=True).actions
+    lengths = [[len(played(player, seed, deterministic=False).actions) for seed in range(8)] for player in (cold, warm)]
+    assert sum(lengths[0]) > sum(lengths[1])  # NO-OP, at a logit of -1, ends fewer episodes
+    with pytest.raises(ValueError, match="sampling temperature is 0"):
+        controller(sampling_temperature=0.0)
+
+
+def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
+    controller().save(tmp_path / "controller")
+    other: TinyWorld = independent_sites(np.ones((1, 2)))
+    stranger = PpoController(other.policy(), CONFIG, view=lambda env: env)
+    with pytest.raises(ValueError, match="trained for another graph"):
+        stranger.load(tmp_path / "controller")
