@@ -9,9 +9,12 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from taso_ext.detached import DetachedModel, detach, for_inference
 from taso_ext.dimensions import bind_dims, require_static_inputs
 from taso_ext.errors import ModelError, one_paragraph
 
+_LARGEST_SERIALISED = 2**31 - 2**20
+"""Protobuf serialises at most 2 GiB; the structure around the weights takes the rest."""
 OLDEST_OPSET = 7
 """Opset 7 brought NumPy broadcasting; before it, elementwise operators mean something else."""
 
@@ -37,13 +40,16 @@ def read_model(
     """
     if isinstance(source, onnx.ModelProto):
         name, model = "the given model", source
-        _check(model, model, name)
+        detached = _detach(model, name)
+        large = sum(tensor.nbytes for tensor in detached.tensors.values()) > _LARGEST_SERIALISED
+        _check(for_inference(detached) if large else model, name)
     else:
         path = Path(source)
         name = str(path)
         model = _parse(path)
-        _check(model, path, name)
         _load_external_data(model, path)
+        _check(path, name)
+        _detach(model, name)
     _require_opset(model, name)
     model = bind_dims(model, dims or {}, name)
     require_static_inputs(model, name)
@@ -122,17 +128,23 @@ def _varint(data: bytes, position: int) -> tuple[int | None, int]:
     return value, position
 
 
-def _check(model: onnx.ModelProto, checked: onnx.ModelProto | Path, name: str) -> None:
+def _check(model: onnx.ModelProto | Path, name: str) -> None:
     """Runs `onnx.checker`; a path lets it find external data and models over 2 GB."""
     try:
-        onnx.checker.check_model(str(checked) if isinstance(checked, Path) else checked)
-    except onnx.checker.ValidationError as error:
+        onnx.checker.check_model(str(model) if isinstance(model, Path) else model)
+    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:  # ValueError: text that is not UTF-8
         raise ModelError(
             f"{name} is not a valid ONNX model; onnx.checker reports: {one_paragraph(error)} "
             f"Correct the exporter, or the file, until onnx.checker accepts it."
         ) from error
-    if not model.HasField("graph"):
-        raise ModelError(f"{name} holds no graph; expected an ONNX model.")
+
+
+def _detach(model: onnx.ModelProto, name: str) -> DetachedModel:
+    """Takes the model apart, which reads what the checker does not: all text, all element types."""
+    try:
+        return detach(model)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{name} is damaged: {one_paragraph(error)} Export or download it again.") from error
 
 
 def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
