@@ -81,7 +81,8 @@ class MdnRnnConfig:
       log_sigma_range: bounds of the log scales, for latents of unit variance.
       rule_embedding, site_embedding: widths of the learned embeddings of an action's rule and site.
       action_embedding: width of the two mixed.
-      head_hidden: width of the hidden layer of the reward and terminal heads.
+      head_hidden: width of the hidden layer of the reward, terminal and mask heads.
+      latent_hidden: width of the hidden layer of the mixture.
       mask_rank: rank of the part of the mask head that can reach every bit.
       neighbours: slots of an action's neighbourhood (see `neighbourhood`).
       neighbour_hidden: width of what an action reads out of its neighbourhood.
@@ -95,6 +96,7 @@ class MdnRnnConfig:
     site_embedding: int = 32
     action_embedding: int = 64
     head_hidden: int = 128
+    latent_hidden: int = 256
     mask_rank: int = 32
     neighbours: int = 64
     neighbour_hidden: int = 64
@@ -109,8 +111,10 @@ class MdnRnnTrainingConfig:
       steps: gradient steps.
       batch: episodes a step.
       open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
-      latent_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent dimension; squared
-        error in units of the rewards' variance; nats; nats over all bits of a state).
+      latent_weight, mean_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent
+        dimension; squared error of the mixture's mean; squared error in units of the rewards' variance; nats; nats over
+        all bits of a state). The likelihood alone is content to call hard transitions noise and learns their means
+        slowly (Seitzer et al. 2022); the squared error sees to them.
       open_loop_weight: of the open-loop terms beside the teacher-forced ones.
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
@@ -120,6 +124,7 @@ class MdnRnnTrainingConfig:
     batch: int = 16
     open_loop_steps: int = 8
     latent_weight: float = 1.0
+    mean_weight: float = 10.0
     reward_weight: float = 1.0
     terminal_weight: float = 0.2
     mask_weight: float = 0.1

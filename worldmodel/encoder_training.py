@@ -116,7 +116,14 @@ class EncoderHeads(snt.Module):
         self._change = snt.nets.MLP([config.consistency_hidden, latent])
 
     def losses(self, z: tf.Tensor, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Named scalar losses of z [2n, latent] (before, then after) under `actions` [n]."""
+        """Named scalar losses of raw embeddings z [2n, latent] (before, then after) under `actions` [n].
+
+        The heads see z standardised, as everything will that uses it later: else a few wide dimensions would carry
+        the consistency term and the narrow ones could be noise.
+        """
+        mean, variance = tf.nn.moments(z, axes=[0])
+        spread = tf.reduce_mean(tf.nn.relu(1.0 - tf.sqrt(variance + 1e-4)))
+        z = (z - mean) * tf.math.rsqrt(variance + 1e-4)
         before, after = tf.split(z, 2)
         change = self._change(tf.concat([before, tf.gather(self._embedding(), actions)], axis=-1))
         error = tf.reduce_mean(tf.square(after - before - change))
@@ -127,7 +134,7 @@ class EncoderHeads(snt.Module):
             "action_mask": self._mask.loss(z, targets.action_mask),
             # Relative to copying z, and with a gradient to both: z should change predictably, not little.
             "consistency": error / (tf.reduce_mean(tf.square(after - before)) + 1e-6),
-            "variance": tf.reduce_mean(tf.nn.relu(1.0 - tf.sqrt(tf.math.reduce_variance(z, axis=0) + 1e-4))),
+            "variance": spread,
         }
 
 

@@ -47,7 +47,7 @@ class Episode:
         lengths = (len(self.rewards), len(self.hashes) - 1, len(self.cost_ms) - 1, len(self.legal_offsets) - 2)
         if any(length != steps for length in lengths):
             raise ValueError(
-                f"episode {self.index} takes {steps} steps, but its rewards, hashes, costs and legal sets are for {lengths}"
+                f"episode {self.index} takes {steps} steps; its rewards, hashes, costs and legal sets are for {lengths}"
             )
 
     @property

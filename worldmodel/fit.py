@@ -17,7 +17,7 @@ from worldmodel.episodes import EpisodeBuffer
 from worldmodel.mdn_rnn import MdnRnn, MdnRnnConfig
 from worldmodel.mdn_rnn_training import MdnRnnTraining
 from worldmodel.neighbourhood import neighbour_table
-from worldmodel.reward_table import mean_reward_per_action
+from worldmodel.reward_table import mean_reward_per_action, reward_spread_per_rule
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import Scaler, Signature, WorldModel, embed_all, embedder, used_graphs
 
@@ -77,15 +77,14 @@ def fit_world_model(
 def make_mdn_rnn(config: MdnRnnConfig, buffer: EpisodeBuffer, table: ActionTable, latent: int) -> MdnRnn:
     """An untrained MDN-RNN with what it takes from the data directly: neighbourhoods and mean rewards."""
     rewards = np.concatenate([episode.rewards for episode in buffer])
-    noop_rewarded = any(np.any(episode.actions[:, 0] == table.num_rules) for episode in buffer)
     return MdnRnn(
         config,
         table,
         latent,
         neighbours=neighbour_table(buffer, table, config.neighbours),
         reward_table=mean_reward_per_action(buffer, table),
+        reward_spread=reward_spread_per_rule(buffer)[table.rules],
         reward_scale=float(rewards.std()) or 1.0,
-        noop_rewarded=noop_rewarded,
     )
 
 

@@ -130,8 +130,9 @@ class MdnRnn(snt.Module):
       latent: Z.
       neighbours: int32 [A + 1, P] from `neighbourhood.neighbour_table`.
       reward_table: float32 [A + 1], mean reward of every action, where the reward head starts.
-      reward_scale: standard deviation of the rewards, the unit of the head's residual.
-      noop_rewarded: whether NO-OP occurs in the data; if not, its reward is the table's entry alone.
+      reward_spread: float32 [A + 1], how much each action's reward varies: the unit in which the head learns, so that
+        an action that always earns the same keeps exactly that.
+      reward_scale: standard deviation of all rewards.
     """
 
     def __init__(
@@ -142,8 +143,8 @@ class MdnRnn(snt.Module):
         *,
         neighbours: np.ndarray,
         reward_table: np.ndarray,
+        reward_spread: np.ndarray,
         reward_scale: float,
-        noop_rewarded: bool,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -153,14 +154,15 @@ class MdnRnn(snt.Module):
         self._lstm = snt.LSTM(config.hidden)
         small = snt.initializers.TruncatedNormal(stddev=0.02)  # predictions start near "nothing changes"
         self._mixture = snt.Linear(config.mixtures * (2 * latent + 1), w_init=small)
-        self._reward_table = tf.Variable(reward_table, name="reward_table")
-        self.reward_scale = tf.Variable(reward_scale, trainable=False, dtype=tf.float32, name="reward_scale")
-        gate = np.append(np.ones(table.num_actions, np.float32), np.float32(noop_rewarded))
-        self._residual_gate = tf.Variable(gate, trainable=False, name="residual_gate")
+        self._reward_start = tf.Variable(reward_table, trainable=False, name="reward_start")
+        self._reward_change = tf.Variable(tf.zeros_like(reward_table), name="reward_change")
+        self._reward_scale = tf.Variable(reward_scale, trainable=False, dtype=tf.float32, name="reward_scale")
+        self._reward_spread = tf.Variable(reward_spread, trainable=False, name="reward_spread")
         self._trunk = snt.Linear(config.head_hidden)
         # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
-        self._latent_trunk = snt.Linear(config.head_hidden)
+        self._latent_trunk = snt.Linear(config.latent_hidden)
         self._local = snt.Linear(config.neighbour_hidden)
+        self._outcome_trunk = snt.Linear(config.head_hidden)
         self._outcome = snt.Linear(2, w_init=snt.initializers.Zeros())
         self._mask_query = snt.Linear(config.mask_rank)
         self._mask_keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
@@ -203,14 +205,18 @@ class MdnRnn(snt.Module):
         embedded = tf.gather(codes.embedded, actions)
         trunk = tf.nn.relu(self._trunk(tf.concat([h, z, embedded], axis=-1)))
         local = tf.nn.relu(self._local(trunk) + self._neighbourhood.read(actions, mask))
-        outcome = self._outcome(tf.concat([trunk, local], axis=-1))
-        residual = tf.gather(self._residual_gate, actions) * outcome[:, 0] * self.reward_scale
+        outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
+        change = tf.gather(self._reward_change, actions) + outcome[:, 0]
         return Prediction(
             latent=self._predict_latent(tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1), z),
-            reward=tf.gather(self._reward_table, actions) + residual,
+            reward=tf.gather(self._reward_start, actions) + tf.gather(self._reward_spread, actions) * change,
             terminal_logit=outcome[:, 1],
             mask_logits=self._predict_mask(trunk, local, actions, mask, codes),
         )
+
+    def reward_unit(self, actions: tf.Tensor) -> tf.Tensor:
+        """Unit of the reward loss: an action's own spread, but not less than a tenth of that of all rewards: [n]."""
+        return tf.sqrt(tf.square(tf.gather(self._reward_spread, actions)) + tf.square(0.1 * self._reward_scale))
 
     def next_mask(self, prediction: Prediction) -> tf.Tensor:
         """The legal actions as predicted, NO-OP always: bool [n, A + 1]."""

@@ -26,7 +26,7 @@ class StepTargets(NamedTuple):
     mask: tf.Tensor
 
 
-_TERMS = ("latent", "reward", "terminal", "mask")
+_TERMS = ("latent", "mean", "reward", "terminal", "mask")
 
 
 def step_losses(
@@ -35,7 +35,7 @@ def step_losses(
     *,
     taken: tf.Tensor,
     is_rewrite: tf.Tensor,
-    reward_scale: tf.Tensor,
+    reward_unit: tf.Tensor,
     bit_weights: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Mean losses of n predicted steps.
@@ -44,19 +44,22 @@ def step_losses(
       prediction, targets: n steps.
       taken: float32 [n], 0 for padding.
       is_rewrite: float32 [n], 0 for NO-OP: it ends the episode by definition, so only its reward is learned.
-      reward_scale: unit of the rewards.
+      reward_unit: float32 [n], what an error of 1 means.
       bit_weights: float32 [n, A], which bits count; all by default.
     Returns:
-      Scalars "latent" (nats per dimension), "reward", "terminal" (nats), "mask" (nats, summed over a state's bits).
+      Scalars "latent" (nats per dimension), "mean" (squared error per dimension), "reward" (squared error in units of
+      `reward_unit`), "terminal" (nats), "mask" (nats, summed over a state's bits).
     """
     rewrites = taken * is_rewrite
     bits = tf.nn.sigmoid_cross_entropy_with_logits(targets.mask[:, :-1], prediction.mask_logits)
     bits = bits if bit_weights is None else bits * bit_weights
     latent = -mdn.log_prob(targets.z, *prediction.latent) / tf.cast(tf.shape(targets.z)[-1], tf.float32)
     terminal = tf.nn.sigmoid_cross_entropy_with_logits(targets.terminal, prediction.terminal_logit)
+    deviation = mdn.mixture_mean(*prediction.latent[:2]) - targets.z
     return {
         "latent": _weighted_mean(latent, rewrites),
-        "reward": _weighted_mean(tf.square((prediction.reward - targets.reward) / reward_scale), taken),
+        "mean": _weighted_mean(tf.reduce_mean(tf.square(deviation), axis=-1), rewrites),
+        "reward": _weighted_mean(tf.square((prediction.reward - targets.reward) / reward_unit), taken),
         "terminal": _weighted_mean(terminal, rewrites),
         "mask": _weighted_mean(tf.reduce_sum(bits, axis=-1), rewrites),
     }
@@ -159,7 +162,7 @@ class MdnRnnTraining:
             _targets_at(batch, times, columns),
             taken=tf.ones_like(prediction.reward),
             is_rewrite=self._is_rewrite(actions),
-            reward_scale=self.model.reward_scale,
+            reward_unit=self.model.reward_unit(actions),
         )
 
     def _is_rewrite(self, actions: tf.Tensor) -> tf.Tensor:
@@ -182,7 +185,7 @@ class MdnRnnTraining:
                 _targets_at(batch, now, columns),
                 taken=tf.cast(_at(batch.valid, now, columns) & (now == start + step), tf.float32),
                 is_rewrite=self._is_rewrite(actions),
-                reward_scale=self.model.reward_scale,
+                reward_unit=self.model.reward_unit(actions),
                 # A bit that is wrong already cannot be told right from here, and must not teach bits to let go.
                 bit_weights=tf.cast(tf.equal(mask, _at(batch.masks, now, columns))[:, :-1], tf.float32),
             )

@@ -29,6 +29,19 @@ def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinka
     return ((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
 
 
+def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
+    """Standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
+
+    Args:
+      shrinkage: how many pseudo-observations of the overall variance are added, for rules that were taken rarely.
+    """
+    pairs, rewards = _steps(buffer)
+    deviations = rewards - mean_reward_per_rule(buffer)[pairs[:, 0]]
+    totals, counts = _sums(pairs[:, 0], deviations**2, buffer.num_rules + 1)
+    prior = np.append(np.full(buffer.num_rules, rewards.var()), 0.0)
+    return np.sqrt((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
+
+
 def _steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
     pairs = np.concatenate([np.zeros((0, 2), np.int32), *(episode.actions for episode in buffer)])
     rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in buffer)])

@@ -288,6 +288,6 @@ def _empty_mdn_rnn(config: MdnRnnConfig, table: ActionTable, latent: int) -> Mdn
         latent,
         neighbours=np.zeros((actions, config.neighbours), np.int32),
         reward_table=np.zeros(actions, np.float32),
+        reward_spread=np.zeros(actions, np.float32),
         reward_scale=1.0,
-        noop_rewarded=True,
     )
