@@ -141,10 +141,16 @@ def median_interval(groups: Sequence[np.ndarray], seed: int, confidence: float =
     Source: Davison & Hinkley 1997, section 3.8 (hierarchical data).
     """
     rng = np.random.default_rng(seed)
-    medians = []
-    for _ in range(_BOOTSTRAP_SAMPLES):
-        drawn = (groups[i] for i in rng.integers(0, len(groups), len(groups)))
-        medians.append(np.median(np.concatenate([group[rng.integers(0, len(group), len(group))] for group in drawn])))
+    sizes = np.array([len(group) for group in groups])
+    table = np.full((len(groups), sizes.max()), np.nan)  # [session, sample], padded
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = group
+    drawn = rng.integers(0, len(groups), (_BOOTSTRAP_SAMPLES, len(groups)))
+    size = sizes[drawn][:, :, np.newaxis]
+    places = (rng.random((*drawn.shape, table.shape[1])) * size).astype(np.int64)
+    values = table[drawn[:, :, np.newaxis], places]  # [bootstrap, session, sample]
+    values[np.broadcast_to(np.arange(table.shape[1]) >= size, values.shape)] = np.nan
+    medians = np.nanmedian(values.reshape(_BOOTSTRAP_SAMPLES, -1), axis=1)
     tail = 50.0 * (1.0 - confidence)
     low, high = np.percentile(medians, [tail, 100.0 - tail])
     return float(low), float(high)
