@@ -9,8 +9,9 @@ import onnx
 
 from taso_ext._core import Node, Value
 from taso_ext.attributes import AttributeStore
+from taso_ext.lifting import has_normal_form
 from taso_ext.lowering import NormalNode, lower
-from taso_ext.normal_form import RAW_DOMAIN, has_normal_form
+from taso_ext.normal_form import RAW_DOMAIN
 from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names, rename_captured
 from taso_ext.value_names import ValueNames

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taso_ext.shapes import UNKNOWN, ValueType
+from taso_ext.shapes import ValueType
 
 Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
 """An attribute as the engine holds it; bytes are the digest of something it does not look into."""
@@ -72,19 +72,7 @@ class NormalForm:
 
 
 Lifter = Callable[[RawNode], NormalForm | None]
-
-
-def lift(node: RawNode) -> NormalForm | None:
-    """The normal form of a node, or None where it has none or cannot surely be brought into it."""
-    lifter = _lifters().get(node.op_type)
-    if lifter is None or UNKNOWN in node.outputs:
-        return None
-    return lifter(node)
-
-
-def has_normal_form(op_type: str) -> bool:
-    """Whether nodes of this operator are normally lifted, so that one that is not must be marked as raw."""
-    return op_type in _lifters()
+"""Brings a node into normal form, or answers None where that is not surely possible."""
 
 
 def axis_of(axis: int, rank: int) -> int | None:
@@ -97,9 +85,3 @@ def axes_of(axes: list[int], rank: int) -> list[int] | None:
     found = [axis_of(axis, rank) for axis in axes]
     valid = [axis for axis in found if axis is not None]
     return valid if len(valid) == len(found) == len(set(found)) else None
-
-
-def _lifters() -> Mapping[str, Lifter]:
-    from taso_ext import normal_algebra, normal_layout, normal_windows  # they import this module
-
-    return normal_algebra.LIFTERS | normal_layout.LIFTERS | normal_windows.LIFTERS

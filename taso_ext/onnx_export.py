@@ -25,6 +25,8 @@ _OLDEST_IR = 4
 """From IR version 4 on, initializers need not be listed as inputs."""
 _PLAIN_OPSET = 13
 """For models that use other domains alone, should one of their outputs need an Identity."""
+_OWN_METADATA = "pkg.onnxscript."
+"""Where the clean-up notes what it has done; the original had no such entries on these nodes."""
 _RESHAPES = frozenset({"Flatten", "Squeeze", "Unsqueeze"})
 
 
@@ -36,6 +38,7 @@ class ExportSource:
       original: names and types of inputs and outputs, documentation, metadata.
       skeleton: opset imports and declared types of the cleaned model.
       imported: weights, attributes and node documentation.
+      inputs: the original's inputs without those that are constants.
       defaults: default values of overridable inputs, by position among the inputs.
     """
 
@@ -77,13 +80,13 @@ def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Pa
     handed_over: list[int] = []
     for node in reversed(nodes):
         results = [value for value in node.outputs if value in needed]
-        if results and node.weight_only and all(can_fold(values[value].dtype) for value in results):
-            handed_over += results
-        elif results:
+        folds = node.weight_only and all(can_fold(values[value].dtype) for value in results)
+        if results and not folds:
             written.append(node)
             needed.update(node.inputs)
-            continue
-        if results or any(value in needed_now for value in node.outputs):
+        if results and folds:
+            handed_over += results
+        if (results and folds) or any(value in needed_now for value in node.outputs):
             folded.append(node)
             needed_now.update(node.inputs)
     return _Partition(written[::-1], folded[::-1], handed_over[::-1])
@@ -185,9 +188,10 @@ def _document(model: onnx.ModelProto, source: ExportSource) -> None:
     """Gives surviving nodes and values their documentation, metadata and annotations back."""
     for node in model.graph.node:
         before = source.imported.nodes.get(node.name)
-        if before is not None and (before.op_type == node.op_type or before.op_type in _RESHAPES):
+        was_reshape = before is not None and before.op_type in _RESHAPES and node.op_type == "Reshape"
+        if before is not None and (before.op_type == node.op_type or was_reshape):
             node.doc_string = before.doc_string
-            node.metadata_props.extend(before.metadata_props)
+            node.metadata_props.extend(each for each in before.metadata_props if not each.key.startswith(_OWN_METADATA))
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     custom = {name for node in model.graph.node if node.domain not in DEFAULT_DOMAINS for name in node.output}
     # Other types are found by shape inference; declared ones could only contradict it.

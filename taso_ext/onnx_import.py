@@ -15,7 +15,8 @@ from taso_ext.attributes import AttributeStore
 from taso_ext.cleanup import DEFAULT_DOMAINS, is_random
 from taso_ext.detached import LARGEST_INLINE, DetachedModel, lazy_tensor, static_dims
 from taso_ext.errors import ModelError
-from taso_ext.normal_form import RAW_DOMAIN, Attribute, RawNode, has_normal_form, lift
+from taso_ext.lifting import has_normal_form, lift
+from taso_ext.normal_form import RAW_DOMAIN, Attribute, RawNode
 from taso_ext.shapes import UNKNOWN, ValueType, value_types
 from taso_ext.subgraphs import bodies, captured_names
 
