@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 from controller.evaluate import Evaluation
@@ -62,11 +63,13 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     """
     identity = {**as_mapping(request.config), "fingerprint": loaded.fingerprint}
     path = request.run_directory or Path("runs") / default_name(loaded.name, request.config.controller, identity)
+    start = time.perf_counter()
     if loaded.num_candidates and not RunDirectory.holds_run(path):
         require_verifiable(loaded, request.config.verify.num_inputs)
+    seconds = loaded.seconds + time.perf_counter() - start
     manifest = make_manifest(request.arguments, request.model, request.config.seed)
     directory = RunDirectory.open(path, identity, manifest)
-    directory.record("load", loaded.seconds, finished=True)
+    directory.record("load", seconds, finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
     return Run(request.config, directory, progress)
 

@@ -25,6 +25,7 @@ def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> Measur
             result,
             device=run.config.device,
             pairs=settings.pairs,
+            sessions=settings.sessions,
             threads=settings.threads,
             seed=run.seed(STAGE),
             on_pair=lambda done, total: bar.update(done),
