@@ -123,6 +123,7 @@ def _learn_shapes(model: ir.Model) -> None:
         for value in node.outputs:
             if value.name in shapes and shapes[value.name].HasField("tensor_type"):
                 value.shape = ir.serde.deserialize_type_proto_for_shape(shapes[value.name]) or value.shape
+                value.type = value.type or ir.serde.deserialize_type_proto_for_type(shapes[value.name])
 
 
 def _to_ir(detached: DetachedModel) -> ir.Model:
