@@ -6,7 +6,9 @@ removes what does nothing, `none` only inlines local functions. Where shapes are
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
@@ -42,10 +44,11 @@ def clean_up(detached: DetachedModel, level: str = "full") -> DetachedModel:
     if level not in LEVELS:
         raise ModelError(f"unknown clean-up level '{level}': expected one of {', '.join(LEVELS)}.")
     try:
-        model = _to_ir(detached)
-        _forget_inferable_shapes(model)
-        _run(model, level)
-        cleaned = _from_ir(model, detached)
+        with _quiet():
+            model = _to_ir(detached)
+            _forget_inferable_shapes(model)
+            _run(model, level)
+            cleaned = _from_ir(model, detached)
         onnx.checker.check_model(for_inference(cleaned))
     except Exception as error:  # onnxscript's passes let through whatever an unusual model makes them raise
         advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
@@ -58,6 +61,20 @@ def clean_up(detached: DetachedModel, level: str = "full") -> DetachedModel:
 def is_random(op_type: str, domain: str, inputs: int) -> bool:
     """Whether an operator draws random numbers; Dropout does where it is given a training flag (third input)."""
     return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and inputs > 2))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences onnxscript's warnings: they tell its developers what it left as it was."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _run(model: ir.Model, level: str) -> None:

@@ -25,8 +25,8 @@ FEWEST_COMPARED = 100
 """Of a sample; far fewer would mean that the cases no longer run here, and the test would prove nothing."""
 
 REFUSED = {"test_affine_grid_3d_expanded", "test_affine_grid_3d_align_corners_expanded"}
-"""Cases that ONNX Runtime refuses after a round trip without clean-up: a branch that is never taken contradicts constant
-sizes, which it notices only where these are initializers. Folding the shapes removes the branch."""
+"""Cases that ONNX Runtime refuses after a round trip without clean-up: a branch that is never taken contradicts
+constant sizes, which it notices only where these are initializers. Folding the shapes removes the branch."""
 
 Case = tuple[str, onnx.ModelProto, list[object]]
 Variant = Callable[[onnx.ModelProto, list[object]], tuple[onnx.ModelProto, dict[str, object]] | None]

@@ -252,3 +252,15 @@ def test_local_functions_are_inlined() -> None:
     for level in LEVELS:
         exported = assert_round_trip(model, clean=level)
         assert operators(exported) == ["Mul", "Add", "Mul", "Add"]
+
+
+def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    model = make_model(
+        [node("Split", ["w"], ["p", "q"], axis=0), node("Add", ["x", "p"], ["y"]), node("Neg", ["q"], ["z"])],
+        [value("x", [2])],
+        [value("y", [2]), value("z", [2])],
+        {"w": f32(1, 2, 3, 4)},
+    )
+    for level in LEVELS:
+        assert_round_trip(model, clean=level)
+    assert not caplog.records
