@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnx import AttributeProto
 
 from taso_ext.detached import DetachedModel
 from taso_ext.shapes import ValueType, value_types
-from taso_ext.subgraphs import bodies
+from taso_ext.subgraphs import all_nodes, bodies
 
 Range = tuple[int, int]
 """Lowest and highest accepted integer."""
@@ -50,7 +50,7 @@ class InputReaders:
     def __init__(self, model: DetachedModel) -> None:
         self._types = value_types(model)
         self._by_value: dict[str, list[Reader]] = {}
-        for node in _all_nodes(model.skeleton.graph):
+        for node in all_nodes(model.skeleton.graph):
             for position, name in enumerate(node.input):
                 self._by_value.setdefault(name, []).append(Reader(node, position, self._types))
 
@@ -146,17 +146,10 @@ def reachable_outputs(model: DetachedModel, inputs: list[str]) -> set[str]:
     """Outputs that depend on the values (not only on the shapes) of these inputs."""
     reached = set(inputs)
     for node in model.skeleton.graph.node:
-        read = {*node.input, *(name for body in bodies(node) for inner in _all_nodes(body) for name in inner.input)}
+        read = {*node.input, *(name for body in bodies(node) for inner in all_nodes(body) for name in inner.input)}
         if node.op_type not in ("Shape", "Size") and read & reached:
             reached.update(node.output)
     return {output.name for output in model.skeleton.graph.output} & reached
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for body in bodies(node):
-            yield from _all_nodes(body)
 
 
 def default_range(dtype: np.dtype) -> Range:

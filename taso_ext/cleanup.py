@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import optimizer
@@ -78,7 +79,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _run(model: ir.Model, level: str) -> None:
-    common.InlinePass()(model)
     if level == "none":
         return
     _replace_old_dropouts(model)
@@ -144,7 +144,10 @@ def _learn_shapes(model: ir.Model) -> None:
 
 
 def _to_ir(detached: DetachedModel) -> ir.Model:
-    """The model in onnxscript's form; overridable inputs come without their defaults, so that nothing folds them."""
+    """The model in onnxscript's form, local functions inlined.
+
+    Overridable inputs come without their defaults, so that nothing folds them.
+    """
     proto = onnx.ModelProto()
     proto.CopyFrom(detached.skeleton)
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
@@ -153,6 +156,8 @@ def _to_ir(detached: DetachedModel) -> ir.Model:
     for name, tensor in detached.tensors.items():
         place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
         place.data_location = onnx.TensorProto.EXTERNAL
+    if proto.functions:  # onnxscript's own inliner refuses functions of another opset; converting those needs types
+        proto = onnx.inliner.inline_local_functions(infer_shapes(proto), convert_version=True)
     model = ir.serde.deserialize_model(proto)
     for name, tensor in detached.tensors.items():
         model.graph.initializers[name].const_value = tensor

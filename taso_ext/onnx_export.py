@@ -16,7 +16,7 @@ from taso_ext.emission import Emission
 from taso_ext.errors import ModelError
 from taso_ext.onnx_import import Imported
 from taso_ext.onnx_session import NEWEST_RUNNABLE_IR
-from taso_ext.subgraphs import local_names
+from taso_ext.subgraphs import all_nodes, local_names
 from taso_ext.value_names import ValueNames
 from taso_ext.weight_folding import CannotFoldError, can_fold, evaluate
 
@@ -161,9 +161,10 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
 
 def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
     """The cleaned model's imports, and those of the original that it no longer uses, except of inlined functions."""
-    imports = {entry.domain: entry for entry in source.skeleton.opset_import}
     inlined = {function.domain for function in source.original.functions}
-    for entry in source.original.opset_import:
+    inlined -= {node.domain for node in all_nodes(source.skeleton.graph)}
+    imports: dict[str, onnx.OperatorSetIdProto] = {}
+    for entry in (*source.skeleton.opset_import, *source.original.opset_import):
         if entry.domain not in inlined:
             imports.setdefault(entry.domain, entry)
     if not imports.keys() & set(DEFAULT_DOMAINS):

@@ -15,6 +15,14 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, each followed by those of the graphs inside it."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from all_nodes(body)
+
+
 def captured_names(node: onnx.NodeProto) -> list[str]:
     """Names of outer values that the graphs inside a node read, each once, in order of first use."""
     return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))

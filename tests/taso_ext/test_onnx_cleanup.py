@@ -237,11 +237,11 @@ def test_initializers_among_inputs_are_constants_before_ir_version_4() -> None:
     assert exported.ir_version >= 4
 
 
-def test_local_functions_are_inlined() -> None:
-    scale = helper.make_function(
-        "local", "Scale", ["a"], ["b"], [node("Mul", ["a", "a"], ["t"]), node("Add", ["t", "a"], ["b"])],
-        [helper.make_opsetid("", 17)],
-    )  # fmt: skip
+@pytest.mark.parametrize("function_opset", [14, 17, 18])
+def test_local_functions_are_inlined(function_opset: int) -> None:
+    """Also those of another opset, as long as their operators are the same."""
+    inner = [node("Mul", ["a", "a"], ["t"]), node("Add", ["t", "a"], ["b"])]
+    scale = helper.make_function("local", "Scale", ["a"], ["b"], inner, [helper.make_opsetid("", function_opset)])
     model = make_model(
         [node("Scale", ["x"], ["t"], domain="local"), node("Scale", ["t"], ["y"], domain="local")],
         [value("x", [4])],
@@ -252,6 +252,7 @@ def test_local_functions_are_inlined() -> None:
     for level in LEVELS:
         exported = assert_round_trip(model, clean=level)
         assert operators(exported) == ["Mul", "Add", "Mul", "Add"]
+        assert [entry.domain for entry in exported.opset_import] == [""]
 
 
 def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCaptureFixture) -> None:
