@@ -109,7 +109,8 @@ class ActionTable:
         """
         pairs = np.asarray(pairs).reshape(-1, 2)
         noop = pairs[:, 0] == self.num_rules
-        return np.where(noop, self.num_actions, self.find_codes(pack(pairs))).astype(np.int32)
+        found = self.find_codes(pack(np.where(noop[:, np.newaxis], 0, pairs)))
+        return np.where(noop, self.num_actions, found).astype(np.int32)
 
     def decode(self, actions: np.ndarray) -> np.ndarray:
         """(rule, location) of every index in [0, A]: int32 [n, 2]; NO-OP becomes (R, 0).

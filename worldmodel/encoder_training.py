@@ -177,7 +177,7 @@ class EncoderTraining:
       features: of the buffer's graphs.
       buffer, table: the data.
       config: how to train.
-      seed: of every random draw, initial weights included (unless the encoder was built before).
+      seed: of every random draw; weights that exist already, as some of the encoder's do, are left as they are.
       directory: where checkpoints go.
     """
 

@@ -84,7 +84,6 @@ class Neighbourhood(snt.Module):
         self._read = tf.Variable(scatter([num_rules, slots, hidden], tf.float32), name="read")
         self._write = tf.Variable(scatter([num_rules, slots, hidden], tf.float32), name="write")
         self._bias = tf.Variable(tf.zeros([num_rules, slots]), name="bias")
-        self._mix = snt.Linear(hidden)
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""

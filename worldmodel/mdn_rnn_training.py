@@ -79,7 +79,7 @@ class MdnRnnTraining:
       model: changed in place.
       data: training episodes.
       config: how to train.
-      seed: of every random draw, initial weights included.
+      seed: of every random draw; weights that exist already, as some of the model's do, are left as they are.
       directory: where checkpoints go.
     """
 

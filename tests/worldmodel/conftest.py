@@ -1,0 +1,26 @@
+"""A toy problem's episodes and a small world model trained on them, once for all tests."""
+
+from __future__ import annotations
+
+import pytest
+from toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
+
+from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.fit import fit_world_model
+from worldmodel.world_model import WorldModel
+
+
+@pytest.fixture(scope="session")
+def episodes() -> EpisodeBuffer:
+    """Random play on strings of 8 cells, NO-OP rare."""
+    return collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 150, seed=1)
+
+
+@pytest.fixture(scope="session")
+def split(episodes: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+    return episodes.split(0.2, seed=0)
+
+
+@pytest.fixture(scope="session")
+def world_model(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
+    return fit_world_model(split[0], SIGNATURE, SMALL, seed=0)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_world import ToyEnv
+
+import taso_ext
+from environment import GraphSubstitutionEnv
+from worldmodel.dream import DreamEnv, DreamState
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.rollout import LatentObservation, Rollout, StartStates
+from worldmodel.world_model import WorldModel
+
+BATCH, HORIZON = 32, 9
+
+
+class UniformPolicy:
+    """Uniform over the legal actions, NO-OP included with the given logit; the value is the number of legal ones."""
+
+    def __init__(self, noop_logit: float = 0.0) -> None:
+        self.noop_logit = noop_logit
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        mask = observation.action_mask
+        bonus = tf.pad(tf.zeros_like(mask[:, :-1], tf.float32), [[0, 0], [0, 1]], constant_values=self.noop_logit)
+        logits = tf.nn.log_softmax(tf.where(mask, bonus, -1e9))
+        action = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
+        log_prob = tf.gather(logits, action, batch_dims=1)
+        return action, log_prob, tf.reduce_sum(tf.cast(mask, tf.float32), axis=-1)
+
+
+@pytest.fixture(scope="module")
+def starts(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> StartStates:
+    return world_model.start_states(split[0])
+
+
+@pytest.fixture(scope="module")
+def dream(world_model: WorldModel, starts: StartStates) -> DreamEnv:
+    return DreamEnv(world_model, starts)
+
+
+POLICY = UniformPolicy()
+
+
+@pytest.fixture(scope="module")
+def rollout(dream: DreamEnv) -> Rollout:
+    return Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)))
+
+
+@pytest.fixture
+def real_environment_raises(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def touched(*arguments: object, **keywords: object) -> None:
+        raise AssertionError("the dream touched the real environment")
+
+    for name in ("__init__", "reset", "step", "legal_actions", "candidates"):
+        monkeypatch.setattr(GraphSubstitutionEnv, name, touched)
+        monkeypatch.setattr(ToyEnv, name, touched, raising=False)
+    monkeypatch.setattr(taso_ext, "State", touched)
+    yield
+
+
+@pytest.mark.usefixtures("real_environment_raises")
+def test_a_dream_never_touches_the_real_environment(world_model: WorldModel, starts: StartStates) -> None:
+    with pytest.raises(AssertionError, match="touched"):
+        ToyEnv(8).reset()
+    result = DreamEnv(world_model, starts).rollout(UniformPolicy(), batch=4, horizon=3, seed=0)
+    assert result.alive.numpy().any()
+
+
+def test_shapes_are_as_documented(rollout: Rollout, world_model: WorldModel) -> None:
+    bits = world_model.num_actions + 1
+    assert rollout.z.shape == (HORIZON + 1, BATCH, 8)
+    assert rollout.h.shape == (HORIZON + 1, BATCH, world_model.hidden_size)
+    assert rollout.action_mask.shape == (HORIZON + 1, BATCH, bits)
+    assert rollout.values.shape == (HORIZON + 1, BATCH)
+    for part in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.terminals, rollout.alive):
+        assert part.shape == (HORIZON, BATCH)
+    assert rollout.truncated.shape == (BATCH,)
+
+
+def test_only_actions_the_mask_allows_are_taken(rollout: Rollout) -> None:
+    allowed = np.take_along_axis(rollout.action_mask[:-1], rollout.actions[..., np.newaxis], axis=-1)[..., 0]
+    assert allowed.all()
+    assert rollout.action_mask[..., -1].all(), "NO-OP is always legal"
+
+
+def test_rows_end_once_and_stay_ended(rollout: Rollout) -> None:
+    assert rollout.alive[0].all()
+    np.testing.assert_array_equal(rollout.alive[1:], rollout.alive[:-1] & ~rollout.terminals[:-1])
+    np.testing.assert_array_equal(rollout.terminals.sum(axis=0) + rollout.truncated, np.ones(BATCH))
+    assert rollout.truncated.any() and not rollout.truncated.all()
+
+
+def test_noop_and_empty_masks_end_a_row(rollout: Rollout, world_model: WorldModel) -> None:
+    noop = (rollout.actions == world_model.num_actions) & rollout.alive
+    nothing_left = ~rollout.action_mask[1:, :, :-1].any(axis=-1) & rollout.alive
+    assert noop.any() and nothing_left.any()
+    assert rollout.terminals[noop | nothing_left].all()
+
+
+def test_padding_is_silent(rollout: Rollout, world_model: WorldModel) -> None:
+    dead = ~rollout.alive
+    assert dead.any()
+    for part in (rollout.rewards, rollout.log_probs, rollout.terminals):
+        assert not part[dead].any()
+    assert np.all(rollout.actions[dead] == world_model.num_actions)
+    assert not rollout.values[:-1][dead].any()
+    for part in (rollout.z, rollout.h, rollout.action_mask):
+        np.testing.assert_array_equal(part[1:][dead], part[:-1][dead])
+
+
+def test_values_bootstrap_truncated_rows_only(rollout: Rollout) -> None:
+    counts = rollout.action_mask[-1].sum(axis=-1)
+    np.testing.assert_array_equal(rollout.values[-1], np.where(rollout.truncated, counts, 0.0))
+    np.testing.assert_array_equal(
+        rollout.values[:-1][rollout.alive], rollout.action_mask[:-1].sum(axis=-1)[rollout.alive]
+    )
+
+
+def test_a_seed_gives_one_rollout(dream: DreamEnv, rollout: Rollout) -> None:
+    again, other = (dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (3, 4))
+    for mine, theirs in zip(rollout, again, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert np.any(other.actions.numpy() != rollout.actions)
+
+
+def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Rollout) -> None:
+    longer = dream.rollout(POLICY, batch=BATCH, horizon=2 * HORIZON, seed=3)
+    np.testing.assert_array_equal(longer.actions[:HORIZON], rollout.actions)
+    assert not longer.alive.numpy()[-1].any(), "so that this also covers a batch that ends before its horizon"
+    assert longer.z.shape[0] == 2 * HORIZON + 1
+
+
+def test_rollouts_are_made_of_steps(dream: DreamEnv, rollout: Rollout) -> None:
+    """Without noise, stepping by hand along a rollout's actions gives the rollout."""
+    still = DreamEnv.__new__(DreamEnv)
+    still.__dict__.update(dream.__dict__, _temperature=tf.constant(0.0), _programs={})
+    still._compiled_step = still._step
+    played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
+    state = DreamState(played.z[0], played.h[0], still_cell(still), played.action_mask[0])
+    for t in range(HORIZON):
+        alive = played.alive[t].numpy()
+        state, reward, terminal = still.step(state, played.actions[t], tf.constant([0, t]))
+        np.testing.assert_allclose(reward.numpy()[alive], played.rewards[t].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(terminal.numpy()[alive], played.terminals[t].numpy()[alive])
+        np.testing.assert_allclose(state.z.numpy()[alive], played.z[t + 1].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(state.action_mask.numpy()[alive], played.action_mask[t + 1].numpy()[alive])
+
+
+def still_cell(dream: DreamEnv) -> tf.Tensor:
+    """Cells of the start states that seed 3 draws."""
+    start_seed = tf.unstack(tf.random.split(tf.constant([3, 0]), 3))[0]
+    return dream.start(BATCH, start_seed).cell
+
+
+def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, starts: StartStates) -> None:
+    state = DreamState(*(part[:6] for part in starts[:4]))
+    actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
+    for temperature, same in ((0.0, True), (1.0, False)):
+        dream = DreamEnv(world_model, starts, temperature=temperature)
+        one, other = (dream.step(state, actions, tf.constant([seed, 0]))[0].z.numpy() for seed in (1, 2))
+        assert np.array_equal(one, other) == same
+
+
+def test_dreams_start_from_real_states_of_every_depth(
+    dream: DreamEnv, starts: StartStates, episodes: EpisodeBuffer, world_model: WorldModel
+) -> None:
+    depth = starts.depth.numpy()
+    assert {0, 1, 5} <= set(depth.tolist())
+    assert not starts.hidden.numpy()[depth == 0].any() and not starts.cell.numpy()[depth == 0].any()
+    assert starts.hidden.numpy()[depth > 0].any(axis=-1).all()
+    assert starts.action_mask.numpy()[:, :-1].any(axis=-1).all()
+    drawn = dream.start(2000, tf.constant([1, 2]))
+    at_root = ~drawn.hidden.numpy().any(axis=-1)
+    expected = 0.5 + 0.5 * np.mean(depth == 0)
+    assert abs(at_root.mean() - expected) < 0.06  # 5 standard errors: false alarms below 1 in 10^6
+
+
+def test_start_states_can_be_few(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    few = world_model.start_states(split[0], max_states=10, seed=1)
+    assert few.z.shape[0] == 10
+    assert np.all(few.depth.numpy() == 0), "first states go before deeper ones"
+
+
+def test_a_policy_is_traced_once(dream: DreamEnv) -> None:
+    class Counting(UniformPolicy):
+        calls = 0
+
+        def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            self.calls += 1
+            return super().__call__(observation, seed)
+
+    policy = Counting()
+    for seed in range(3):
+        dream.rollout(policy, batch=2, horizon=2 + seed, seed=seed)
+    assert policy.calls == 2, "once in the loop, once for the last value"
+
+
+def test_nonsense_is_refused(world_model: WorldModel, starts: StartStates, dream: DreamEnv) -> None:
+    nowhere = StartStates(*(part[:0] for part in starts))
+    with pytest.raises(ValueError, match="0 start states"):
+        DreamEnv(world_model, nowhere)
+    with pytest.raises(ValueError, match="temperature"):
+        DreamEnv(world_model, starts, temperature=-0.1)
+    with pytest.raises(ValueError, match="at least 1"):
+        dream.rollout(POLICY, batch=0, horizon=1, seed=0)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_world import ToyEnv, uniform_policy
+
+from worldmodel.encoder_training import EncoderDataset
+from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.graphs import to_graphs_tuple
+from worldmodel.world_model import WorldModel
+
+
+def test_targets_say_what_the_states_are(episodes: EpisodeBuffer) -> None:
+    table = episodes.action_table()
+    episode, t = episodes[3], 2
+    targets = EncoderDataset(episodes, table).targets([(episode, t)])
+    rules = episode.legal_actions(t)[:, 0]
+    assert targets.log_cost[0] == pytest.approx(np.log(episode.cost_ms[t] / episode.cost_ms[0]), abs=1e-6)
+    np.testing.assert_allclose(np.expm1(targets.match_counts[0]), np.bincount(rules, minlength=3), atol=1e-4)
+    np.testing.assert_array_equal(targets.rule_mask[0] > 0, np.isin(np.arange(3), rules))
+    np.testing.assert_array_equal(targets.action_mask[0] > 0, table.mask(episode.legal_actions(t))[:-1])
+
+
+def test_noop_is_no_example_of_a_rewrite() -> None:
+    buffer = collect(ToyEnv(4), uniform_policy(1.0), 3, seed=0)
+    with pytest.raises(ValueError, match="no rewrite"):
+        EncoderDataset(buffer, buffer.action_table())
+
+
+def test_latents_tell_costs_and_masks_of_unseen_states(
+    world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """A least-squares reading of z, fitted on training episodes, explains most of the cost of held-out ones."""
+    training, held_out = (states_of(world_model, part) for part in split)
+    design, costs = np.c_[training[0], np.ones(len(training[0]))], training[1]
+    weights = np.linalg.lstsq(design, costs, rcond=None)[0]
+    predicted = np.c_[held_out[0], np.ones(len(held_out[0]))] @ weights
+    assert 1.0 - np.var(predicted - held_out[1]) / np.var(held_out[1]) > 0.9
+
+
+def test_no_dimension_has_collapsed(world_model: WorldModel, episodes: EpisodeBuffer) -> None:
+    raw = world_model.encoder(to_graphs_tuple([episodes.graphs[h] for h in list(episodes.graphs)[:100]]))
+    assert float(tf.reduce_min(tf.math.reduce_std(raw, axis=0))) > 0.1
+
+
+def states_of(world_model: WorldModel, buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
+    """Latents and log costs of all states."""
+    hashes = [h for episode in buffer for h in episode.hashes]
+    latents = world_model.encode({h: buffer.graphs[h] for h in hashes})
+    return np.stack([latents[h] for h in hashes]), np.log(np.concatenate([episode.cost_ms for episode in buffer]))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_world import SIGNATURE, SMALL
+
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.fit import fit_world_model
+from worldmodel.training import Metrics
+from worldmodel.world_model import WorldModel
+
+QUICK = dataclasses.replace(
+    SMALL,
+    encoder=dataclasses.replace(SMALL.encoder, rounds=1),
+    encoder_training=dataclasses.replace(SMALL.encoder_training, steps=3, checkpoint_every=2),
+    mdn_rnn_training=dataclasses.replace(
+        SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6, open_loop_steps=2
+    ),
+)
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.usefixtures("untraced")
+def test_an_interrupted_fit_ends_bit_for_bit_as_if_it_had_not_been(episodes: EpisodeBuffer, tmp_path: Path) -> None:
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:20])
+    log: list[tuple[str, Metrics]] = []
+
+    def fit(stop_at: tuple[str, int] | None) -> WorldModel:
+        def note(stage: str, metrics: Metrics) -> None:
+            log.append((stage, metrics))
+            if (stage, metrics["step"]) == stop_at:
+                raise Interrupted
+
+        return fit_world_model(few, SIGNATURE, QUICK, seed=2, directory=tmp_path, on_step=note)
+
+    for stop_at in (("encoder", 2), ("mdn_rnn", 2)):
+        with pytest.raises(Interrupted):
+            fit(stop_at)
+    resumed, uninterrupted = fit(None), []
+    whole = fit_world_model(few, SIGNATURE, QUICK, seed=2, on_step=lambda *entry: uninterrupted.append(entry))
+    assert log == uninterrupted, "every step once, with the same losses"
+    for mine, theirs in ((whole.encoder, resumed.encoder), (whole.mdn_rnn, resumed.mdn_rnn)):
+        for one, other in zip(mine.variables, theirs.variables, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=one.name)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from toy_world import ToyEnv
+
+from worldmodel.actions import ActionTable
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.latent_env import LatentEnv
+from worldmodel.world_model import IncompatibleWorldModel, WorldModel
+
+
+def test_it_shows_what_teacher_forcing_shows(world_model: WorldModel, episodes: EpisodeBuffer) -> None:
+    """Along a recorded episode: the same z and masks, and h carried exactly."""
+    episode = max(episodes, key=lambda e: e.num_steps)
+    one = EpisodeBuffer(episodes.rule_names, episodes.graphs, [episode])
+    batch = world_model.sequences(one).batch([0])
+    hidden, _ = world_model.teacher_forced(batch)
+    env = LatentEnv(ToyEnv(8, max_steps=12), world_model)
+    observation, info = env.reset(seed=0)
+    for t in range(episode.num_steps + 1):
+        np.testing.assert_allclose(observation.z[0], batch.z[t, 0], atol=1e-5)
+        np.testing.assert_allclose(observation.h[0], hidden[t, 0], atol=1e-5)
+        np.testing.assert_array_equal(observation.action_mask[0], batch.masks[t, 0])
+        if t < episode.num_steps:
+            observation, reward, terminated, truncated, info = env.step(int(batch.actions[t, 0]))
+            assert reward == pytest.approx(float(episode.rewards[t]), abs=1e-4)
+            np.testing.assert_array_equal(info["action"][0], episode.actions[t, 0])
+    assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
+def test_a_new_episode_forgets_the_old(world_model: WorldModel) -> None:
+    env = LatentEnv(ToyEnv(8), world_model)
+    first, _ = env.reset()
+    env.step(int(np.flatnonzero(first.action_mask[0])[0]))
+    again, _ = env.reset()
+    assert not again.h.numpy().any()
+    np.testing.assert_array_equal(again.z, first.z)
+
+
+def test_illegal_actions_are_refused(world_model: WorldModel) -> None:
+    env = LatentEnv(ToyEnv(8), world_model)
+    observation, _ = env.reset()
+    illegal = int(np.flatnonzero(~observation.action_mask.numpy()[0])[0])
+    with pytest.raises(ValueError, match="illegal in this state"):
+        env.step(illegal)
+    with pytest.raises(ValueError, match="NO-OP"):
+        env.step(env.num_actions + 1)
+
+
+def test_noop_ends_the_episode(world_model: WorldModel) -> None:
+    env = LatentEnv(ToyEnv(8), world_model)
+    env.reset()
+    _, reward, terminated, _, _ = env.step(env.num_actions)
+    assert terminated and reward == 0.0
+
+
+def test_actions_outside_the_table_are_masked_and_counted(world_model: WorldModel) -> None:
+    real = ToyEnv(8)
+    legal = len(real.legal_actions())
+    half = ActionTable(world_model.table.codes[::2], 3)
+    env = LatentEnv(
+        real, WorldModel(world_model.signature, half, world_model.encoder, world_model.scaler, world_model.mdn_rnn)
+    )
+    observation, info = env.reset()
+    shown = int(observation.action_mask.numpy()[0, :-1].sum())
+    assert 0 < info["untabled_actions"] == legal - shown
+
+
+def test_another_rule_set_is_refused(world_model: WorldModel) -> None:
+    class OtherRules(ToyEnv):
+        rule_names = ("raise", "swap", "fuse")
+
+    with pytest.raises(IncompatibleWorldModel, match="another order"):
+        LatentEnv(OtherRules(8), world_model)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule, reward_spread_per_rule
+
+
+def all_steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([e.actions for e in buffer]), np.concatenate([e.rewards for e in buffer])
+
+
+def test_rules_get_the_mean_and_spread_of_their_rewards(episodes: EpisodeBuffer) -> None:
+    pairs, rewards = all_steps(episodes)
+    for rule in range(3):
+        mine = rewards[pairs[:, 0] == rule]
+        assert mean_reward_per_rule(episodes)[rule] == pytest.approx(mine.mean(), abs=1e-4)
+        assert reward_spread_per_rule(episodes, shrinkage=0.0)[rule] == pytest.approx(mine.std(), abs=1e-4)
+
+
+def test_actions_without_shrinkage_get_their_own_mean(episodes: EpisodeBuffer) -> None:
+    table = episodes.action_table()
+    pairs, rewards = all_steps(episodes)
+    indices = table.encode(pairs)
+    means = mean_reward_per_action(episodes, table, shrinkage=1e-9)
+    for action in np.unique(indices):
+        assert means[action] == pytest.approx(rewards[indices == action].mean(), abs=1e-4)
+
+
+def test_thin_data_falls_back_to_the_rule(episodes: EpisodeBuffer) -> None:
+    table = episodes.action_table()
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:3])
+    untaken = np.setdiff1d(np.arange(table.num_actions), table.encode(all_steps(few)[0]))
+    assert len(untaken)
+    means = mean_reward_per_action(few, table)
+    np.testing.assert_allclose(means[untaken], mean_reward_per_rule(few)[table.rules[untaken]], atol=1e-5)
+
+
+def test_noop_that_was_never_taken_earns_nothing(episodes: EpisodeBuffer) -> None:
+    without = [e for e in episodes if e.actions[-1, 0] != 3]
+    buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, without)
+    assert mean_reward_per_rule(buffer)[-1] == 0.0
+    assert reward_spread_per_rule(buffer)[-1] == 0.0
+    assert mean_reward_per_action(buffer, buffer.action_table())[-1] == 0.0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from worldmodel.config import OptimiserConfig
+from worldmodel.training import Metrics, NonFiniteLoss, Optimiser, TrainingLoop
+
+
+class Descent:
+    """Fits a point to noisy targets; everything it needs to go on is tracked."""
+
+    def __init__(self, directory: Path | None, *, poison_at: int = -1) -> None:
+        self.point = tf.Variable([1.0, -2.0])
+        self.optimiser = Optimiser(OptimiserConfig(0.1, 0.01), [self.point])
+        self.poison_at = poison_at
+        tracked = {"point": self.point, "optimiser": self.optimiser}
+        self.loop = TrainingLoop(self.step, tracked, num_steps=10, directory=directory, checkpoint_every=3)
+
+    def step(self, step: int) -> Metrics:
+        self.optimiser.set_rate(step, 10)
+        target = tf.random.stateless_normal([2], [0, step])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(self.point - target)) * (np.nan if step == self.poison_at else 1.0)
+        return {"distance": float(loss), "gradient_norm": float(self.optimiser.minimise(loss, tape))}
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 10])
+def test_resuming_is_exact(tmp_path: Path, stop: int) -> None:
+    whole = Descent(None)
+    whole.loop.run()
+    Descent(tmp_path).loop.run(until=stop)
+    resumed = Descent(tmp_path)
+    assert resumed.loop.step == stop
+    resumed.loop.run()
+    np.testing.assert_array_equal(resumed.point, whole.point)
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(metrics: Metrics) -> None:
+        if metrics["step"] == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Descent(tmp_path).loop.run(on_step=kill)
+    resumed, whole = Descent(tmp_path), Descent(None)
+    assert resumed.loop.step == 3
+    resumed.loop.run()
+    whole.loop.run()
+    np.testing.assert_array_equal(resumed.point, whole.point)
+
+
+def test_a_broken_loss_is_named_and_the_checkpoint_kept(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteLoss, match=r"step 7 gave distance = nan, gradient_norm = nan"):
+        Descent(tmp_path, poison_at=7).loop.run()
+    kept = Descent(tmp_path)
+    assert kept.loop.step == 6
+    assert np.all(np.isfinite(kept.point))
+
+
+def test_the_learning_rate_falls_quadratically() -> None:
+    config = OptimiserConfig(8e-3, 2e-4)
+    assert config.rate_at(0, 101) == 8e-3
+    assert config.rate_at(50, 101) == pytest.approx(2e-4 + (8e-3 - 2e-4) / 4)
+    assert config.rate_at(100, 101) == config.rate_at(500, 101) == 2e-4
+
+
+def test_gradients_are_bounded_together() -> None:
+    """With Adam a common factor hardly matters, so the norm is looked at before Adam sees it."""
+    point = tf.Variable([0.0, 0.0])
+    optimiser = Optimiser(OptimiserConfig(max_gradient_norm=1.0), [point])
+    with tf.GradientTape() as tape:
+        loss = 300.0 * point[0] + 400.0 * point[1]
+    assert float(optimiser.minimise(loss, tape)) == pytest.approx(500.0)
+    first_moment = optimiser._adam.m[0].numpy()
+    np.testing.assert_allclose(first_moment, [0.06, 0.08], rtol=1e-5)

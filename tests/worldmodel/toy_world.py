@@ -1,0 +1,116 @@
+"""A rewriting problem small enough to know everything about, behind the interface of the real environment.
+
+A state is a string over {0, 1, 2}; cell i is site i. Rules: "raise" turns a 0 into 1, "fuse" turns 1 1 into 2 and
+removes the right-hand cell, "swap" turns 1 0 into 0 1 for nothing. Every cell that is left is a node of the graph,
+in a chain. Episodes end when nothing applies. Costs, legal actions and the graph are functions of the string alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worldmodel.config import (
+    EncoderConfig,
+    EncoderTrainingConfig,
+    MdnRnnConfig,
+    MdnRnnTrainingConfig,
+    WorldModelConfig,
+)
+from worldmodel.graphs import FeatureSpec
+from worldmodel.world_model import Signature
+
+RULE_NAMES = ("raise", "fuse", "swap")
+FEATURES = FeatureSpec(("operator", "size", "first"), ("dtype", "length"), num_operators=4, num_dtypes=2)
+SIGNATURE = Signature(RULE_NAMES, FEATURES)
+SMALL = WorldModelConfig(
+    EncoderConfig(latent=8, hidden=16, edge_hidden=4, rounds=2),
+    EncoderTrainingConfig(steps=60, batch=8, calibration=64, consistency_hidden=32),
+    MdnRnnConfig(hidden=48, mixtures=3, head_hidden=48, latent_hidden=48, neighbours=16, neighbour_hidden=32),
+    MdnRnnTrainingConfig(steps=250, batch=16, open_loop_steps=4),
+)
+CELL_COST_MS = {0: 1.0, 1: 0.8, 2: 0.9}
+GONE = -1
+
+
+class ToyGraph(NamedTuple):
+    nodes: np.ndarray
+    edges: np.ndarray
+    edge_links: np.ndarray
+
+
+class ToyEnv:
+    """Strings of `length` cells under the three rules; `max_steps` truncates."""
+
+    rule_names = RULE_NAMES
+
+    def __init__(self, length: int = 6, max_steps: int = 20, start: tuple[int, ...] | None = None) -> None:
+        self.start = np.array(start) if start is not None else np.arange(length) % 2
+        self.max_steps = max_steps
+        self.cells = self.start.copy()
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.cells, self.steps = self.start.copy(), 0
+        return self.observe()
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        rule, site = (int(part) for part in action)
+        before = self.cost_ms()
+        if rule < len(RULE_NAMES):
+            if (rule, site) not in {tuple(pair) for pair in self.legal_actions().tolist()}:
+                raise ValueError(f"illegal action {rule, site}")
+            self.rewrite(rule, site)
+        self.steps += 1
+        terminated = rule == len(RULE_NAMES) or not len(self.legal_actions())
+        truncated = not terminated and self.steps >= self.max_steps
+        observation, info = self.observe()
+        return observation, 100.0 * float(np.log(before / self.cost_ms())), terminated, truncated, info
+
+    def rewrite(self, rule: int, site: int) -> None:
+        right = self.right_of(site)
+        if rule == 0:
+            self.cells[site] = 1
+        elif rule == 1:
+            self.cells[site], self.cells[right] = 2, GONE
+        else:
+            self.cells[site], self.cells[right] = 0, 1
+
+    def right_of(self, site: int) -> int | None:
+        left = np.flatnonzero(self.cells[site + 1 :] != GONE)
+        return int(site + 1 + left[0]) if left.size else None
+
+    def legal_actions(self) -> np.ndarray:
+        pairs = [(0, site) for site in np.flatnonzero(self.cells == 0)]
+        for site in np.flatnonzero(self.cells == 1):
+            right = self.right_of(int(site))
+            if right is not None and self.cells[right] in (0, 1):
+                pairs.append((1 if self.cells[right] == 1 else 2, site))
+        return np.array(pairs, np.int32).reshape(-1, 2)
+
+    def cost_ms(self) -> float:
+        return 1.0 + sum(CELL_COST_MS[int(cell)] for cell in self.cells if cell != GONE)
+
+    def graph(self) -> ToyGraph:
+        left = np.flatnonzero(self.cells != GONE)
+        values = self.cells[left]
+        nodes = np.stack([values + 1, values / 2.0, np.arange(len(left)) == 0], axis=1).astype(np.float32)
+        links = np.stack([np.arange(len(left) - 1), np.arange(1, len(left))], axis=1)
+        edges = np.stack([np.zeros(len(links)), np.diff(left) / 2.0], axis=1).astype(np.float32)
+        return ToyGraph(nodes, edges, links)
+
+    def observe(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        info = {"graph_hash": "s" + "".join(str(cell % 10) for cell in self.cells), "cost_ms": self.cost_ms()}
+        return {"graph": self.graph(), "legal": self.legal_actions()}, info
+
+
+def uniform_policy(noop_probability: float = 0.0) -> Any:
+    """Random legal actions, NO-OP with the given probability."""
+
+    def policy(observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
+        if generator.random() < noop_probability:
+            return np.array([len(RULE_NAMES), 0])
+        return generator.choice(observation["legal"])
+
+    return policy
