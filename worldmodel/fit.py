@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-import tensorflow as tf
 
 from worldmodel.actions import ActionTable
 from worldmodel.config import WorldModelConfig
@@ -65,7 +64,6 @@ def fit_world_model(
     graphs = used_graphs(buffer)
     raw = embed_all(embedder(encoder, signature.features), graphs.values())
     scaler = Scaler.of(raw)
-    tf.random.set_seed(seed)  # again: a resumed run has drawn less by now
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     mdn_rnn = make_mdn_rnn(config.mdn_rnn, buffer, table, config.encoder.latent)
     model = WorldModel(signature, table, encoder, scaler, mdn_rnn, latents=dict(zip(graphs, scaler(raw), strict=True)))
