@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from controller.telescoping import first_visits, telescoped
 from worldmodel.rollout import LatentObservation, Rollout
 
 
@@ -50,9 +51,17 @@ def signature(experience: Experience) -> Experience:
     return Experience(any_rows(experience.observations), *others)
 
 
-def from_rollout(rollout: Rollout) -> Experience:
-    """The experience in a rollout over latent states."""
+def from_rollout(rollout: Rollout, *, telescoping: bool = False) -> Experience:
+    """The experience in a rollout over latent states.
+
+    Args:
+      rollout: of a dream.
+      telescoping: hold its rewards to what is known of the real ones (see `controller.telescoping`).
+    """
     time, batch = rollout.actions.shape
+    rewards = rollout.rewards
+    if telescoping:
+        rewards = tf.constant(telescoped(rewards.numpy(), first_visits(rollout.action_mask.numpy())))
     steps = time * batch
     observations = LatentObservation(
         *(tf.reshape(field[:-1], [steps, field.shape[-1]]) for field in (rollout.z, rollout.h, rollout.action_mask))
@@ -63,7 +72,7 @@ def from_rollout(rollout: Rollout) -> Experience:
         actions=rollout.actions,
         log_probs=rollout.log_probs,
         values=rollout.values,
-        rewards=rollout.rewards,
+        rewards=rewards,
         terminals=rollout.terminals,
         alive=rollout.alive,
     )

@@ -48,6 +48,11 @@ class GraphPolicy(snt.Module):
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
 
+    def state_key(self, observation: GraphObservation) -> bytes:
+        """Equal for equal graphs: observations of one row."""
+        parts = (observation.nodes, observation.links, observation.candidates)
+        return b"".join(part.flat_values.numpy().tobytes() for part in parts)
+
     def distribution_and_value(self, observation: GraphObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """The distribution over positions in each graph's candidates, and values float32 [S] in the learner's units."""
         features = tf.concat([self._encoder(observation.graphs()), observation.summary], axis=1)

@@ -117,7 +117,7 @@ class HierarchicalCategorical:
           temperature: divides all logits; below 1 sharpens, above 1 flattens.
         """
         self._rule_logits, self._location_logits = rule_logits, location_logits
-        self._mask, self._groups = mask, groups
+        self._mask, self._groups, self._temperature = mask, groups, temperature
         self._locations = MAX_LOGIT * tf.tanh(location_logits / MAX_LOGIT) / temperature
         self._weights = tf.exp(self._locations) * tf.cast(mask, tf.float32)
         totals = groups.total(self._weights)
@@ -157,6 +157,17 @@ class HierarchicalCategorical:
         """The same logits divided by another temperature."""
         return HierarchicalCategorical(
             self._rule_logits, self._location_logits, self._mask, self._groups, temperature=temperature
+        )
+
+    def without(self, actions: tf.Tensor) -> HierarchicalCategorical:
+        """The same logits with some actions, int32 [n], made illegal in every row; one must stay legal."""
+        excluded = tf.reduce_any(tf.one_hot(actions, tf.shape(self._mask)[1], on_value=True, off_value=False), axis=0)
+        return HierarchicalCategorical(
+            self._rule_logits,
+            self._location_logits,
+            self._mask & ~excluded,
+            self._groups,
+            temperature=self._temperature,
         )
 
     def rule_probabilities(self) -> tf.Tensor:

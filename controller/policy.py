@@ -52,6 +52,10 @@ class LatentPolicy(snt.Module):
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
 
+    def state_key(self, observation: LatentObservation) -> bytes:
+        """Equal for equal graphs: observations of one row, around the real environment."""
+        return bytes(observation.z.numpy().tobytes() + observation.action_mask.numpy().tobytes())
+
     def distribution_and_value(self, observation: LatentObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """The distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
         features = tf.concat([observation.z, observation.h], axis=1)

@@ -13,7 +13,8 @@ class PpoConfig:
       updates: rollout-then-learn iterations; the papers train for 1000 in the dream and 2000 model-free.
       batch, horizon: rows and steps of each rollout.
       epochs, minibatches: passes over a rollout, and gradient steps a pass. The papers took one step in all.
-      discount: γ. 0.99 in the papers.
+      discount: γ. 0.99 in the papers; 1 here: what counts is the cost at the end, however late it was reached, and the
+        horizon keeps sums finite.
       trace_decay: λ of GAE; 0.95 in Schulman et al. 2016, "0.95–1" in the papers.
       clip: bound on the probability ratio; 0.2 in the papers and in Schulman et al. 2017.
       target_divergence: the remaining passes over a rollout are skipped once the policy has moved this far from the
@@ -29,6 +30,8 @@ class PpoConfig:
       gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
       reward_scaling: divide rewards by the running root mean square of the discounted returns, so that one learning
         rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
+      telescoping: the environment's rewards are differences of a cost, so that loops earn nothing; hold a dream's
+        rewards to that (`controller.telescoping`). False for rewards that are not: final, percent, new_runtime.
     """
 
     updates: int = 100
@@ -36,7 +39,7 @@ class PpoConfig:
     horizon: int = 50
     epochs: int = 4
     minibatches: int = 4
-    discount: float = 0.99
+    discount: float = 1.0
     trace_decay: float = 0.95
     clip: float = 0.2
     target_divergence: float | None = 0.05
@@ -50,6 +53,7 @@ class PpoConfig:
     adam_epsilon: float = 1e-5
     gradient_norm: float = 0.5
     reward_scaling: bool = True
+    telescoping: bool = True
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches"):

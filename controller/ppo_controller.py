@@ -73,6 +73,7 @@ class PpoController(Controller):
         self._learner = PpoLearner(policy, config, seed=seed)
         self._temperature = sampling_temperature
         self._episode_seed, self._step = 0, 0
+        self._taken: dict[bytes, list[int]] = {}
         self._programs: dict[bool, Callable[..., tf.Tensor]] = {}
 
     @classmethod
@@ -126,29 +127,44 @@ class PpoController(Controller):
         """
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
-            experience = _experience(
-                world.rollout(
-                    self.policy, batch=self._config.batch, horizon=self._config.horizon, seed=_fold(seed, update)
-                )
-            )
+            experience = self._play(world, _fold(seed, update))
             metrics = self._learner.update(experience) | _episode_metrics(experience)
             if on_progress is not None:
                 on_progress(update + 1, self._config.updates, metrics)
+
+    def _play(self, world: Any, seed: int) -> Experience:
+        config = self._config
+        rollout = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
+        if isinstance(rollout, Experience):
+            return rollout
+        return from_rollout(rollout, telescoping=config.telescoping)
 
     def view(self, env: Any) -> Any:
         return self._view(env)
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
         self._episode_seed, self._step = seed, 0
+        self._taken = {}
 
     def act(self, observation: Any, *, deterministic: bool) -> int:
+        """Never takes the same action in the same state twice in an episode: it would lead where it led before.
+
+        Without that, the deterministic policy is lost as soon as a rewrite and its reverse are each the likeliest.
+        """
         self._step += 1
+        taken = self._taken.setdefault(self.policy.state_key(observation), [])
+        seed = tf.constant([self._episode_seed, self._step], tf.int32)
+        choose = self._program(observation, deterministic)
+        action = int(choose(observation, tf.constant(taken, tf.int32), seed)[0])
+        taken.append(action)
+        return action
+
+    def _program(self, observation: Any, deterministic: bool) -> Callable[..., tf.Tensor]:
         if deterministic not in self._programs:
-            specs = [any_rows(observation), tf.TensorSpec([2], tf.int32)]
+            specs = [any_rows(observation), tf.TensorSpec([None], tf.int32), tf.TensorSpec([2], tf.int32)]
             choose = self._most_likely if deterministic else self._sampled
             self._programs[deterministic] = tf.function(choose, input_signature=specs, autograph=False)
-        seed = tf.constant([self._episode_seed, self._step], tf.int32)
-        return int(self._programs[deterministic](observation, seed)[0])
+        return self._programs[deterministic]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
@@ -163,15 +179,12 @@ class PpoController(Controller):
         with np.load(path) as state:
             self._learner.restore(dict(state))
 
-    def _most_likely(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
-        return self.policy.distribution_and_value(observation)[0].mode()
+    def _most_likely(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return self.policy.distribution_and_value(observation)[0].without(taken).mode()
 
-    def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
-        return self.policy.distribution_and_value(observation)[0].at_temperature(self._temperature).sample(seed)
-
-
-def _experience(rollout: Any) -> Experience:
-    return rollout if isinstance(rollout, Experience) else from_rollout(rollout)
+    def _sampled(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        distribution = self.policy.distribution_and_value(observation)[0].without(taken)
+        return distribution.at_temperature(self._temperature).sample(seed)
 
 
 def _episode_metrics(experience: Experience) -> dict[str, float]:
