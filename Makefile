@@ -23,7 +23,7 @@ demo: $(BUILT)
 	$(BIN)/rlflow optimise squeezenet1.1 -o runs/squeezenet1.1.opt.onnx --preset demo --seed $(SEED)
 
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 lint: $(BUILT)
 	$(BIN)/ruff check .

@@ -19,6 +19,8 @@ from experiments.cli import build_parser
 from experiments.optimise import optimise
 from experiments.request import parse_request
 
+pytestmark = pytest.mark.xdist_group("resume")  # one worker: the uninterrupted run is made once
+
 ROOT = Path(__file__).parents[2]
 TINY = [
     *("environment.max_steps=8", "collect.episodes=60", "measure.pairs=2", "evaluate.sampled_episodes=2"),
