@@ -13,8 +13,9 @@ class PpoConfig:
       updates: rollout-then-learn iterations; the papers train for 1000 in the dream and 2000 model-free.
       batch, horizon: rows and steps of each rollout.
       epochs, minibatches: passes over a rollout, and gradient steps a pass. The papers took one step in all.
-      discount: γ. 0.99 in the papers; 1 here: what counts is the cost at the end, however late it was reached, and the
-        horizon keeps sums finite.
+      discount: γ. 0.99 in the papers. Truncated rollouts are bootstrapped and a policy does not see how many steps are
+        left, so γ alone makes it act now rather than later: at 1, policies trained in a dream put the rewrites that pay
+        off until the episode was over.
       trace_decay: λ of GAE; 0.95 in Schulman et al. 2016, "0.95–1" in the papers.
       clip: bound on the probability ratio; 0.2 in the papers and in Schulman et al. 2017.
       target_divergence: the remaining passes over a rollout are skipped once the policy has moved this far from the
@@ -34,12 +35,12 @@ class PpoConfig:
         rewards to that (`controller.telescoping`). False for rewards that are not: final, percent, new_runtime.
     """
 
-    updates: int = 100
+    updates: int = 80
     batch: int = 64
     horizon: int = 50
     epochs: int = 4
     minibatches: int = 4
-    discount: float = 1.0
+    discount: float = 0.97
     trace_decay: float = 0.95
     clip: float = 0.2
     target_divergence: float | None = 0.05
