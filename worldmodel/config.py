@@ -85,6 +85,7 @@ class MdnRnnConfig:
       latent_hidden: width of the hidden layer of the mixture.
       mask_rank: rank of the part of the mask head that can reach every bit.
       neighbours: slots of an action's neighbourhood (see `neighbourhood`).
+      neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
       inertia: logit by which a bit keeps its value, at the start of training.
     """
@@ -98,7 +99,8 @@ class MdnRnnConfig:
     head_hidden: int = 128
     latent_hidden: int = 256
     mask_rank: int = 32
-    neighbours: int = 64
+    neighbours: int = 96
+    neighbour_reach: int = 20
     neighbour_hidden: int = 64
     inertia: float = 7.0
 

@@ -81,7 +81,7 @@ def make_mdn_rnn(config: MdnRnnConfig, buffer: EpisodeBuffer, table: ActionTable
         config,
         table,
         latent,
-        neighbours=neighbour_table(buffer, table, config.neighbours),
+        neighbours=neighbour_table(buffer, table, config.neighbours, config.neighbour_reach),
         reward_table=mean_reward_per_action(buffer, table),
         reward_spread=reward_spread_per_rule(buffer)[table.rules],
         reward_scale=float(rewards.std()) or 1.0,
