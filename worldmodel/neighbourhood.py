@@ -1,9 +1,9 @@
 """Which mask bits an action has to do with, as relative positions shared by all sites.
 
 A rewrite switches legal actions on and off near its own site, and what it switches and earns depends on what is legal
-around it, in the same way wherever it is applied. So for each rule the data gives a list of slots (other rule, distance
-between the sites), and slot p of an action of that rule is one particular bit, or no bit at all. What happens in a slot,
-and what a slot tells, is learned once per rule instead of once per action.
+around it, in the same way wherever it is applied. So for each rule the data gives a list of slots (other rule,
+distance between the sites), and slot p of an action of that rule is one particular bit, or no bit at all. What happens
+in a slot, and what a slot tells, is learned once per rule instead of once per action.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class _Evidence:
     def ranked(self) -> list[Slot]:
         """Slots in the order in which they are kept; ties are broken by the slot, not by the order of the data."""
         switched = sorted(self.switched, key=lambda slot: (-self.switched[slot], slot))
-        varying = [slot for slot, count in self.legal.items() if count < self.applications and slot not in self.switched]
+        varying = [
+            slot for slot, count in self.legal.items() if count < self.applications and slot not in self.switched
+        ]
         return switched + sorted(varying, key=lambda slot: (abs(slot[1]), slot))
 
 
@@ -81,7 +83,7 @@ def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[Episode, int, int, int]]:
 
 
 def _relative(codes: np.ndarray, location: int) -> Iterator[Slot]:
-    return map(tuple, (unpack(codes) - np.array([0, location])).tolist())  # type: ignore[arg-type]
+    return map(tuple, (unpack(codes) - np.array([0, location])).tolist())
 
 
 def _find(table: ActionTable, rules: np.ndarray, locations: np.ndarray) -> np.ndarray:

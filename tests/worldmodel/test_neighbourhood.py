@@ -11,7 +11,7 @@ from worldmodel.neighbourhood import neighbour_table, switched_codes
 
 def test_a_slot_means_the_same_relative_position_at_every_site(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 12)
+    neighbours = neighbour_table(episodes, table, 12, reach=4)
     for rule in range(3):
         rows = np.flatnonzero(table.rules == rule)
         for slot in range(12):
@@ -23,7 +23,7 @@ def test_a_slot_means_the_same_relative_position_at_every_site(episodes: Episode
 
 def test_with_slots_enough_every_switched_bit_is_reached(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 64)
+    neighbours = neighbour_table(episodes, table, 64, reach=4)
     assert np.all(neighbours[-1] == table.num_actions), "NO-OP reaches nothing"
     for episode in episodes[:30]:
         for t, action in enumerate(table.encode(episode.actions)):
@@ -33,14 +33,14 @@ def test_with_slots_enough_every_switched_bit_is_reached(episodes: EpisodeBuffer
 
 def test_no_action_reaches_a_bit_twice(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    for row in neighbour_table(episodes, table, 64):
+    for row in neighbour_table(episodes, table, 64, reach=4):
         bits = row[row < table.num_actions]
         assert len(set(bits.tolist())) == len(bits)
 
 
 def test_few_slots_keep_the_most_frequent(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 3)
+    neighbours = neighbour_table(episodes, table, 3, reach=4)
     counts: dict[int, Counter[tuple[int, int]]] = {rule: Counter() for rule in range(3)}
     for episode in episodes:
         for t, (rule, location) in enumerate(episode.actions.tolist()):
@@ -54,3 +54,24 @@ def test_few_slots_keep_the_most_frequent(episodes: EpisodeBuffer) -> None:
             kept |= set(zip(table.rules[bits].tolist(), distances.tolist(), strict=True))
         assert len(kept) == 3
         assert min(counter[slot] for slot in kept) >= max(counter[slot] for slot in set(counter) - kept)
+
+
+def test_what_is_only_read_varies_and_is_near(episodes: EpisodeBuffer) -> None:
+    table = episodes.action_table()
+    for reach in (0, 2):
+        neighbours = neighbour_table(episodes, table, 64, reach=reach)
+        switched: dict[int, set[int]] = {}
+        for episode in episodes:
+            for t, action in enumerate(table.encode(episode.actions).tolist()):
+                switched.setdefault(action, set()).update(table.find_codes(switched_codes(episode, t)).tolist())
+        for action in range(table.num_actions):
+            bits = [bit for bit in neighbours[action] if bit < table.num_actions and bit not in switched[action]]
+            rule_mates = np.flatnonzero(table.rules == table.rules[action])
+            for bit in bits:
+                slot = (table.rules[bit], table.locations[bit] - table.locations[action])
+                switched_elsewhere = any(
+                    (table.rules[b], table.locations[b] - table.locations[mate]) == slot
+                    for mate in rule_mates
+                    for b in switched[int(mate)]
+                )
+                assert switched_elsewhere or abs(slot[1]) <= reach
