@@ -19,6 +19,9 @@ from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from worldmodel.config import WorldModelConfig
 
+TELESCOPING_REWARDS = ("log_ratio", "incremental", "combined")
+"""Rewards that are differences of a cost, so that a loop of rewrites earns nothing."""
+
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
     """Raises ValueError unless low ≤ value ≤ high; `config_tree.replaced` adds where the value came from."""
@@ -193,6 +196,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_name(self.controller)
+        if self.ppo.telescoping and self.environment.reward not in TELESCOPING_REWARDS:
+            raise ValueError(
+                f"the reward '{self.environment.reward}' does not add up to zero around a loop, which ppo.telescoping "
+                f"takes for granted; set ppo.telescoping=false too (it holds for {', '.join(TELESCOPING_REWARDS)})."
+            )
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
 

@@ -40,6 +40,7 @@ def test_a_config_survives_its_plain_form() -> None:
         ("taso=3", "is a section"),
         ("taso.budget", "key=value"),
         ("controller=pppo", "ppo"),
+        ("environment.reward=final", "ppo.telescoping=false"),
         ("taso.alpha=0.5", "section 'taso': 'alpha' must be at least 1, but 0.5"),
         ("collect.noop_probability=1.5", "between 0 and 1"),
         ("world_model.encoder_training.optimiser.learning_rte=1", "learning_rate"),
