@@ -8,7 +8,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.graph_view import GraphObservation, GraphView, concatenate
+from controller.graph_view import GraphObservation, GraphView
 from controller.hierarchical import HierarchicalCategorical
 from controller.policy_config import PolicyConfig
 from controller.policy_head import PolicyHead
@@ -27,20 +27,18 @@ class GraphPolicy(snt.Module):
     def __init__(self, env: Any, encoder: EncoderConfig, config: PolicyConfig, *, seed: int = 0) -> None:
         """
         Args:
-          env: the real environment, for its numbers of rules and locations, and for the graphs that the encoder's
-            scale is measured on: those of one random episode.
+          env: the real environment; it is reset.
           encoder: sizes of the graph network.
           config: sizes of the head.
-          seed: of the initial weights and of that episode.
+          seed: of the initial weights.
         """
         super().__init__("graph_policy")
         rules, sites = _all_actions(env.unwrapped.num_rules, env.unwrapped.num_locations)
-        visited = _random_walk(GraphView(env), seed)
         tf.random.set_seed(seed)  # the encoder's initialisers draw from TensorFlow's global generator
         self._encoder = GraphEncoder(encoder, FeatureSpec.current())
         self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed))
-        self._encoder.calibrate(visited.graphs())
-        self.distribution_and_value(visited)  # creates all weights, so that checkpoints can be restored
+        # Not calibrated: constants measured before training would not fit an encoder whose weights still move.
+        self.distribution_and_value(GraphView(env).reset()[0])  # creates all weights, for checkpoints to be restored
 
     def __call__(self, observation: GraphObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples one candidate for each graph: (position int32 [S], log-probability [S], value [S])."""
@@ -65,16 +63,3 @@ def _all_actions(num_rules: int, num_locations: int) -> tuple[np.ndarray, np.nda
     """Rules and sites of the table that holds every (rule, location), and NO-OP."""
     rules = np.append(np.repeat(np.arange(num_rules), num_locations), num_rules)
     return rules, np.append(np.tile(np.arange(num_locations), num_rules), num_locations)
-
-
-def _random_walk(view: GraphView, seed: int) -> GraphObservation:
-    """The graphs of one episode of uniformly chosen candidates; NO-OP only where nothing else is legal."""
-    rng = np.random.default_rng(seed)
-    observation, _ = view.reset(seed=seed)
-    visited, over = [observation], False
-    while not over:
-        choices = max(1, len(observation.candidates[0]) - 1)
-        observation, _, terminated, truncated, _ = view.step(int(rng.integers(choices)))
-        visited.append(observation)
-        over = terminated or truncated
-    return concatenate(visited)
