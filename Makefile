@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
-	$(BIN)/rlflow optimise squeezenet1.1 -o runs/squeezenet1.1.opt.onnx --preset demo --seed $(SEED)
+	$(BIN)/rlflow optimise squeezenet1.1 -o runs/squeezenet1.1.opt.onnx --force --preset demo --seed $(SEED)
 
 test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

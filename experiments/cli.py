@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 BAD_INPUT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 EXAMPLES = """\
 examples:
@@ -112,23 +109,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
-    signal.signal(signal.SIGTERM, _terminate)
-    from experiments.optimise import optimise
-    from experiments.progress import make_progress
-    from experiments.request import parse_request
+    from experiments.interruption import Interrupted, listening
 
-    progress = make_progress()
     try:
-        optimise(parse_request(options, list(sys.argv[1:] if arguments is None else arguments)), progress)
+        with listening():
+            from experiments.optimise import optimise
+            from experiments.progress import make_progress
+            from experiments.request import parse_request
+
+            optimise(parse_request(options, sys.argv[1:] if arguments is None else arguments), make_progress())
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("rlflow: interrupted. The same command resumes this run.", file=sys.stderr)
-        return INTERRUPTED
-    except _Terminated:
-        print("rlflow: terminated. The same command resumes this run.", file=sys.stderr)
-        return 128 + signal.SIGTERM
+    except Interrupted as interruption:
+        print(f"rlflow: stopped by {interruption}. The same command resumes this run.", file=sys.stderr)
+        return 128 + interruption.signal  # as shells report it: 130 after Ctrl-C
     return 0
 
 
@@ -158,14 +153,6 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from taso_ext.errors import ModelError
 
     return UserError, ModelError, ZooError, UnknownControllerError
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived; a BaseException, like KeyboardInterrupt, so that no stage handles it as an error of its own."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Request:
     arguments: tuple[str, ...]
 
 
-def parse_request(options: argparse.Namespace, arguments: list[str]) -> Request:
+def parse_request(options: argparse.Namespace, arguments: Sequence[str]) -> Request:
     """Checks the options of the command line.
 
     Raises:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.config import RunConfig
+from experiments.interruption import raise_if_received
 from experiments.metrics_log import MetricsLog
 from experiments.progress import Bar, ProgressDisplay
 from experiments.run_directory import RunDirectory
@@ -35,5 +36,17 @@ class Run:
     @contextlib.contextmanager
     def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:
         """Times a stage and shows its progress; it is finished when the block ends without an exception."""
+        raise_if_received()
         with self.directory.stage(name), self.progress.stage(title, total) as bar:
-            yield bar
+            yield _InterruptibleBar(bar)
+
+
+class _InterruptibleBar:
+    """Reports progress, and is where a signal that Python swallowed takes effect."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+
+    def update(self, done: int, **figures: float) -> None:
+        self._bar.update(done, **figures)
+        raise_if_received()

@@ -117,7 +117,9 @@ def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
     assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
     assert list(result["episodes"].values()) == [60, 1, 2, 3]
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    counts = {stage: sum(record["stage"] == stage for record in logged) for stage in ("collect", "encoder", "controller")}
+    counts = {
+        stage: sum(record["stage"] == stage for record in logged) for stage in ("collect", "encoder", "controller")
+    }
     assert counts == {"collect": 60, "encoder": 6, "controller": 4}
     assert {"load", "collect", "encoder", "mdn-rnn", "controller", "evaluate"} <= set(result["stage_seconds"])
 
@@ -172,6 +174,23 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
     assert process.returncode == status
     assert "same command resumes" in error.splitlines()[-1] and "Traceback" not in error
     assert (run / "config.json").is_file() and not (run / "DONE").exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None:
+    from experiments.interruption import Interrupted, listening, raise_if_received
+
+    class Swallows:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with listening():
+        raise_if_received()
+        Swallows()
+        with pytest.raises(Interrupted, match="SIGTERM"):
+            raise_if_received()
+    with listening():
+        raise_if_received()  # a new command starts afresh
 
 
 def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
