@@ -56,19 +56,6 @@ def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
     assert metrics["first_ratio_error"] > 0.1
 
 
-def test_resumed_training_equals_training_in_one_go_bit_for_bit() -> None:
-    policies = [MIXED.policy(seed=7) for _ in range(2)]
-    whole, resumed = (PpoLearner(policy, QUICK, seed=7) for policy in policies)
-    train(MIXED, policies[0], whole, QUICK, 2)
-    resumed.restore(whole.state())  # into a process that has seen nothing of the training
-    train(MIXED, policies[0], whole, QUICK, 4)
-    train(MIXED, policies[1], resumed, QUICK, 4)
-    expected, found = whole.state(), resumed.state()
-    assert expected.keys() == found.keys()
-    for name in expected:
-        np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
-
-
 def test_a_state_of_another_structure_is_refused() -> None:
     state = PpoLearner(MIXED.policy(), QUICK).state()
     other = detour()
