@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,10 +118,8 @@ def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
     assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
     assert list(result["episodes"].values()) == [60, 1, 2, 3]
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    counts = {
-        stage: sum(record["stage"] == stage for record in logged) for stage in ("collect", "encoder", "controller")
-    }
-    assert counts == {"collect": 60, "encoder": 6, "controller": 4}
+    counts = Counter(record["stage"] for record in logged)
+    assert counts == {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6}
     assert {"load", "collect", "encoder", "mdn-rnn", "controller", "evaluate"} <= set(result["stage_seconds"])
 
 
