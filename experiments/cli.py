@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,7 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = build_parser()
     options = parser.parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up notes are not about the user's model
     if options.version:
         from importlib.metadata import version
 
