@@ -23,7 +23,8 @@ def start_tensorflow(run: Run) -> None:
         return
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    with run.stage(STAGE, STAGE, 1):
+    run.progress.note("Starting TensorFlow")
+    with run.directory.stage(STAGE):  # no bar: it would be redirected too
         sys.stderr.flush()
         terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
