@@ -116,7 +116,8 @@ class MdnRnnTrainingConfig:
       latent_weight, mean_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent
         dimension; squared error of the mixture's mean; squared error in units of the rewards' variance; nats; nats over
         all bits of a state). The likelihood alone is content to call hard transitions noise and learns their means
-        slowly (Seitzer et al. 2022); the squared error sees to them.
+        slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are exact, and a policy
+        trained in the dream finds every rewrite that is wrongly thought legal.
       open_loop_weight: of the open-loop terms beside the teacher-forced ones.
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
@@ -125,11 +126,11 @@ class MdnRnnTrainingConfig:
     steps: int = 400
     batch: int = 16
     open_loop_steps: int = 8
-    latent_weight: float = 1.0
-    mean_weight: float = 10.0
+    latent_weight: float = 0.3
+    mean_weight: float = 3.0
     reward_weight: float = 1.0
     terminal_weight: float = 0.2
-    mask_weight: float = 0.1
+    mask_weight: float = 2.0
     open_loop_weight: float = 0.5
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
     checkpoint_every: int = 100

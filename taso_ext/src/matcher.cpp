@@ -294,7 +294,13 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, bool swapped
   return true;
 }
 
-// The maximal set of nodes that fit the statement together with `first` through a shared operand, by id; empty when `first` does not fit. A set is found from its first member only.
+// Order of nodes that may change places: that of the start graph, so that what is merged comes out as later operators
+// want to read it. Unlike ranks, it does not change when others are rewritten.
+bool Matcher::comes_before(NodeId a, NodeId b) const {
+  return std::pair(graph_.node(a).site, a) < std::pair(graph_.node(b).site, b);
+}
+
+// The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first` does not fit. A set is found from its first member only.
 std::vector<NodeId> Matcher::siblings(const Statement& statement, NodeId first) {
   const std::size_t mark = trail_.size();
   std::vector<NodeId> group;
@@ -320,6 +326,7 @@ std::vector<NodeId> Matcher::siblings(const Statement& statement, NodeId first) 
   }
   undo_to(mark);
   for (auto& list : elements_) list.clear();
+  std::sort(group.begin(), group.end(), [&](NodeId a, NodeId b) { return comes_before(a, b); });
   return group;
 }
 
@@ -390,8 +397,8 @@ bool Matcher::acceptable() {
     if (!holds(condition, *this)) return false;
   }
   const auto producer_of = [&](std::int32_t slot) { return graph_.value(binding_.values[slot]).producer; };
-  for (const auto& [first, second] : rule_.unordered) {    // ids, unlike ranks, do not change when others are rewritten
-    if (producer_of(first) > producer_of(second)) return false;
+  for (const auto& [first, second] : rule_.unordered) {
+    if (comes_before(producer_of(second), producer_of(first))) return false;
   }
   std::vector<ValueId> outputs;
   for (const Term& output : rule_.outputs) {

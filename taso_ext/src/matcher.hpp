@@ -54,6 +54,7 @@ class Matcher final : public Scope {
   [[nodiscard]] bool bind_symbol(std::int32_t slot, Quantity value);
   [[nodiscard]] bool fits(const Variable& variable, ValueId value, std::vector<std::pair<std::int32_t, std::int64_t>>* starred);
   [[nodiscard]] bool used_elsewhere(NodeId node) const;
+  [[nodiscard]] bool comes_before(NodeId a, NodeId b) const;
   [[nodiscard]] bool acceptable();
   void undo_to(std::size_t mark);
 
