@@ -18,8 +18,8 @@ from experiments.request import Request
 from experiments.result import MeasuredRatio, Result, count_rules
 from experiments.run import Run
 from experiments.run_directory import RunDirectory
-from experiments.stages.controller import Prepared, prepare_controller
-from experiments.stages.evaluate import evaluate_controller
+from experiments.stages.controller import TrainingFacts
+from experiments.stages.evaluate import train_and_evaluate
 from experiments.stages.export import Exported, export_verified, require_verifiable
 from experiments.stages.load import Loaded, load
 from experiments.stages.measure import measure
@@ -44,11 +44,10 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
     progress.note(f"Loading {request.model}")
     loaded = load(request.model, request.config)
     run = begin_run(request, loaded, progress)
-    prepared = prepare_controller(run, loaded)
-    evaluation = evaluate_controller(run, loaded.env, prepared.controller, prepared.collection)
+    evaluation, training = train_and_evaluate(run, loaded)
     exported = export_verified(run, loaded, evaluation.best)
     measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
-    result = assemble_result(request, run, loaded, prepared, evaluation, exported, measured)
+    result = assemble_result(request, run, loaded, training, evaluation, exported, measured)
     leave_report(run, result, evaluation)
     write_model(exported.model, request.output)
     print_summary(result, str(request.output), str(run.directory.path))
@@ -84,7 +83,7 @@ def assemble_result(
     request: Request,
     run: Run,
     loaded: Loaded,
-    prepared: Prepared,
+    training: TrainingFacts,
     evaluation: Evaluation,
     exported: Exported,
     measured: MeasuredRatio | None,
@@ -94,8 +93,8 @@ def assemble_result(
     start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
     sources = sources_of(evaluation)
     episodes = {kind: len(records) for kind, records in sources.items()}
-    if prepared.collection is not None:
-        episodes["collection"] = prepared.num_collected
+    if evaluation.collection is not None:
+        episodes["collection"] = training.num_collected
     return Result(
         model=request.model,
         controller=run.config.controller,
@@ -108,9 +107,9 @@ def assemble_result(
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
         rules_applied=count_rules(best.rule_names[: best.best_step]),
         found_by=SOURCES[best.kind],
-        stop_reason=prepared.stop_reason,
+        stop_reason=training.stop_reason,
         candidates=loaded.num_candidates,
-        accuracy=prepared.accuracy,
+        accuracy=training.accuracy,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
         measured=measured,

@@ -70,10 +70,6 @@ class RunDirectory:
         """Whether a run was begun there."""
         return (path / "config.json").is_file()
 
-    @property
-    def done(self) -> bool:
-        return (self.path / "DONE").exists()
-
     def mark_done(self) -> None:
         write_text(self.path / "DONE", "")
 

@@ -20,21 +20,32 @@ FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingFacts:
+    """What the report says of the training.
+
+    Attributes:
+      num_collected: episodes of the random collection.
+      accuracy: of the world model on held-out episodes, a row for each number of steps.
+      stop_reason: why a search stopped; empty where nothing searched.
+    """
+
+    num_collected: int = 0
+    accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    stop_reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Prepared:
     """
     Attributes:
       controller: ready to play.
       collection: the best episode of the random collection, where there was one.
-      num_collected: its episodes.
-      accuracy: of the world model on held-out episodes, a row for each number of steps.
-      stop_reason: why a search stopped; empty where nothing searched.
+      facts: about its training.
     """
 
     controller: Controller
     collection: EpisodeRecord | None = None
-    num_collected: int = 0
-    accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    stop_reason: str = ""
+    facts: TrainingFacts = TrainingFacts()
 
 
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
@@ -48,7 +59,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
     loaded.env.reset(seed=run.seed(STAGE))
     train(run, controller, loaded.env, run.config.taso.budget if run.config.controller == "taso" else 1)
-    return Prepared(controller, stop_reason=getattr(controller, "stop_reason", ""))
+    return Prepared(controller, facts=TrainingFacts(stop_reason=getattr(controller, "stop_reason", "")))
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
@@ -69,7 +80,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     starts = model.start_states(training, seed=seed)
     dream = DreamEnv(model, starts, temperature=config.dream.temperature, root_fraction=config.dream.root_fraction)
     train(run, controller, dream, config.ppo.updates, config.updates_per_checkpoint)
-    return Prepared(controller, best_collected(buffer), len(buffer), accuracy)
+    return Prepared(controller, best_collected(buffer), TrainingFacts(len(buffer), accuracy))
 
 
 def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:

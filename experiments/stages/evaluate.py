@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
-from controller.base import Controller
 from controller.evaluate import Evaluation, evaluate
 from controller.random import RandomController
 from controller.records import EpisodeRecord
+from environment import GraphSubstitutionEnv
 from experiments.run import Run
+from experiments.stages.controller import Prepared, TrainingFacts, prepare_controller
+from experiments.stages.load import Loaded
 
 STAGE = "evaluate"
+EVALUATION, TRAINING = "checkpoints/evaluation.json", "checkpoints/training.json"
 
 
-def evaluate_controller(run: Run, env: Any, controller: Controller, collection: EpisodeRecord | None) -> Evaluation:
-    """Parts (a) to (d) of the report, kept as `checkpoints/evaluation.json`."""
-    path = run.directory.checkpoint("evaluation.json")
-    if run.directory.finished(STAGE):
-        return Evaluation.load(path)
+def train_and_evaluate(run: Run, loaded: Loaded) -> tuple[Evaluation, TrainingFacts]:
+    """Parts (a) to (d) of the report and what it says of the training.
+
+    Once both are there, neither the world model nor the controller is loaded again.
+    """
+    if not run.directory.finished(STAGE):
+        prepared = prepare_controller(run, loaded)
+        run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
+        _evaluate(run, loaded.env, prepared)
+    facts = TrainingFacts(**run.directory.read_json(TRAINING))
+    return Evaluation.load(run.directory.path / EVALUATION), facts
+
+
+def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
+    controller = prepared.controller
     num_sampled = run.config.evaluate.sampled_episodes if controller.stochastic else 0
     with run.stage(STAGE, "play real episodes", 2 * (1 + num_sampled)) as bar:
         run.metrics.rewind(STAGE, 0)
@@ -36,9 +49,8 @@ def evaluate_controller(run: Run, env: Any, controller: Controller, collection: 
             controller,
             num_sampled=num_sampled,
             seed=run.seed(STAGE),
-            collection=collection,
+            collection=prepared.collection,
             random_controller=RandomController(run.config.collect.noop_probability),
             on_episode=note,
         )
-        evaluation.save(path)
-    return evaluation
+        evaluation.save(run.directory.path / EVALUATION)
