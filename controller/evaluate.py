@@ -27,7 +27,8 @@ class Evaluation:
     """What a run may be credited with, kept apart by who earned it.
 
     Attributes:
-      collection: (a) the best episode of the random collection that the world model was trained on; None without one.
+      collection: (a) the best real episode before the evaluation: of the random collection that the world model was
+        trained on, or of model-free training; None where nothing was played.
       deterministic: (b) the controller's deterministic episode.
       sampled: (c) its sampled episodes; empty for controllers that do not sample.
       random: (d) as many episodes of the random agent as (b) and (c) together.
@@ -109,7 +110,7 @@ def evaluate(
       controller: trained, or in need of no training.
       num_sampled: N sampled episodes; none are played if the controller is not stochastic.
       seed: episode i of a part has seed `seed + i`.
-      collection: the best episode of the random collection, reported as it is.
+      collection: the best real episode so far, reported as it is.
       random_controller: what plays part (d); `RandomController()` by default.
       on_episode: progress.
     """

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from controller.experience import Experience, any_rows
 from controller.graph_view import GraphObservation, GraphView, concatenate
+from controller.records import EpisodeRecord, best_record
 
 
 class RealWorld:
@@ -18,14 +19,18 @@ class RealWorld:
 
     world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
     experience = world.rollout(policy, batch=16, horizon=50, seed=update)
+
+    Attributes:
+      best: the episode that visited the cheapest graph, in all rollouts; kind "training".
     """
 
-    def __init__(self, make_env: Callable[[], Any]) -> None:
+    def __init__(self, make_env: Callable[[], Any], best: EpisodeRecord | None = None) -> None:
         """
         Args:
           make_env: builds one more environment; called once for each row of the largest batch.
+          best: what `best` was when an interrupted training was saved.
         """
-        self._make_env = make_env
+        self._make_env, self.best = make_env, best
         self._views: list[GraphView] = []
         self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
@@ -39,7 +44,7 @@ class RealWorld:
         """
         while len(self._views) < batch:
             self._views.append(GraphView(self._make_env()))
-        rows = [_Row(view, view.reset(seed=seed)[0]) for view in self._views[:batch]]
+        rows = [_Row.begin(view, seed) for view in self._views[:batch]]
         log = _Log(batch, horizon)
         for step in range(horizon):
             playing = [index for index, row in enumerate(rows) if not row.over]
@@ -51,6 +56,8 @@ class RealWorld:
             for index, action in zip(playing, decided[0], strict=True):
                 log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
         self._bootstrap(policy, rows, log, seed)
+        played = [row.record(seed) for row in rows]
+        self.best = best_record(played if self.best is None else [self.best, *played])
         return log.experience()
 
     def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
@@ -75,16 +82,42 @@ class _Row:
 
     view: GraphView
     observation: GraphObservation
+    costs_ms: list[float]
+    actions: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    rule_names: list[str] = dataclasses.field(default_factory=list)
+    rewards: list[float] = dataclasses.field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
+
+    @classmethod
+    def begin(cls, view: GraphView, seed: int) -> _Row:
+        observation, info = view.reset(seed=seed)
+        return cls(view, observation, [float(info["cost_ms"])])
 
     @property
     def over(self) -> bool:
         return self.terminated or self.truncated
 
     def take(self, action: int) -> tuple[float, bool]:
-        self.observation, reward, self.terminated, self.truncated, _ = self.view.step(action)
+        self.observation, reward, self.terminated, self.truncated, info = self.view.step(action)
+        rule, location = (int(part) for part in info["action"])
+        self.actions.append((rule, location))
+        self.rule_names.append(info["rule_name"])
+        self.rewards.append(float(reward))
+        self.costs_ms.append(float(info["cost_ms"]))
         return float(reward), self.terminated
+
+    def record(self, seed: int) -> EpisodeRecord:
+        return EpisodeRecord(
+            kind="training",
+            seed=seed,
+            actions=tuple(self.actions),
+            rule_names=tuple(self.rule_names),
+            rewards=tuple(self.rewards),
+            costs_ms=tuple(self.costs_ms),
+            terminated=self.terminated,
+            truncated=self.truncated,
+        )
 
 
 class _Log:

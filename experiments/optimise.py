@@ -27,6 +27,7 @@ from experiments.summary import print_summary
 
 SOURCES = {
     "collection": "(a) random collection",
+    "training": "(a) training in the real environment",
     "deterministic": "(b) controller, deterministic episode",
     "sampled": "(c) controller, sampled episodes",
     "random": "(d) random, as many episodes as (b) and (c)",
@@ -94,7 +95,7 @@ def assemble_result(
     sources = sources_of(evaluation)
     episodes = {kind: len(records) for kind, records in sources.items()}
     if evaluation.collection is not None:
-        episodes["collection"] = training.num_collected
+        episodes[evaluation.collection.kind] = training.num_collected
     return Result(
         model=request.model,
         controller=run.config.controller,
@@ -121,8 +122,9 @@ def assemble_result(
 
 def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
     """Kind -> episodes of every part that has any."""
+    before = evaluation.collection
     parts = {
-        "collection": () if evaluation.collection is None else (evaluation.collection,),
+        **({} if before is None else {before.kind: (before,)}),
         "deterministic": (evaluation.deterministic,),
         "sampled": evaluation.sampled,
         "random": evaluation.random,

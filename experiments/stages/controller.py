@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.base import Controller, factory
@@ -16,6 +16,7 @@ from experiments.stages.world_model import train_world_model
 from experiments.tensorflow_start import start_tensorflow
 
 STAGE = "controller"
+BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
 
 
@@ -24,7 +25,7 @@ class TrainingFacts:
     """What the report says of the training.
 
     Attributes:
-      num_collected: episodes of the random collection.
+      num_collected: episodes played in the real environment before the evaluation.
       accuracy: of the world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty where nothing searched.
     """
@@ -39,7 +40,7 @@ class Prepared:
     """
     Attributes:
       controller: ready to play.
-      collection: the best episode of the random collection, where there was one.
+      collection: the best real episode before the evaluation: of the random collection, or of model-free training.
       facts: about its training.
     """
 
@@ -98,11 +99,25 @@ def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
         seed=run.seed(STAGE),
         sampling_temperature=config.evaluate.sampling_temperature,
     )
-    train(run, controller, RealWorld(loaded.make_env), config.ppo_real.updates, config.updates_per_checkpoint)
-    return Prepared(controller)
+    stored = run.directory.read_json(BEST_IN_TRAINING)
+    world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)
+
+    def keep_best() -> None:
+        assert world.best is not None  # an update has been played
+        run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
+
+    train(run, controller, world, config.ppo_real.updates, config.updates_per_checkpoint, before_checkpoint=keep_best)
+    return Prepared(controller, world.best, TrainingFacts(config.ppo_real.updates * config.ppo_real.batch))
 
 
-def train(run: Run, controller: Controller, world: Any, total: int, checkpoint_every: int | None = None) -> None:
+def train(
+    run: Run,
+    controller: Controller,
+    world: Any,
+    total: int,
+    checkpoint_every: int | None = None,
+    before_checkpoint: Callable[[], None] = lambda: None,
+) -> None:
     """Trains `controller`, continuing from its last checkpoint.
 
     Args:
@@ -111,6 +126,7 @@ def train(run: Run, controller: Controller, world: Any, total: int, checkpoint_e
       world: what it trains in: a dream or the real environment.
       total: units of work, for the progress bar.
       checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
+      before_checkpoint: saves what else must survive; work that an interruption makes come again may be in it twice.
     """
     if type(controller).train is Controller.train:  # it plays as it is
         return
@@ -130,7 +146,9 @@ def train(run: Run, controller: Controller, world: Any, total: int, checkpoint_e
             run.metrics.append(STAGE, done, metrics)
             bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
             if checkpoint_every and done % checkpoint_every == 0:
+                before_checkpoint()
                 controller.save(path)
 
         controller.train(world, seed=run.seed(STAGE), on_progress=note)
+        before_checkpoint()
         controller.save(path)

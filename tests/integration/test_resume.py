@@ -197,5 +197,8 @@ def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
     run_to_the_end(output, lambda title, done: None, "--world", "real")
     result = json.loads((output.with_suffix(".run") / "result.json").read_text())
     assert result["world"] == "real"
-    assert [source[:3] for source in result["improvements"]] == ["(b)", "(c)", "(d)"]
+    assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
+    best = json.loads((output.with_suffix(".run") / "checkpoints" / "best_in_training.json").read_text())
+    trained = 100 * (1 - min(best["costs_ms"]) / best["costs_ms"][0])
+    assert result["improvements"]["(a) training in the real environment"] == pytest.approx(trained)
     assert not (output.with_suffix(".run") / "checkpoints" / "world_model").exists()
