@@ -93,6 +93,7 @@ class Parser {
 
   Rule parse_rule() {
     rule_ = {};
+    depth_ = operators_ = 0;
     if (!is("rule")) fail("expected 'rule', got '" + std::string(peek().text) + "'");
     const char* begin = peek().text.data();
     rule_.line = next().line;
@@ -273,7 +274,13 @@ class Parser {
     }
   }
 
+  // Expressions are evaluated and destroyed recursively, so their depth has to stay far from the stack's.
+  void count_operator() {
+    if (++operators_ > 2000) fail("more than 2000 operators in the expressions of one rule");
+  }
+
   Expression binary(std::string op, Expression left, Expression right) {
+    count_operator();
     Expression whole{.kind = Expression::Kind::kBinary, .op = std::move(op)};
     whole.arguments.push_back(std::move(left));
     whole.arguments.push_back(std::move(right));
@@ -292,8 +299,10 @@ class Parser {
   }
   Expression parse_relation() {
     if (accept("not")) {
+      if (++depth_ > 64) fail("expression nested deeper than 64");
       Expression whole{.kind = Expression::Kind::kUnary, .op = "not"};
       whole.arguments.push_back(parse_relation());
+      --depth_;
       return whole;
     }
     Expression left = parse_sum();
@@ -324,6 +333,7 @@ class Parser {
     Expression whole = parse_primary();
     while (is("[") && !peek().first_on_line) {
       next();
+      count_operator();
       Expression index{.kind = Expression::Kind::kIndex, .op = "[]"};
       index.arguments.push_back(std::move(whole));
       index.arguments.push_back(parse_sum());
@@ -429,7 +439,7 @@ class Parser {
   std::string_view text_, file_name_;
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
-  int depth_ = 0;
+  int depth_ = 0, operators_ = 0;
   bool creating_ = false;    // unknown symbols may be created: true inside the attributes of a source
   Rule rule_;
 };

@@ -184,6 +184,7 @@ void State::step(std::int32_t rule, std::int32_t location) {
     chosen = edit;
     return false;
   });
+  if (!chosen) throw std::logic_error("rule '" + (*rules_)[rule].name + "' no longer matches where it did: please report this");
   find_matches(apply_edit(graph_, *chosen));
   cost_ = total_cost(graph_, *costs_);
 }

@@ -182,6 +182,9 @@ rule r
         ("float[m, k]", "float[m, k", "expected"),
         ("float[m, k]", "float[m, 9999999999999999]", "below 10"),
         ("target y", "where " + "(" * 100 + "m == 1\n  target y", "nested deeper"),
+        ("target y", "where " + "not " * 100_000 + "m == 1\n  target y", "nested deeper"),
+        ("target y", "where m == " + "1 + " * 100_000 + "1\n  target y", "more than 2000 operators"),
+        ("target y", "where dims(x)" + "[0]" * 100_000 + " == 1\n  target y", "more than 2000 operators"),
     ],
 )
 def test_malformed_rules_are_refused_with_their_line(old: str, new: str, message: str) -> None:
