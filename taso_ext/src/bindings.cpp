@@ -195,7 +195,7 @@ struct CostModel {
 class RuleSet {
  public:
   RuleSet(std::string text, const std::string& file_name)
-      : rules(std::make_shared<const std::vector<Rule>>(parse_rules(text, file_name))), text(std::move(text)) {}
+      : book(std::make_shared<const RuleBook>(parse_rules(text, file_name))), text(std::move(text)) {}
   static RuleSet load(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::stringstream buffer;
@@ -208,12 +208,12 @@ class RuleSet {
     return load((std::filesystem::path(module_file).parent_path() / "rules" / "default.rules").string());
   }
   const Rule& at(std::int64_t index) const {
-    if (index < 0 || index >= static_cast<std::int64_t>(rules->size())) {
-      throw py::index_error("rule " + std::to_string(index) + " is out of range: there are " + std::to_string(rules->size()) + " rules");
+    if (index < 0 || index >= static_cast<std::int64_t>(book->rules.size())) {
+      throw py::index_error("rule " + std::to_string(index) + " is out of range: there are " + std::to_string(book->rules.size()) + " rules");
     }
-    return (*rules)[index];
+    return book->rules[index];
   }
-  std::shared_ptr<const std::vector<Rule>> rules;
+  std::shared_ptr<const RuleBook> book;
   std::string text;
 };
 
@@ -268,22 +268,14 @@ py::tuple features(const State& state) {
 }
 
 SearchResult taso(const State& state, double alpha, std::int64_t budget, const std::optional<py::function>& progress) {
-  std::function<bool(std::int64_t, double)> callback;
-  if (progress) {
-    callback = [&](std::int64_t expanded, double best_ms) {
-      const py::gil_scoped_acquire acquire;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      const py::object answer = (*progress)(expanded, best_ms);
-      return answer.is_none() || answer.cast<bool>();
-    };
-  } else {
-    callback = [](std::int64_t expanded, double) {
-      if (expanded % 16 != 0) return true;
-      const py::gil_scoped_acquire acquire;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      return true;
-    };
-  }
+  const auto callback = [&](std::int64_t expanded, double best_ms) {
+    if (!progress && expanded % 16 != 0) return true;    // then it is only for Ctrl-C, which can wait a little
+    const py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!progress) return true;
+    const py::object answer = (*progress)(expanded, best_ms);
+    return answer.is_none() || answer.cast<bool>();
+  };
   return locked(state.graph().context(), [&] { return search_taso(state, alpha, budget, callback); });
 }
 
@@ -341,18 +333,18 @@ PYBIND11_MODULE(_core, module) {
       .def_static("parse", [](const std::string& text) { return RuleSet(text, "<text>"); }, py::arg("text"))
       .def_property_readonly("names", [](const RuleSet& set) {
         std::vector<std::string> names;
-        for (const Rule& rule : *set.rules) names.push_back(rule.name);
+        for (const Rule& rule : set.book->rules) names.push_back(rule.name);
         return names;
       })
       .def_property_readonly("digest", [](const RuleSet& set) { return hex(hash_bytes(set.text, 31)); })
-      .def("__len__", [](const RuleSet& set) { return set.rules->size(); })
+      .def("__len__", [](const RuleSet& set) { return set.book->rules.size(); })
       .def("text", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).text; }, py::arg("rule"))
       .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
            py::arg("rule"), py::arg("seed"));
 
   py::class_<State>(module, "State")
       .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int32_t max_locations) {
-             return locked(graph.context(), [&] { return State(graph, rules.rules, std::make_shared<CostTable>(*costs.device), max_locations); });
+             return locked(graph.context(), [&] { return State(graph, rules.book, std::make_shared<CostTable>(*costs.device), max_locations); });
            }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
       .def("copy", [](const State& state) { return State(state); })
       .def("step", [](State& state, std::int32_t rule, std::int32_t location) {

@@ -149,4 +149,12 @@ bool holds(const Expression& condition, const Scope& scope) {
   return value && !value->is_list && value->number != 0;
 }
 
+Result evaluate_attribute(const AttributePattern& pattern, const Scope& scope, std::size_t rank) {
+  Result value = evaluate(pattern.value, scope);
+  if (value && pattern.name == "axis" && value->number < 0) value->number += static_cast<std::int64_t>(rank);
+  return value;
+}
+
+Attribute to_attribute(Quantity value) { return value.is_list ? Attribute(std::move(value.list)) : Attribute(value.number); }
+
 }  // namespace rlflow

@@ -26,4 +26,8 @@ class Scope {
 [[nodiscard]] std::optional<Quantity> evaluate(const Expression& expression, const Scope& scope);
 [[nodiscard]] bool holds(const Expression& condition, const Scope& scope);
 
+// The value of an attribute pattern in normal form: a negative axis counts from the end of `rank` extents.
+[[nodiscard]] std::optional<Quantity> evaluate_attribute(const AttributePattern& pattern, const Scope& scope, std::size_t rank);
+[[nodiscard]] Attribute to_attribute(Quantity value);
+
 }  // namespace rlflow

@@ -68,8 +68,8 @@ class Builder final : public Scope {
   bool applies(Graph& graph) {
     Matcher matcher(graph, rule_);
     bool found = false;
-    for (const NodeId anchor : std::vector<NodeId>(graph.order())) {
-      const auto operators = Matcher::anchor_operators(rule_);
+    const auto operators = anchor_operators(rule_);
+    for (const NodeId anchor : graph.order()) {
       if (std::find(operators.begin(), operators.end(), graph.signature(anchor).op) == operators.end()) continue;
       matcher.visit(anchor, [&](const Binding& binding) {
         found = found || plan_edit(graph, rule_, binding).has_value();
@@ -188,11 +188,11 @@ class Builder final : public Scope {
     }
     for (const AttributePattern& pattern : statement.attributes) {
       const bool unbound = pattern.value.kind == Expression::Kind::kSymbol && !bound_[pattern.value.slot];
-      auto value = unbound ? random_attribute(name, pattern.name, operands, results) : evaluate(pattern.value, *this);
+      const auto value = unbound ? random_attribute(name, pattern.name, operands, results)
+                                 : evaluate_attribute(pattern, *this, graph_->type(operands[0]).dims.size());
       if (!value) return false;
-      if (pattern.name == "axis" && value->number < 0) value->number += static_cast<std::int64_t>(graph_->type(operands[0]).dims.size());
       if (unbound) set(pattern.value.slot, *value);
-      map.emplace_back(pattern.name, value->is_list ? Attribute(value->list) : Attribute(value->number));
+      map.emplace_back(pattern.name, to_attribute(*value));
     }
     std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     complete_attributes(op, map);
@@ -275,7 +275,7 @@ class Builder final : public Scope {
     for (const std::string& name : names) {
       if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
       if (const auto value = random_attribute(op, name, operands, 1)) {
-        map.emplace_back(name, value->is_list ? Attribute(value->list) : Attribute(value->number));
+        map.emplace_back(name, to_attribute(*value));
       }
     }
     return map;

@@ -19,11 +19,6 @@ Matcher::Matcher(const Graph& graph, const Rule& rule) : graph_(graph), rule_(ru
   for (const Variable& variable : rule.variables) variable_of_[variable.slot] = &variable;
 }
 
-std::vector<OperatorId> Matcher::anchor_operators(const Rule& rule) {
-  const Statement& anchor = rule.source[rule.plan[0]];
-  return anchor.op ? std::vector<OperatorId>{*anchor.op} : rule.operators[anchor.op_variable].choices;
-}
-
 const Quantity* Matcher::symbol(std::int32_t slot) const {
   return binding_.symbol_bound[slot] ? &binding_.symbols[slot] : nullptr;
 }
@@ -141,6 +136,8 @@ bool Matcher::operator_fits(const Statement& statement, NodeId id) {
 
 bool Matcher::attributes_fit(const Statement& statement, const Signature& signature) {
   const AttributeMap& map = graph_.context().attributes(signature.attributes);
+  const bool has_operand = !signature.inputs.empty() && signature.inputs[0] != kNoType;
+  const std::size_t rank = has_operand ? graph_.context().type(signature.inputs[0]).dims.size() : 0;
   for (const AttributePattern& pattern : statement.attributes) {
     const Attribute* attribute = find_attribute(map, pattern.name);
     if (!attribute) return false;
@@ -155,12 +152,7 @@ bool Matcher::attributes_fit(const Statement& statement, const Signature& signat
       if (!bind_symbol(pattern.value.slot, std::move(actual))) return false;
       continue;
     }
-    auto expected = evaluate(pattern.value, *this);
-    if (!expected) return false;
-    if (pattern.name == "axis" && expected->number < 0) {    // normal form has non-negative axes
-      expected->number += static_cast<std::int64_t>(graph_.context().type(signature.inputs[0]).dims.size());
-    }
-    if (!(*expected == actual)) return false;
+    if (evaluate_attribute(pattern, *this, rank) != actual) return false;
   }
   if (statement.rest < 0) return map.size() == statement.listed.size();
   const AttributesId rest = graph_.context().without(signature.attributes, statement.listed);
@@ -300,7 +292,8 @@ bool Matcher::comes_before(NodeId a, NodeId b) const {
   return std::pair(graph_.node(a).site, a) < std::pair(graph_.node(b).site, b);
 }
 
-// The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first` does not fit. A set is found from its first member only.
+// The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first`
+// does not fit. A set is found from its first member only.
 std::vector<NodeId> Matcher::siblings(const Statement& statement, NodeId first) {
   const std::size_t mark = trail_.size();
   std::vector<NodeId> group;

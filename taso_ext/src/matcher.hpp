@@ -30,8 +30,6 @@ class Matcher final : public Scope {
   Matcher(const Graph& graph, const Rule& rule);
   // All matches whose anchor is `anchor`.
   bool visit(NodeId anchor, const Visitor& visitor);
-  // Operators an anchor can have.
-  [[nodiscard]] static std::vector<OperatorId> anchor_operators(const Rule& rule);
 
   [[nodiscard]] const Quantity* symbol(std::int32_t slot) const override;
   [[nodiscard]] const Dims* dims(std::int32_t value_slot) const override;

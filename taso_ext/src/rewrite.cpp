@@ -14,14 +14,11 @@ std::optional<AttributesId> target_attributes(Context& context, const Statement&
   AttributeMap map;
   if (statement.rest >= 0) map = context.attributes(binding.rests[statement.rest]);
   for (const AttributePattern& pattern : statement.attributes) {
-    auto value = evaluate(pattern.value, scope);
+    auto value = evaluate_attribute(pattern, scope, context.type(first_operand).dims.size());
     if (!value) return std::nullopt;
-    if (pattern.name == "axis" && value->number < 0) {
-      value->number += static_cast<std::int64_t>(context.type(first_operand).dims.size());
-    }
     const auto at = std::lower_bound(map.begin(), map.end(), pattern.name,
                                      [](const auto& entry, const std::string& name) { return entry.first < name; });
-    Attribute attribute = value->is_list ? Attribute(std::move(value->list)) : Attribute(value->number);
+    Attribute attribute = to_attribute(std::move(*value));
     if (at != map.end() && at->first == pattern.name) at->second = std::move(attribute);
     else map.emplace(at, pattern.name, std::move(attribute));
   }

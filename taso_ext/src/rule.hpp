@@ -78,6 +78,18 @@ struct Rule {
   std::int32_t least_elements = 2;  // fewest elements of a starred variable
 };
 
+// Rules and what matching needs to know of them all, computed once.
+struct RuleBook {
+  explicit RuleBook(std::vector<Rule> rules);
+
+  std::vector<Rule> rules;
+  std::vector<std::vector<std::int32_t>> by_anchor;    // by operator: the rules whose anchor it can be
+  std::int32_t longest_radius = 0;
+};
+
+// Operators that the anchor of a rule can be.
+[[nodiscard]] std::vector<OperatorId> anchor_operators(const Rule& rule);
+
 // Parses the text of a rule file. Throws InvalidInput naming the line, what was expected and what came.
 [[nodiscard]] std::vector<Rule> parse_rules(std::string_view text, std::string_view file_name);
 

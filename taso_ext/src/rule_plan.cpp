@@ -93,4 +93,16 @@ void plan_matching(Rule& rule) {
   rule.radius = reach(rule);
 }
 
+std::vector<OperatorId> anchor_operators(const Rule& rule) {
+  const Statement& anchor = rule.source[rule.plan[0]];
+  return anchor.op ? std::vector<OperatorId>{*anchor.op} : rule.operators[anchor.op_variable].choices;
+}
+
+RuleBook::RuleBook(std::vector<Rule> all) : rules(std::move(all)), by_anchor(known_operator_count()) {
+  for (std::size_t r = 0; r < rules.size(); ++r) {
+    longest_radius = std::max(longest_radius, rules[r].radius);
+    for (const OperatorId op : anchor_operators(rules[r])) by_anchor[op].push_back(static_cast<std::int32_t>(r));
+  }
+}
+
 }  // namespace rlflow

@@ -31,13 +31,16 @@ void visit_rewrites(const Graph& graph, Matcher& matcher, const Rule& rule, Node
   });
 }
 
-// Rules by the operators that their anchors can have.
-std::vector<std::vector<std::int32_t>> rules_by_operator(const std::vector<Rule>& rules) {
-  std::vector<std::vector<std::int32_t>> out(known_operator_count());
-  for (std::size_t r = 0; r < rules.size(); ++r) {
-    for (const OperatorId op : Matcher::anchor_operators(rules[r])) out[op].push_back(static_cast<std::int32_t>(r));
-  }
-  return out;
+// The rewrite a match stands for.
+Edit edit_of(const Graph& graph, const Rule& rule, const Match& match) {
+  std::optional<Edit> found;
+  Matcher matcher(graph, rule);
+  visit_rewrites(graph, matcher, rule, match.anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
+    if (ordinal == match.ordinal) found = edit;
+    return !found;
+  });
+  if (!found) throw std::logic_error("rule '" + rule.name + "' no longer matches where it did: please report this");
+  return std::move(*found);
 }
 
 // Whether a match can come or go without any change near it: a rewrite far away may open or close a path between two
@@ -77,7 +80,7 @@ std::vector<std::int32_t> distances(const Graph& graph, const std::vector<ValueI
 
 }  // namespace
 
-State::State(Graph graph, std::shared_ptr<const std::vector<Rule>> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations)
+State::State(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations)
     : graph_(std::move(graph)), rules_(std::move(rules)), costs_(std::move(costs)) {
   graph_.number_sites();
   locations_ = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph_.runtime_node_count()));
@@ -91,22 +94,19 @@ void State::find_matches(const std::vector<ValueId>& changed) {
   // Matches without a location are not kept, so while there are any, all are looked for again.
   const bool everything = changed.empty() || truncated_ > 0;
   truncated_ = 0;
-  std::int32_t longest = 0;
-  for (const Rule& rule : *rules_) longest = std::max(longest, rule.radius);
-  const auto distance = everything ? std::vector<std::int32_t>(graph_.nodes().size()) : distances(graph_, changed, longest);
+  const auto distance = everything ? std::vector<std::int32_t>(graph_.nodes().size()) : distances(graph_, changed, rules_->longest_radius);
   const auto stale = [&](const Rule& rule, NodeId anchor) { return distance[anchor] <= rule.radius || sees_far(rule); };
 
-  std::vector<std::vector<Match>> fresh(rules_->size());
+  std::vector<std::vector<Match>> fresh(rules().size());
   for (const Match& match : previous) {
-    if (graph_.alive(match.anchor) && !stale((*rules_)[match.rule], match.anchor)) fresh[match.rule].push_back(match);
+    if (graph_.alive(match.anchor) && !stale(rules()[match.rule], match.anchor)) fresh[match.rule].push_back(match);
   }
-  std::vector<std::unique_ptr<Matcher>> matchers(rules_->size());
-  const auto by_operator = rules_by_operator(*rules_);
+  std::vector<std::unique_ptr<Matcher>> matchers(rules().size());
   for (const NodeId anchor : graph_.order()) {
     const OperatorId op = graph_.signature(anchor).op;
-    if (graph_.node(anchor).weight_only || op >= by_operator.size()) continue;
-    for (const std::int32_t r : by_operator[op]) {
-      const Rule& rule = (*rules_)[r];
+    if (graph_.node(anchor).weight_only || op >= known_operator_count()) continue;
+    for (const std::int32_t r : rules_->by_anchor[op]) {
+      const Rule& rule = rules()[r];
       if (!stale(rule, anchor)) continue;
       if (!matchers[r]) matchers[r] = std::make_unique<Matcher>(graph_, rule);
       visit_rewrites(graph_, *matchers[r], rule, anchor, [&](const Binding& binding, const Edit&, std::int32_t ordinal) {
@@ -116,7 +116,7 @@ void State::find_matches(const std::vector<ValueId>& changed) {
     }
   }
   auto old_begin = previous.begin();
-  for (std::size_t r = 0; r < rules_->size(); ++r) {
+  for (std::size_t r = 0; r < rules().size(); ++r) {
     const auto old_end = std::find_if(old_begin, previous.end(), [&](const Match& m) { return m.rule != static_cast<std::int32_t>(r); });
     assign_locations(fresh[r], {old_begin, old_end});
     old_begin = old_end;
@@ -156,13 +156,8 @@ std::vector<Candidate> State::candidates() const {
   std::vector<Candidate> out;
   out.reserve(matches_.size());
   for (const Match& match : matches_) {
-    const Rule& rule = (*rules_)[match.rule];
-    Matcher matcher(graph_, rule);
-    visit_rewrites(graph_, matcher, rule, match.anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
-      if (ordinal != match.ordinal) return true;
-      out.push_back({match.rule, match.location, cost_.ms + price_edit(graph_, edit, *costs_)});
-      return false;
-    });
+    const Edit edit = edit_of(graph_, rules()[match.rule], match);
+    out.push_back({match.rule, match.location, cost_.ms + price_edit(graph_, edit, *costs_)});
   }
   return out;
 }
@@ -170,22 +165,14 @@ std::vector<Candidate> State::candidates() const {
 void State::step(std::int32_t rule, std::int32_t location) {
   const auto at = std::find_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule && m.location == location; });
   if (at == matches_.end()) {
-    if (rule < 0 || rule >= static_cast<std::int32_t>(rules_->size())) {
-      throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules_->size()) + " rules");
+    if (rule < 0 || rule >= static_cast<std::int32_t>(rules().size())) {
+      throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules().size()) + " rules");
     }
     const auto count = std::count_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule; });
-    throw InvalidInput("location " + std::to_string(location) + " is not legal for rule '" + (*rules_)[rule].name + "': it has " +
+    throw InvalidInput("location " + std::to_string(location) + " is not legal for rule '" + rules()[rule].name + "': it has " +
                        std::to_string(count) + " matches in this state (see location_mask)");
   }
-  std::optional<Edit> chosen;
-  Matcher matcher(graph_, (*rules_)[rule]);
-  visit_rewrites(graph_, matcher, (*rules_)[rule], at->anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
-    if (ordinal != at->ordinal) return true;
-    chosen = edit;
-    return false;
-  });
-  if (!chosen) throw std::logic_error("rule '" + (*rules_)[rule].name + "' no longer matches where it did: please report this");
-  find_matches(apply_edit(graph_, *chosen));
+  find_matches(apply_edit(graph_, edit_of(graph_, rules()[rule], *at)));
   cost_ = total_cost(graph_, *costs_);
 }
 

@@ -28,10 +28,10 @@ struct Candidate {
 // touch keeps its location; a new one takes the site of its anchor, or the next free number.
 class State {
  public:
-  State(Graph graph, std::shared_ptr<const std::vector<Rule>> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations);
+  State(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations);
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
-  [[nodiscard]] const std::vector<Rule>& rules() const { return *rules_; }
+  [[nodiscard]] const std::vector<Rule>& rules() const { return rules_->rules; }
   [[nodiscard]] const std::vector<Match>& matches() const { return matches_; }
   [[nodiscard]] std::int32_t location_count() const { return locations_; }
   [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
@@ -47,7 +47,7 @@ class State {
   void assign_locations(std::vector<Match>& fresh, std::span<const Match> previous);
 
   Graph graph_;
-  std::shared_ptr<const std::vector<Rule>> rules_;
+  std::shared_ptr<const RuleBook> rules_;
   std::shared_ptr<CostTable> costs_;
   std::int32_t locations_ = 0;
   std::vector<Match> matches_;
