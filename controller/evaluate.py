@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.base import Controller
 from controller.random import RandomController
-from controller.records import RELATIVE_RESOLUTION, EpisodeRecord, best_improvement, best_record
+from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record
 from controller.storage import write_text
 
 EpisodeCallback = Callable[[int, int, EpisodeRecord], None]
@@ -150,21 +150,12 @@ def play_episode(
     view = controller.view(env)
     observation, info = view.reset(seed=seed)
     controller.begin_episode(view, seed=seed)
-    costs_ms = [float(info["cost_ms"])]
-    actions: list[tuple[int, int]] = []
-    rule_names: list[str] = []
-    rewards: list[float] = []
-    terminated = truncated = False
-    while not (terminated or truncated):
+    log = EpisodeLog(kind, seed, info)
+    while not log.over:
         action = controller.act(observation, deterministic=deterministic)
-        observation, reward, terminated, truncated, info = view.step(action)
-        rule, location = info.get("action", action)  # a view over latents has actions of its own
-        actions.append((int(rule), int(location)))
-        rule_names.append(str(info["rule_name"]))
-        rewards.append(float(reward))
-        costs_ms.append(float(info["cost_ms"]))
-    logs = (tuple(actions), tuple(rule_names), tuple(rewards), tuple(costs_ms))
-    return EpisodeRecord(kind, seed, *logs, terminated=bool(terminated), truncated=bool(truncated))
+        observation, *outcome = view.step(action)
+        log.add(action, *outcome)
+    return log.record()
 
 
 def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[float] | None = None) -> list[float]:

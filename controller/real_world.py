@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from controller.experience import Experience, any_rows
 from controller.graph_view import GraphObservation, GraphView, concatenate
-from controller.records import EpisodeRecord, best_record
+from controller.records import EpisodeLog, EpisodeRecord, best_record
 
 
 class RealWorld:
@@ -44,10 +43,10 @@ class RealWorld:
         """
         while len(self._views) < batch:
             self._views.append(GraphView(self._make_env()))
-        rows = [_Row.begin(view, seed) for view in self._views[:batch]]
+        rows = [_Row(view, seed) for view in self._views[:batch]]
         log = _Log(batch, horizon)
         for step in range(horizon):
-            playing = [index for index, row in enumerate(rows) if not row.over]
+            playing = [index for index, row in enumerate(rows) if not row.episode.over]
             if not playing:
                 break
             seen = concatenate([rows[index].observation for index in playing])
@@ -56,7 +55,7 @@ class RealWorld:
             for index, action in zip(playing, decided[0], strict=True):
                 log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
         self._bootstrap(policy, rows, log, seed)
-        played = [row.record(seed) for row in rows]
+        played = [row.episode.record() for row in rows]
         self.best = best_record(played if self.best is None else [self.best, *played])
         return log.experience()
 
@@ -69,55 +68,25 @@ class RealWorld:
 
     def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
         """Writes the values of the states that truncated rows, and rows at the horizon, were left in."""
-        left = [index for index, row in enumerate(rows) if not row.terminated]
+        left = [index for index, row in enumerate(rows) if not row.episode.terminated]
         if left:
             seen = concatenate([rows[index].observation for index in left])
             values = self._decide(policy, seen, seed, len(log.rewards))[2]
             log.values[log.alive[:, left].sum(axis=0), left] = values
 
 
-@dataclasses.dataclass
 class _Row:
     """One environment in the middle of its episode."""
 
-    view: GraphView
-    observation: GraphObservation
-    costs_ms: list[float]
-    actions: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    rule_names: list[str] = dataclasses.field(default_factory=list)
-    rewards: list[float] = dataclasses.field(default_factory=list)
-    terminated: bool = False
-    truncated: bool = False
-
-    @classmethod
-    def begin(cls, view: GraphView, seed: int) -> _Row:
-        observation, info = view.reset(seed=seed)
-        return cls(view, observation, [float(info["cost_ms"])])
-
-    @property
-    def over(self) -> bool:
-        return self.terminated or self.truncated
+    def __init__(self, view: GraphView, seed: int) -> None:
+        self._view = view
+        self.observation, info = view.reset(seed=seed)
+        self.episode = EpisodeLog("training", seed, info)
 
     def take(self, action: int) -> tuple[float, bool]:
-        self.observation, reward, self.terminated, self.truncated, info = self.view.step(action)
-        rule, location = (int(part) for part in info["action"])
-        self.actions.append((rule, location))
-        self.rule_names.append(info["rule_name"])
-        self.rewards.append(float(reward))
-        self.costs_ms.append(float(info["cost_ms"]))
-        return float(reward), self.terminated
-
-    def record(self, seed: int) -> EpisodeRecord:
-        return EpisodeRecord(
-            kind="training",
-            seed=seed,
-            actions=tuple(self.actions),
-            rule_names=tuple(self.rule_names),
-            rewards=tuple(self.rewards),
-            costs_ms=tuple(self.costs_ms),
-            terminated=self.terminated,
-            truncated=self.truncated,
-        )
+        self.observation, reward, terminated, truncated, info = self._view.step(action)
+        self.episode.add(action, reward, terminated, truncated, info)
+        return reward, self.episode.terminated
 
 
 class _Log:

@@ -95,6 +95,41 @@ class EpisodeRecord:
         )
 
 
+class EpisodeLog:
+    """An episode while it is played.
+
+    log = EpisodeLog("sampled", seed, info)          # info of the reset
+    log.add(action, reward, terminated, truncated, info)      # of each step
+    record = log.record()
+    """
+
+    def __init__(self, kind: str, seed: int, info: Mapping[str, Any]) -> None:
+        self._kind, self._seed = kind, seed
+        self._costs_ms = [float(info["cost_ms"])]
+        self._actions: list[tuple[int, int]] = []
+        self._rule_names: list[str] = []
+        self._rewards: list[float] = []
+        self.terminated = self.truncated = False
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    def add(self, action: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> None:
+        """One step; a view with actions of its own gives the real one as `info["action"]`."""
+        rule, location = info.get("action", action)
+        self._actions.append((int(rule), int(location)))
+        self._rule_names.append(str(info["rule_name"]))
+        self._rewards.append(float(reward))
+        self._costs_ms.append(float(info["cost_ms"]))
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+
+    def record(self) -> EpisodeRecord:
+        """What was played so far."""
+        logs = (tuple(self._actions), tuple(self._rule_names), tuple(self._rewards), tuple(self._costs_ms))
+        return EpisodeRecord(self._kind, self._seed, *logs, terminated=self.terminated, truncated=self.truncated)
+
+
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
     """The record that visited the cheapest graph; the first of equals; None without records."""
     best: EpisodeRecord | None = None
