@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from onnx import helper
 from environment.input_ranges import InputReaders, Range, accepted_range, accepted_strings, default_range
 from taso_ext.detached import DetachedModel
 from taso_ext.dimensions import runtime_inputs
-from taso_ext.errors import ModelError
+from taso_ext.errors import ModelError, did_you_mean
 from taso_ext.onnx_session import is_plain
 
 Feeds = dict[str, np.ndarray]
@@ -149,8 +148,7 @@ def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list
     names = [spec.name for spec in specs]
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            hint = did_you_mean(name, names)
             raise ModelError(f"the given inputs hold '{name}'{hint}, which is no input; expected {', '.join(names)}.")
     missing = [name for name in names if name not in given]
     if missing:

@@ -7,7 +7,6 @@ with one thread the calling thread's CPU time is taken, so that other processes 
 
 from __future__ import annotations
 
-import difflib
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ import onnxruntime as ort
 
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from taso_ext.detached import detach
+from taso_ext.errors import did_you_mean
 from taso_ext.onnx_session import create_session
 
 _SHORTEST_SAMPLE_S = 0.002
@@ -189,8 +189,7 @@ def provider_of(device: str) -> str:
     """ONNX Runtime's name of a device. Raises DeviceError if it is not available."""
     known = available_devices()
     if device not in known:
-        near = difflib.get_close_matches(device, known, 1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(device, known)
         raise DeviceError(
             f"device '{device}' is not available{hint}: ONNX Runtime {ort.__version__} has {', '.join(known)} here. "
             f"Name one of these with --device; for `cuda` install onnxruntime-gpu instead of onnxruntime."

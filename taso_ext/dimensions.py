@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 
 import onnx
 
-from taso_ext.errors import ModelError
+from taso_ext.errors import ModelError, did_you_mean
 
 
 def runtime_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -74,10 +73,8 @@ def _check_names(model: onnx.ModelProto, dims: Mapping[str, int], name: str) -> 
     known = list(dict.fromkeys(dim for _, _, dim in symbolic_dims(model)))
     for dim, size in dims.items():
         if dim not in known:
-            near = difflib.get_close_matches(dim, known, 1)
-            hint = f" (did you mean '{near[0]}'?)" if near else ""
             raise ModelError(
-                f"{name} has no symbolic dimension '{dim}'{hint}; its inputs have: "
+                f"{name} has no symbolic dimension '{dim}'{did_you_mean(dim, known)}; its inputs have: "
                 f"{', '.join(known) or 'static shapes only'}. Correct or drop --dim {dim}={size}."
             )
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
