@@ -299,9 +299,9 @@ double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, 
       const double each = 2.0 * static_cast<double>(weights->dims[1]) * kernel_window(attributes);
       return (op == kConv ? out : in) * each + (inputs.size() > 2 ? out : 0.0);
     }
-    case kMatMul: return inputs[0] && !inputs[0]->dims.empty() ? 2.0 * out * static_cast<double>(inputs[0]->dims.back()) : out;
+    case kMatMul: return !inputs.empty() && inputs[0] && !inputs[0]->dims.empty() ? 2.0 * out * static_cast<double>(inputs[0]->dims.back()) : out;
     case kGemm: {
-      if (!inputs[0] || inputs[0]->dims.size() != 2) return out;
+      if (inputs.empty() || !inputs[0] || inputs[0]->dims.size() != 2) return out;
       const double depth = static_cast<double>(inputs[0]->dims[int_attribute(attributes, "transA", 0) ? 0 : 1]);
       return 2.0 * out * depth + (inputs.size() > 2 ? out : 0.0);
     }

@@ -253,6 +253,15 @@ class TestBuilder:
         with pytest.raises(ValueError, match="already built"):
             builder.input("z", FLOAT, [1])
 
+    @pytest.mark.parametrize("op_type", ["MatMul", "Gemm", "Conv", "Concat", "Split", "Gather", "Attention"])
+    def test_operators_without_operands_are_priced(self, op_type: str) -> None:
+        builder = GraphBuilder()
+        (y,) = builder.node("", op_type, {"axis": 0}, [], [("y", FLOAT, [4, 4])])
+        builder.output(y)
+        graph = builder.build()
+        assert graph.cost(RTX2070).kernel_launches <= 1
+        assert len(State(graph, RuleSet.default(), RTX2070).legal_actions()) == 0
+
     def test_unknown_attribute_type(self) -> None:
         builder = GraphBuilder()
         x = builder.input("x", FLOAT, [1])
