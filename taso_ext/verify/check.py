@@ -9,7 +9,7 @@ for index in range(len(rules)):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ class Counterexample:
     """A rewrite that changed the function.
 
     Attributes:
-      instance_seed, location: `rules.instance(index, instance_seed)` stepped at `location` reproduces it.
+      instance_seed, location: `rules.instance(index, instance_seed)`, or the graph at this position where the caller
+        gave the graphs, stepped at `location` reproduces it.
       stage: "finite-field" or "differential".
       reason: the element that differs, and the two values.
       source, target: both graphs, one operator a line.
@@ -97,12 +98,20 @@ class _Rewrite(NamedTuple):
     target: Graph
 
 
-def verify_rule(rules: RuleSet, index: int, *, instances: int = DEFAULT_INSTANCES, seed: int = 0) -> RuleVerification:
+def verify_rule(
+    rules: RuleSet,
+    index: int,
+    *,
+    instances: int = DEFAULT_INSTANCES,
+    seed: int = 0,
+    sources: Iterable[Graph] | None = None,
+) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
     Args:
       instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
       seed: of the instances and of all tensor data.
+      sources: graphs to rewrite instead of the engine's; those in which the rule does not apply are passed over.
     Returns:
       What was tried; testing stops at the first counterexample.
     Raises:
@@ -110,7 +119,8 @@ def verify_rule(rules: RuleSet, index: int, *, instances: int = DEFAULT_INSTANCE
       UnsupportedOperatorError: if the rule contains an operator that is no function of its inputs.
     """
     result = RuleVerification(rules.names[index])
-    for rewrite in _rewrites(rules, index, instances, seed):
+    numbered = _random_instances(rules, index, instances, seed) if sources is None else enumerate(sources)
+    for rewrite in _rewrites(rules, index, numbered, instances):
         result.instances.add(rewrite.source.hash)
         result.rewrites += 1
         result.counterexample = _find_counterexample(rewrite, result)
@@ -119,20 +129,24 @@ def verify_rule(rules: RuleSet, index: int, *, instances: int = DEFAULT_INSTANCE
     return result
 
 
-def _rewrites(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[_Rewrite]:
-    """Rewrites of the first `instances` random graphs on which the rule is legal somewhere."""
-    cost_model, found = CostModel.roofline(_COST_MODEL), 0
+def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[tuple[int, Graph]]:
     first = seed * instances * _DRAWS_PER_INSTANCE
     for instance_seed in range(first, first + instances * _DRAWS_PER_INSTANCE):
         source = rules.instance(index, instance_seed)
-        if source is None:
-            continue
+        if source is not None:
+            yield instance_seed, source
+
+
+def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], instances: int) -> Iterator[_Rewrite]:
+    """Rewrites of the first `instances` of the numbered graphs on which the rule is legal somewhere."""
+    cost_model, found = CostModel.roofline(_COST_MODEL), 0
+    for number, source in sources:
         state = State(source, rules, cost_model)
         locations = np.flatnonzero(state.location_mask()[index])
         for location in locations:
             stepped = state.copy()
             stepped.step(index, int(location))
-            yield _Rewrite(instance_seed, source, int(location), stepped.graph)
+            yield _Rewrite(number, source, int(location), stepped.graph)
         found += bool(locations.size)
         if found == instances:
             return
