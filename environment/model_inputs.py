@@ -11,7 +11,6 @@ from onnx import helper
 
 from environment.input_ranges import InputReaders, Range, accepted_range, accepted_strings, default_range
 from taso_ext.detached import DetachedModel
-from taso_ext.dimensions import runtime_inputs
 from taso_ext.errors import ModelError, did_you_mean
 from taso_ext.onnx_session import is_plain
 
@@ -20,6 +19,8 @@ Feeds = dict[str, np.ndarray]
 
 _WIDE = 100
 """Integers that nothing restricts are usually masks, 0 or 1; one edge case also tries them up to this size."""
+_OPEN_SIZE = 2
+"""What to try a dimension with that no operator is priced on, and that may therefore stay open."""
 _WORDS = (b"", b"a", b"an example", b"\xc3\xa4 \xe2\x82\xac")
 
 
@@ -28,7 +29,8 @@ class InputSpec:
     """What may be fed to one input.
 
     Attributes:
-      dims: static.
+      dims: static; where the model leaves a dimension open, the size to try it with.
+      open_axes: the axes of such dimensions.
       limits: lowest and highest value, for integers and booleans.
       restricted: whether some operator fails or misbehaves outside `limits`.
       strings: what to choose from, for strings.
@@ -40,6 +42,7 @@ class InputSpec:
     limits: Range = (0, 1)
     restricted: bool = False
     strings: tuple[bytes, ...] = _WORDS
+    open_axes: frozenset[int] = frozenset()
 
     @property
     def is_float(self) -> bool:
@@ -48,6 +51,11 @@ class InputSpec:
     @property
     def is_string(self) -> bool:
         return self.dtype.kind == "O"
+
+    def takes(self, dims: tuple[int, ...]) -> bool:
+        """Whether arrays of a shape can be fed."""
+        pairs = enumerate(zip(dims, self.dims, strict=False))
+        return len(dims) == len(self.dims) and all(axis in self.open_axes or a == b for axis, (a, b) in pairs)
 
     def integers(self, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
         return rng.integers(low, high, self.dims, dtype=np.int64, endpoint=True).astype(self.dtype)
@@ -77,7 +85,7 @@ def input_specs(model: DetachedModel) -> list[InputSpec]:
       ModelError: an input that is not a tensor of a type NumPy has; such inputs cannot be made up.
     """
     readers = InputReaders(model)
-    values = [value for value in runtime_inputs(model.skeleton) if value.name not in model.defaults]
+    values = [value for value in model.skeleton.graph.input if value.name not in model.defaults]
     return [_input_spec(value, readers) for value in values]
 
 
@@ -89,14 +97,16 @@ def _input_spec(value: onnx.ValueInfoProto, readers: InputReaders) -> InputSpec:
             f"inputs for '{value.name}' cannot be made up: expected a tensor of numbers, booleans or strings that "
             f"NumPy has, got {helper.printable_type(value.type)}. The model cannot be verified."
         )
-    dims = tuple(dim.dim_value for dim in tensor.shape.dim)
+    open_axes = frozenset(axis for axis, dim in enumerate(tensor.shape.dim) if not dim.HasField("dim_value"))
+    dims = tuple(_OPEN_SIZE if axis in open_axes else dim.dim_value for axis, dim in enumerate(tensor.shape.dim))
     found = readers.of(value.name)
     if is_string:
-        return InputSpec(value.name, np.dtype(object), dims, strings=tuple(accepted_strings(found)) or _WORDS)
+        words = tuple(accepted_strings(found)) or _WORDS
+        return InputSpec(value.name, np.dtype(object), dims, strings=words, open_axes=open_axes)
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     accepted = accepted_range(found) if dtype.kind in "iu" else None
     restricted = accepted is not None or dtype.kind == "b"
-    return InputSpec(value.name, dtype, dims, accepted or default_range(dtype), restricted)
+    return InputSpec(value.name, dtype, dims, accepted or default_range(dtype), restricted, open_axes=open_axes)
 
 
 def random_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
@@ -161,10 +171,11 @@ def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list
 
 def _converted(spec: InputSpec, array: np.ndarray, stacked: bool) -> np.ndarray:
     dims = array.shape[1:] if stacked else array.shape
-    if dims != spec.dims:
+    if not spec.takes(dims):
+        expected = ["any size" if axis in spec.open_axes else size for axis, size in enumerate(spec.dims)]
         raise ModelError(
-            f"the given array '{spec.name}' has shape {list(array.shape)}; expected {list(spec.dims)}, or several such "
-            f"arrays along an additional first axis."
+            f"the given array '{spec.name}' has shape {list(array.shape)}; expected {expected}, or several such arrays "
+            f"along an additional first axis."
         )
     if spec.is_string:
         return array.astype(object)

@@ -15,11 +15,14 @@ import onnxruntime as ort
 from environment.comparison import Outputs, Scale, difference, spread_of
 from environment.input_ranges import reachable_outputs
 from environment.model_inputs import Feeds, check_given, edge_feeds, input_specs, random_feeds, vary
-from taso_ext.detached import detach, for_inference
+from taso_ext.detached import DetachedModel, detach, for_inference
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_session import create_session
 
-_TOLERANCES = {
+Model = onnx.ModelProto | DetachedModel
+"""A model as a whole, or with its weights as handles; the latter costs no memory for them."""
+
+_TOLERANCES: dict[int, float] = {
     onnx.TensorProto.DOUBLE: 1e-9,
     onnx.TensorProto.FLOAT: 1e-4,
     onnx.TensorProto.FLOAT16: 1e-2,
@@ -68,8 +71,8 @@ class Verification:
 
 
 def verify(
-    original: onnx.ModelProto,
-    candidate: onnx.ModelProto,
+    original: Model,
+    candidate: Model,
     *,
     seed: int = 0,
     num_inputs: int = 4,
@@ -90,8 +93,8 @@ def verify(
 
 
 def find_first_bad_rewrite(
-    original: onnx.ModelProto,
-    export: Callable[[int], onnx.ModelProto],
+    original: Model,
+    export: Callable[[int], Model],
     num_rewrites: int,
     *,
     seed: int = 0,
@@ -127,11 +130,9 @@ def find_first_bad_rewrite(
 class _Oracle:
     """The original's outputs on a fixed list of input sets."""
 
-    def __init__(
-        self, original: onnx.ModelProto, seed: int, num_inputs: int, inputs: Mapping[str, np.ndarray] | None
-    ) -> None:
+    def __init__(self, original: Model, seed: int, num_inputs: int, inputs: Mapping[str, np.ndarray] | None) -> None:
         self._original = detach(original)
-        self._names = [output.name for output in original.graph.output]
+        self._names = [output.name for output in self._original.skeleton.graph.output]
         rng = np.random.default_rng(seed)
         specs = input_specs(self._original)
         if inputs is None:
@@ -144,7 +145,7 @@ class _Oracle:
         self._ordinary = self._run_all(session, ordinary)
         self._runs = self._ordinary + self._run_all(session, edges)
         self._deterministic = bool(self._ordinary) and self._repeats(session)
-        self._tolerance = tolerance = _tolerance(original)
+        self._tolerance = tolerance = _tolerance(self._original)
         results = list(zip(*(outputs for _, outputs in self._ordinary), strict=True))
         self._scales = [Scale(spread_of(values), tolerance) for values in results]
         depends = reachable_outputs(self._original, [spec.name for spec in specs])
@@ -153,7 +154,7 @@ class _Oracle:
             for name, values, scale in zip(self._names, results, self._scales, strict=False)
         ]
 
-    def judge(self, candidate: onnx.ModelProto) -> Verification:
+    def judge(self, candidate: Model) -> Verification:
         """Compares a candidate with the original."""
         tolerance = self._tolerance
         if not self._ordinary:
@@ -161,8 +162,9 @@ class _Oracle:
         if not self._deterministic:
             return Verification(False, np.inf, tolerance, False, reason=_RANDOM)
         try:
-            onnx.checker.check_model(for_inference(detach(candidate)))
-            session = create_session(candidate, optimise=True)
+            detached = detach(candidate)
+            onnx.checker.check_model(for_inference(detached))
+            session = create_session(detached, optimise=True)
             found = [self._run(session, feeds) for feeds, _ in self._runs]
         except (ModelError, onnx.checker.ValidationError) as error:
             return Verification(False, np.inf, tolerance, all(self._reacts), reason=one_paragraph(error))
@@ -258,12 +260,13 @@ def _reason(wrong: list[OutputComparison], still: list[OutputComparison]) -> str
     return ""
 
 
-def _tolerance(model: onnx.ModelProto) -> float:
+def _tolerance(model: DetachedModel) -> float:
     """The tolerance of the coarsest arithmetic in a model."""
-    if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in model.graph.node):
+    graph = model.skeleton.graph
+    if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in graph.node):
         return _QUANTISED_TOLERANCE
-    used = {tensor.data_type for tensor in model.graph.initializer}
-    used |= {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
-    used |= {each.i for node in model.graph.node if node.op_type == "Cast" for each in node.attribute}
+    used = {tensor.dtype.value for tensor in (*model.tensors.values(), *model.defaults.values())}
+    used |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    used |= {each.i for node in graph.node if node.op_type == "Cast" for each in node.attribute}
     default = _TOLERANCES[onnx.TensorProto.FLOAT]
     return max((_TOLERANCES[dtype] for dtype in used if dtype in _TOLERANCES), default=default)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
-from taso_ext.subgraphs import bodies
+from taso_ext.errors import ModelError
+from taso_ext.lifted_weights import LARGEST_INLINE, lift_weights, tensor_of
+from taso_ext.mapped_files import MappedFiles
+from taso_ext.weights import dense_tensor, static_dims, tensor_proto
 
-LARGEST_INLINE = 1024
-"""Elements up to which a tensor is shown to shape inference: shapes, axes, pads and scalars are far below."""
+OLDEST_IR = 4
+"""From IR version 4 on, initializers need not be listed as inputs."""
 
 
 @dataclass(frozen=True)
 class DetachedModel:
-    """A model whose initializers are held beside it.
+    """A model whose weights are held beside it, as handles.
 
     Attributes:
-      skeleton: the model without any top-level initializer; nodes still refer to them by name.
-      tensors: the constant initializers by name; their values are read from the source model when asked for.
+      skeleton: the model without initializers or large constants; nodes still refer to them by name.
+      tensors: constants by name; their values are read from the source model or its files when asked for.
       defaults: default values of graph inputs that a caller may override (listed initializers from IR version 4 on).
     """
 
@@ -29,26 +31,42 @@ class DetachedModel:
     tensors: dict[str, ir.TensorProtocol]
     defaults: dict[str, ir.TensorProtocol] = field(default_factory=dict)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in (*self.tensors.values(), *self.defaults.values()))
 
-def detach(model: onnx.ModelProto, freeze_initializers: bool = False) -> DetachedModel:
-    """Takes a model apart without copying or changing its weights.
+
+def detach(
+    model: onnx.ModelProto | DetachedModel, freeze_initializers: bool = False, files: MappedFiles | None = None
+) -> DetachedModel:
+    """Takes a model apart without copying or changing its weights; one that is already apart is returned as it is.
 
     Below IR version 4, and with `freeze_initializers`, initializers that are also graph inputs become plain constants.
-    Sparse tensors become dense ones: operators see no difference.
+    Sparse tensors become dense ones, and large constants inside nested graphs become captured ones: operators see no
+    difference.
+
+    Args:
+      files: where the model's external data lie.
+    Raises:
+      ModelError: a tensor that cannot be read, or a name that two initializers have.
     """
+    if isinstance(model, DetachedModel):
+        return model
+    files = files or MappedFiles()
     skeleton = _copy_without_initializers(model)
-    tensors = {tensor.name: lazy_tensor(tensor) for tensor in model.graph.initializer}
-    tensors |= {sparse.values.name: ir.tensor(_dense(sparse)) for sparse in model.graph.sparse_initializer}
-    _densify_constants(skeleton.graph)
-    _move_large_constants(skeleton.graph, tensors)
+    named = [(tensor.name, tensor_of(tensor, files)) for tensor in model.graph.initializer]
+    named += [(sparse.values.name, dense_tensor(sparse)) for sparse in model.graph.sparse_initializer]
+    tensors = _by_unique_name(named)
+    lift_weights(skeleton, tensors, files)
     listed = [value.name for value in skeleton.graph.input if value.name in tensors]
-    if model.ir_version >= 4 and not freeze_initializers:
+    if model.ir_version >= OLDEST_IR and not freeze_initializers:
         return DetachedModel(skeleton, tensors, {name: tensors.pop(name) for name in listed})
     kept = [value for value in skeleton.graph.input if value.name not in tensors]
     del skeleton.graph.input[:]
     skeleton.graph.input.extend(kept)
-    # From IR version 4 on, initializers need not be inputs.
-    skeleton.ir_version = max(skeleton.ir_version, 4)
+    if 0 < model.ir_version < OLDEST_IR:
+        skeleton.ir_version = OLDEST_IR
     return DetachedModel(skeleton, tensors)
 
 
@@ -74,28 +92,13 @@ def for_inference(detached: DetachedModel) -> onnx.ModelProto:
     return model
 
 
-def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
-    """A tensor whose values are read from `proto` whenever they are asked for; `proto` is never changed through it."""
-    if proto.data_type == onnx.TensorProto.STRING:
-        return ir.StringTensor(list(proto.string_data), shape=ir.Shape(proto.dims), name=proto.name)
-    return ir.LazyTensor(
-        lambda: ir.serde.TensorProtoTensor(proto),
-        dtype=ir.DataType(proto.data_type),
-        shape=ir.Shape(proto.dims),
-        name=proto.name,
-    )
-
-
-def static_dims(tensor: ir.TensorProtocol) -> tuple[int, ...]:
-    """The dims of a tensor that holds values, and so has no symbolic ones."""
-    return tuple(int(size) for size in tensor.shape.numpy())
-
-
-def tensor_proto(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
-    """The tensor as a TensorProto of the given name."""
-    proto = ir.serde.serialize_tensor(tensor)
-    proto.name = name
-    return proto
+def _by_unique_name(named: Iterable[tuple[str, ir.TensorProtocol]]) -> dict[str, ir.TensorProtocol]:
+    tensors: dict[str, ir.TensorProtocol] = {}
+    for name, tensor in named:
+        if name in tensors:
+            raise ModelError(f"two initializers have the name '{name}'; names must be unique. Export the model again.")
+        tensors[name] = tensor
+    return tensors
 
 
 def _copy_without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -115,44 +118,3 @@ def _copy_fields(source: onnx.ModelProto | onnx.GraphProto, target: object, skip
             getattr(target, descriptor.name).CopyFrom(value)
         else:
             setattr(target, descriptor.name, value)
-
-
-def _densify_constants(graph: onnx.GraphProto) -> None:
-    """Gives Constant nodes with a sparse value the same value as a dense tensor, in nested graphs too."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-                dense = onnx.helper.make_attribute("value", numpy_helper.from_array(_dense(attribute.sparse_tensor)))
-                attribute.CopyFrom(dense)
-        for body in bodies(node):
-            _densify_constants(body)
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
-
-
-def _move_large_constants(graph: onnx.GraphProto, tensors: dict[str, ir.TensorProtocol]) -> None:
-    """Turns Constant nodes with large values into initializers, so that copying the skeleton stays cheap."""
-    kept = []
-    for node in graph.node:
-        value = _constant_tensor(node)
-        if value is None or np.prod(value.dims, dtype=np.int64) <= LARGEST_INLINE:
-            kept.append(node)
-        else:
-            tensors[node.output[0]] = lazy_tensor(value)
-    if len(kept) < len(graph.node):
-        del graph.node[:]
-        graph.node.extend(kept)
-
-
-def _constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
-        return None
-    return next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)

@@ -10,19 +10,17 @@ import onnx_ir as ir
 from onnx import helper
 
 from taso_ext._core import Graph, Node, Value
-from taso_ext.cleanup import DEFAULT_DOMAINS
-from taso_ext.detached import tensor_proto
+from taso_ext.detached import OLDEST_IR, DetachedModel
 from taso_ext.emission import Emission
 from taso_ext.errors import ModelError
 from taso_ext.onnx_import import Imported
 from taso_ext.onnx_session import NEWEST_RUNNABLE_IR
+from taso_ext.operators import DEFAULT_DOMAINS
 from taso_ext.subgraphs import all_nodes, local_names
 from taso_ext.value_names import ValueNames
 from taso_ext.weight_folding import CannotFoldError, can_fold, evaluate
 
 _LOG = logging.getLogger(__name__)
-_OLDEST_IR = 4
-"""From IR version 4 on, initializers need not be listed as inputs."""
 _PLAIN_OPSET = 13
 """For models that use other domains alone, should one of their outputs need an Identity."""
 _OWN_METADATA = "pkg.onnxscript."
@@ -35,7 +33,7 @@ class ExportSource:
     """What an exported model takes over from the model it was made from.
 
     Attributes:
-      original: names and types of inputs and outputs, documentation, metadata.
+      original: the original's skeleton: names and types of inputs and outputs, documentation, metadata.
       skeleton: opset imports and declared types of the cleaned model.
       imported: weights, attributes and node documentation.
       inputs: the original's inputs without those that are constants.
@@ -58,8 +56,10 @@ class _Partition:
     handed_over: list[int]
 
 
-def export_model(graph: Graph, source: ExportSource) -> onnx.ModelProto:
+def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
     """The graph as an ONNX model of the original's opset, its weight-only values folded into initializers.
+
+    Weights that are not folded stay where they are.
 
     Raises:
       ModelError: an operator that a rewrite created does not exist in the model's opset.
@@ -92,7 +92,7 @@ def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Pa
     return _Partition(written[::-1], folded[::-1], handed_over[::-1])
 
 
-def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> onnx.ModelProto:
+def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> DetachedModel:
     model = _frame(source)
     opset = next(entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
     names = _name_interface(graph, source, values, parts)
@@ -111,11 +111,11 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
         )
     model.graph.node.extend(written.nodes)
     handed_over = {folded.name(value): values[value].dtype for value in parts.handed_over}
-    for name, tensor in (_tensors(written, source) | _evaluate(folded, handed_over, source, model)).items():
-        model.graph.initializer.append(tensor_proto(tensor, name))
+    tensors = _tensors(written, source) | _evaluate(folded, handed_over, source, model)
     _document(model, source)
     _require_known_operators(model, opset)
-    return model
+    defaults = {source.inputs[position].name: tensor for position, tensor in source.defaults.items()}
+    return DetachedModel(model, tensors, defaults)
 
 
 def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:
@@ -146,7 +146,7 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         if original.HasField(name):
             setattr(model, name, getattr(original, name))
-    model.ir_version = min(max(original.ir_version, _OLDEST_IR), NEWEST_RUNNABLE_IR)
+    model.ir_version = min(max(original.ir_version, OLDEST_IR), NEWEST_RUNNABLE_IR)
     model.metadata_props.extend(original.metadata_props)
     model.opset_import.extend(_opset_imports(source))
     model.graph.name = original.graph.name or "graph"
@@ -154,8 +154,6 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
     model.graph.metadata_props.extend(original.graph.metadata_props)
     model.graph.input.extend(source.inputs)
     model.graph.output.extend(original.graph.output)
-    for position, tensor in source.defaults.items():
-        model.graph.initializer.append(tensor_proto(tensor, source.inputs[position].name))
     return model
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,13 +11,15 @@ import onnx_ir as ir
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.attributes import AttributeStore
-from taso_ext.cleanup import DEFAULT_DOMAINS, is_random
-from taso_ext.detached import LARGEST_INLINE, DetachedModel, lazy_tensor, static_dims
+from taso_ext.detached import DetachedModel
 from taso_ext.errors import ModelError
+from taso_ext.lifted_weights import LARGEST_INLINE
 from taso_ext.lifting import has_normal_form, lift
 from taso_ext.normal_form import RAW_DOMAIN, Attribute, RawNode
-from taso_ext.shapes import UNKNOWN, ValueType, value_types
+from taso_ext.operators import DEFAULT_DOMAINS, is_random
+from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names
+from taso_ext.weights import content_handle, lazy_tensor, static_dims
 
 _ABSENT = -1
 
@@ -39,13 +40,15 @@ class Imported:
     nodes: dict[str, onnx.NodeProto] = field(default_factory=dict)
 
 
-def import_model(model: DetachedModel) -> Imported:
+def import_model(model: DetachedModel, types: Mapping[str, ValueType]) -> Imported:
     """Builds the engine's graph of a cleaned model.
 
+    Args:
+      types: what is known of the model's values.
     Raises:
       ModelError: a model the engine refuses, or a weight whose data do not fit its shape.
     """
-    importer = _Importer(model)
+    importer = _Importer(model, types)
     try:
         return importer.run()
     except ModelError:
@@ -55,10 +58,10 @@ def import_model(model: DetachedModel) -> Imported:
 
 
 class _Importer:
-    def __init__(self, model: DetachedModel) -> None:
+    def __init__(self, model: DetachedModel, types: Mapping[str, ValueType]) -> None:
         self.model = model
         self.opset = next((o.version for o in model.skeleton.opset_import if o.domain in DEFAULT_DOMAINS), 0)
-        self.types = value_types(model)
+        self.types = dict(types)  # of constants as they are met
         self.builder = GraphBuilder()
         self.attributes = AttributeStore()
         self.constants = dict(model.tensors)  # Constant nodes join them as they are met
@@ -69,8 +72,7 @@ class _Importer:
     def run(self) -> Imported:
         graph = self.model.skeleton.graph
         for value in graph.input:
-            kind = self.types.get(value.name, UNKNOWN)
-            self.values[value.name] = self.builder.input(value.name, kind.dtype, list(kind.dims or ()))
+            self.values[value.name] = self.builder.input(value.name, *self.engine_type(value.name))
         for node in graph.node:
             self.add(node)
         for output in graph.output:
@@ -158,29 +160,6 @@ class _Importer:
         if not onnx.defs.has(node.op_type, node.domain if node.domain not in DEFAULT_DOMAINS else ""):
             return True
         return any(self.must_stay_at_run_time(inner) for body in bodies(node) for inner in body.node)
-
-
-def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
-    """Hex digest of a tensor's type, shape and content.
-
-    Raises:
-      ModelError: if the tensor holds more or fewer bytes than its shape asks for.
-    """
-    dims = static_dims(tensor)
-    digest = hashlib.sha256(f"{tensor.dtype.value}:{dims}:".encode())
-    if tensor.dtype == ir.DataType.STRING:
-        for text in tensor.numpy().reshape(-1):
-            digest.update(len(text).to_bytes(8, "little") + bytes(text))
-        return digest.hexdigest()[:32]
-    data = tensor.tobytes()
-    expected = -(-int(np.prod(dims, dtype=np.int64)) * tensor.dtype.bitwidth // 8)
-    if len(data) != expected:
-        raise ModelError(
-            f"the initializer '{name}' of shape {list(dims)} holds {len(data):,} bytes where {expected:,} are "
-            f"expected; the file is damaged. Export or download it again."
-        )
-    digest.update(data)
-    return digest.hexdigest()[:32]
 
 
 def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:

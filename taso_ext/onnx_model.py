@@ -5,44 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 
 import onnx
 
 from taso_ext._core import Graph
 from taso_ext.cleanup import clean_up
-from taso_ext.detached import DetachedModel, attach, detach
+from taso_ext.detached import DetachedModel, attach
+from taso_ext.model_writing import write_model
 from taso_ext.onnx_export import ExportSource, export_model
-from taso_ext.onnx_file import read_model
+from taso_ext.onnx_file import name_of, read_model
 from taso_ext.onnx_import import import_model
+from taso_ext.shapes import value_types
+from taso_ext.unsized import require_sizes
 
 
 class OnnxModel:
-    """A model loaded into the engine; its weights are held once, in `original`.
+    """A model loaded into the engine; its weights stay in the mapped file, or in the given model.
 
         model = OnnxModel.load("bert.onnx", dims={"batch": 1})
         state = State(model.graph, rules, costs)
         ...
-        onnx.save(model.export(state.graph), "bert.opt.onnx")
+        model.save(state.graph, "bert.opt.onnx")
+
+    Files that hold weights must not be changed while the model is in use; replacing them by new files is safe.
 
     Attributes:
-      original: the model as given, with symbolic dimensions bound.
+      source: the model as given, with symbolic dimensions bound; its weights are handles.
       graph: the cleaned model as the engine sees it.
     """
 
-    def __init__(self, original: onnx.ModelProto, cleaned: DetachedModel, inputs: list[onnx.ValueInfoProto]) -> None:
+    def __init__(self, source: DetachedModel, cleaned: DetachedModel, name: str) -> None:
         """Use `load`."""
-        self.original = original
+        self.source = source
         self._cleaned = cleaned
-        imported = import_model(cleaned)
+        types = value_types(cleaned)
+        require_sizes(cleaned.skeleton.graph, types, name)
+        imported = import_model(cleaned, types)
         self.graph: Graph = imported.graph
         listed = [value.name for value in cleaned.skeleton.graph.input]
         defaults = {listed.index(name): tensor for name, tensor in cleaned.defaults.items()}
-        self._source = ExportSource(original, cleaned.skeleton, imported, inputs, defaults)
+        inputs = list(source.skeleton.graph.input)
+        self._export_source = ExportSource(source.skeleton, cleaned.skeleton, imported, inputs, defaults)
 
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | onnx.ModelProto,
+        source: str | os.PathLike[str] | onnx.ModelProto | DetachedModel,
         *,
         dims: Mapping[str, int] | None = None,
         clean: str = "full",
@@ -52,28 +61,40 @@ class OnnxModel:
 
         Args:
           source: a path (external data is read from beside it) or a model, which is not changed.
-          dims: sizes of symbolic dimensions by name.
+          dims: sizes of symbolic dimensions by name. A dimension may stay open where no operator is priced on it.
           clean: how much to clean up: "full", "basic" or "none" (see `taso_ext.cleanup`).
           freeze_initializers: treat initializers that a caller could override as constants.
         Raises:
           ModelError: the model cannot be used; the message says why and what to do.
         """
-        original = read_model(source, dims)
-        detached = detach(original, freeze_initializers)
-        inputs = [value for value in original.graph.input if value.name not in detached.tensors]
-        return cls(original, clean_up(detached, clean), inputs)
+        given = read_model(source, dims, freeze_initializers)
+        return cls(given, clean_up(given, clean), name_of(source))
+
+    @cached_property
+    def original(self) -> onnx.ModelProto:
+        """`source` as a model that holds a copy of every weight."""
+        return attach(self.source)
 
     @cached_property
     def cleaned(self) -> onnx.ModelProto:
-        """The model after clean-up, before any rewrite, as a model of its own."""
+        """The model after clean-up, before any rewrite, as a model that holds a copy of every weight."""
         return attach(self._cleaned)
 
     def export(self, graph: Graph) -> onnx.ModelProto:
+        """`export_detached` as a model that holds a copy of every weight."""
+        return attach(self.export_detached(graph))
+
+    def export_detached(self, graph: Graph) -> DetachedModel:
         """A graph that descends from `self.graph`, as an ONNX model with the original's inputs, outputs and metadata.
 
-        Values that depend on weights alone are computed now, by ONNX Runtime with its optimisations off.
+        Values that depend on weights alone are computed now, by ONNX Runtime with its optimisations off; all other
+        weights stay where they are.
 
         Raises:
           ModelError: an operator that a rewrite created does not exist in the model's opset.
         """
-        return export_model(graph, self._source)
+        return export_model(graph, self._export_source)
+
+    def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
+        """Writes `export_detached`, weights straight from where they are; see `write_model`."""
+        write_model(self.export_detached(graph), Path(path))

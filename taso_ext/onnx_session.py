@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 
-from taso_ext.detached import DetachedModel, detach, static_dims, tensor_proto
+from taso_ext.detached import DetachedModel, detach
 from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.weights import static_dims, tensor_proto
 
 NEWEST_RUNNABLE_IR = 13
 """The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
@@ -36,31 +38,51 @@ def create_session(
     optimise: bool,
     threads: int = 1,
     providers: Sequence[str] = ("CPUExecutionProvider",),
+    once: bool = False,
 ) -> ort.InferenceSession:
     """A session of a model in memory; large weights are not serialised, so that models over 2 GB work too.
 
+    Args:
+      once: for a session that runs a single time: memory and time for later runs are not spent.
     Raises:
       ModelError: if ONNX Runtime refuses the model.
     """
-    detached = detach(model) if isinstance(model, onnx.ModelProto) else model
+    detached = detach(model)
     options = session_options(optimise=optimise, threads=threads)
+    if once:
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
     proto = onnx.ModelProto()
     proto.CopyFrom(detached.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
     shared: dict[str, ort.OrtValue] = {}
     for name, tensor in (detached.tensors | detached.defaults).items():
-        if tensor.nbytes < _SHARED_FROM_BYTES or name in detached.defaults or not is_plain(tensor.dtype.value):
+        if tensor.nbytes < _SHARED_FROM_BYTES or name in detached.defaults or not _can_share(tensor.dtype):
             proto.graph.initializer.append(tensor_proto(tensor, name))
             continue
         place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
         place.data_location = onnx.TensorProto.EXTERNAL
         place.external_data.add(key="location", value=name)
-        shared[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor.numpy()))
+        shared[name] = _ort_value(tensor)
     options.add_external_initializers(list(shared), list(shared.values()))
     try:
         return ort.InferenceSession(proto.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # ONNX Runtime's exceptions share no public base class
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+
+
+def _can_share(dtype: ir.DataType) -> bool:
+    """Whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
+    return is_plain(dtype.value) or (dtype.is_floating_point() and dtype.bitwidth in (8, 16))
+
+
+def _ort_value(tensor: ir.TensorProtocol) -> ort.OrtValue:
+    """The tensor without a copy, unless it begins at an odd place in its file."""
+    array = np.require(tensor.numpy(), requirements=["C_CONTIGUOUS", "ALIGNED"])
+    if is_plain(tensor.dtype.value):
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = array.view(np.uint16 if tensor.dtype.bitwidth == 16 else np.uint8)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, tensor.dtype.value)
 
 
 def is_plain(dtype: int) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import onnx
 
-from taso_ext.detached import DetachedModel, for_inference, static_dims
+from taso_ext.detached import DetachedModel, for_inference
+from taso_ext.operators import DEFAULT_DOMAINS
+from taso_ext.subgraphs import bodies
+from taso_ext.weights import static_dims
 
 
 class ValueType(NamedTuple):
@@ -47,3 +51,24 @@ def value_type(kind: onnx.TypeProto) -> ValueType:
     tensor = kind.tensor_type
     static = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     return ValueType(tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim) if static else None)
+
+
+def forget_inferable_shapes(detached: DetachedModel) -> DetachedModel:
+    """Drops declared shapes that inference finds by itself: files often declare stale ones, and those would win."""
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(detached.skeleton)
+    _forget_in(skeleton.graph)
+    return replace(detached, skeleton=skeleton)
+
+
+def _forget_in(graph: onnx.GraphProto) -> None:
+    inferable = set()
+    for node in graph.node:
+        inner = list(bodies(node)) if node.attribute else []
+        for body in inner:
+            _forget_in(body)
+        if node.domain in DEFAULT_DOMAINS and not inner:
+            inferable.update(node.output)
+    for value in graph.value_info:
+        if value.name in inferable and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")

@@ -23,6 +23,14 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(body)
 
 
+def value_names(graph: onnx.GraphProto) -> set[str]:
+    """All names that a graph and the graphs inside it give to values."""
+    found = _own_names(graph)
+    for node in graph.node:
+        found |= set(node.output) | local_names(node)
+    return found
+
+
 def captured_names(node: onnx.NodeProto) -> list[str]:
     """Names of outer values that the graphs inside a node read, each once, in order of first use."""
     return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))

@@ -1,0 +1,182 @@
+"""What loading and exporting a model costs: `python -m tests.perf.loading [--csv FILE] [bert-base|big|FILE ...]`.
+
+Prints a table and asserts nothing: a clock is no test. Each model is measured in a process of its own. `big` is a model
+of 3 GB with external data, written to a temporary directory (TMPDIR says where).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from environment import zoo
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
+from taso_ext.detached import DetachedModel
+from taso_ext.model_writing import write_model
+
+COLUMNS = {
+    "model": "zoo graph, `big`, or file",
+    "size_mb": "the file and its external data",
+    "read_s": "reading the file from the page cache, for comparison",
+    "load_s": "OnnxModel.load of the file",
+    "export_s": "OnnxModel.export_detached of the start graph",
+    "write_s": "writing that to a file",
+    "copy_s": "writing as many zeros to a file, for comparison",
+    "rewritten": "rewrites taken before the second export",
+    "folded_s": "exporting and writing the rewritten graph, its weights folded",
+    "anon_mb": "peak of the process's anonymous resident memory (RssAnon), libraries included",
+}
+_BIG_LAYERS, _BIG_WIDTH = 16, 4096
+_REWRITES = 20
+_CHUNK = 1 << 24
+Result = TypeVar("Result")
+
+
+def big_model() -> DetachedModel:
+    """Blocks of three MatMuls of one input, 3.2 GB of weights, made when they are asked for."""
+    nodes, tensors = [], {}
+    for layer in range(_BIG_LAYERS):
+        branches = [f"{layer}_{branch}" for branch in "qkv"]
+        for name in branches:
+            tensors[f"w{name}"] = _noise(f"w{name}", len(tensors))
+            nodes.append(helper.make_node("MatMul", [f"x{layer}", f"w{name}"], [name]))
+        nodes.append(helper.make_node("Mul", branches[:2], [f"m{layer}"]))
+        nodes.append(helper.make_node("Add", [f"m{layer}", branches[2]], [f"x{layer + 1}"]))
+    shape = [1, _BIG_WIDTH]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x0", f"x{_BIG_LAYERS}")]
+    graph = helper.make_graph(nodes, "big", values[:1], values[1:])
+    skeleton = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return DetachedModel(skeleton, tensors)
+
+
+def _noise(name: str, seed: int) -> ir.TensorProtocol:
+    shape = (_BIG_WIDTH, _BIG_WIDTH)
+
+    def make() -> ir.TensorProtocol:
+        return ir.tensor(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32), name=name)
+
+    return ir.LazyTensor(make, dtype=ir.DataType.FLOAT, shape=ir.Shape(shape), name=name)
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Times of one model, in this process."""
+    files = [path, *path.parent.glob(f"{path.name}.data")]
+    size = sum(file.stat().st_size for file in files)
+    read_s, _ = _timed(lambda: [_read(file) for file in files])
+    load_s, model = _timed(lambda: OnnxModel.load(path))
+    export_s, exported = _timed(lambda: model.export_detached(model.graph))
+    with tempfile.TemporaryDirectory() as directory:
+        write_s, _ = _timed(lambda: write_model(exported, Path(directory) / "exported.onnx"))
+    with tempfile.TemporaryFile() as file:
+        copy_s, _ = _timed(lambda: _write_zeros(file, size))
+    graph, rewritten = _rewrite(model.graph)
+    with tempfile.TemporaryDirectory() as directory:
+        folded_s, _ = _timed(lambda: model.save(graph, Path(directory) / "rewritten.onnx"))
+    return {
+        "size_mb": size / 1e6, "read_s": read_s, "load_s": load_s, "export_s": export_s, "write_s": write_s,
+        "copy_s": copy_s, "rewritten": rewritten, "folded_s": folded_s,
+    }  # fmt: skip
+
+
+def _rewrite(graph: Graph) -> tuple[Graph, int]:
+    """The graph after some rewrites, each the first of those that save most."""
+    state = State(graph, RuleSet.default(), CostModel.roofline("rtx2070"))
+    for taken in range(_REWRITES):
+        rules, locations, costs = state.candidates()
+        if not len(rules):
+            return state.graph, taken
+        best = int(np.argmin(costs))
+        state.step(int(rules[best]), int(locations[best]))
+    return state.graph, _REWRITES
+
+
+def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def _read(path: Path) -> None:
+    with path.open("rb") as file:
+        while file.read(_CHUNK):
+            pass
+
+
+def _write_zeros(file: BinaryIO, size: int) -> None:
+    for begin in range(0, size, _CHUNK):
+        file.write(bytes(min(_CHUNK, size - begin)))
+
+
+def measure_apart(path: Path) -> dict[str, float]:
+    """`measure` in a process of its own, whose memory is watched meanwhile."""
+    command = [sys.executable, "-m", "tests.perf.loading", "--measure", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, _anonymous_bytes(process.pid))
+        time.sleep(0.002)
+    assert process.stdout is not None
+    if process.returncode:
+        raise SystemExit(f"measuring {path} failed with status {process.returncode}")
+    return {**json.loads(process.stdout.read()), "anon_mb": peak / 1e6}
+
+
+def _anonymous_bytes(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+
+
+def _measure_all(names: list[str]) -> Iterator[dict[str, str | float]]:
+    for name in names:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / f"{name}.onnx"
+            if name == "big":
+                write_model(big_model(), path)
+            elif name in zoo.names():
+                onnx.save(zoo.build(name), path)
+            else:
+                path = Path(name)
+            yield {"model": name, **measure_apart(path)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["bert-base", "big"], metavar="MODEL")
+    parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--measure", metavar="FILE", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measure(arguments.measure)))
+        return
+    rows = []
+    print("  ".join(f"{column:>10}" for column in COLUMNS))
+    for row in _measure_all(arguments.models):
+        rows.append(row)
+        cells = (f"{row[column]:.2f}" if isinstance(row[column], float) else str(row[column]) for column in COLUMNS)
+        print("  ".join(f"{cell:>10}" for cell in cells), flush=True)
+    print("\n" + "\n".join(f"{column}: {meaning}" for column, meaning in COLUMNS.items()), file=sys.stderr)
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
