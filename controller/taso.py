@@ -52,7 +52,7 @@ class TasoController(Controller):
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
         """Searches from the graph that `world`, the real environment, is at. Nothing is drawn: `seed` has no effect."""
         state, report = world.unwrapped.state, _native_progress(self._budget, on_progress)
-        result = taso_ext.search_taso(state.copy(), self._alpha, self._budget, report)
+        result = taso_ext.search_taso(state.copy(), self._alpha, self._budget, progress=report)
         self.actions, self.stop_reason, self._graph_hash = list(result.actions), result.stop_reason, state.hash
 
     def begin_episode(self, view: Any, *, seed: int) -> None:

@@ -19,6 +19,9 @@ from taso_ext._core import (
     SearchResult,
     State,
     Value,
+    search_beam,
+    search_greedy,
+    search_restarts,
     search_taso,
 )
 from taso_ext.errors import ModelError
@@ -39,5 +42,8 @@ __all__ = [
     "SearchResult",
     "State",
     "Value",
+    "search_beam",
+    "search_greedy",
+    "search_restarts",
     "search_taso",
 ]

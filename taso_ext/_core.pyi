@@ -133,7 +133,9 @@ class RuleSet:
         """A random graph in which the rule applies; None when none was found."""
 
 class State:
-    """A graph, its legal rewrites and a stable location for each; `step` changes it in place.
+    """A graph, its legal rewrites and a stable location for each; `step` moves on to another one.
+
+    Copies are free: they share all graphs until one of them steps.
 
     Args:
       max_locations: L, the number of locations per rule; 0 means the number of run-time nodes of the graph. Matches
@@ -144,6 +146,10 @@ class State:
     def copy(self) -> State: ...
     def step(self, rule: int, location: int) -> None:
         """Applies a rewrite. Raises ValueError when it is not legal here."""
+    def undo(self) -> None:
+        """Takes the last step back; the last 256 can be. Raises ValueError when there is none."""
+    def rematched(self) -> State:
+        """The same state with every match looked for from scratch instead of carried along; for tests and timing."""
     @property
     def graph(self) -> Graph: ...
     @property
@@ -168,6 +174,20 @@ class State:
         """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/features.py."""
 
 class SearchResult:
+    """What a search found.
+
+    Attributes:
+      actions: [(rule, location)] from the start to the best graph.
+      stop_reason: "exhausted" (nothing is left to try), "local optimum" (greedy), "budget", "time", "memory" or
+        "interrupted".
+      expanded: graphs all of whose rewrites were priced.
+      generated: rewrites priced.
+      duplicates: rewrites that led to a graph seen before.
+      evicted: rewrites given up, the dearest first, to stay within the memory.
+      rebuilt: graphs made again from an ancestor because they had been given up.
+      memory_bytes: most that was held at a time.
+    """
+
     @property
     def actions(self) -> list[tuple[int, int]]: ...
     @property
@@ -178,21 +198,75 @@ class SearchResult:
     def expanded(self) -> int: ...
     @property
     def generated(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    @property
+    def evicted(self) -> int: ...
+    @property
+    def rebuilt(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+Progress = Callable[[int, float], bool | None]
+
+# All searches share these limits; but for `seconds`, they give the same result on every machine and with any number of
+# threads. `budget`: most graphs expanded. `seconds`: 0 means no limit. `progress`: called some twenty times a second
+# with (graphs expanded, best cost in ms); returning False interrupts. A limit that allows nothing raises ValueError.
 
 def search_taso(
     state: State,
     alpha: float = 1.05,
     budget: int = 1000,
-    progress: Callable[[int, float], bool | None] | None = None,
+    *,
+    seconds: float = 0.0,
+    memory_bytes: int = 536870912,
+    threads: int = 1,
+    progress: Progress | None = None,
 ) -> SearchResult:
-    """Cost-based backtracking search from `state`.
+    """Cost-based backtracking: the cheapest graph of a queue is expanded next.
 
     Args:
-      alpha: candidates up to alpha times the best cost stay in the queue.
-      budget: most graphs taken from the queue.
-      progress: called with (graphs taken, best cost in ms); returning False interrupts.
+      alpha: rewrites up to alpha times the best cost join the queue.
     Raises:
-      ValueError: alpha below 1 or budget below 1.
+      ValueError: alpha below 1.
     Source: Jia et al. 2019, "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph
       Substitutions", algorithm 1.
     """
+
+def search_greedy(
+    state: State,
+    budget: int = 1000,
+    *,
+    seconds: float = 0.0,
+    memory_bytes: int = 536870912,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Steepest descent: the cheapest rewrite, as long as it lowers the cost."""
+
+def search_beam(
+    state: State,
+    width: int = 16,
+    budget: int = 1000,
+    *,
+    seconds: float = 0.0,
+    memory_bytes: int = 536870912,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Level by level, the `width` cheapest new graphs of each."""
+
+def search_restarts(
+    state: State,
+    walk: int = 10,
+    seed: int = 0,
+    budget: int = 1000,
+    *,
+    seconds: float = 0.0,
+    memory_bytes: int = 536870912,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Again and again: `walk` random rewrites (a legal rule, then one of its locations), then steepest descent."""

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,15 +18,6 @@ namespace py = pybind11;
 
 namespace rlflow {
 namespace {
-
-// Runs `work` with the context to itself and without the GIL, which is given up first: a search may call back into
-// Python while it holds the context.
-template <typename Work>
-auto locked(Context& context, Work work) {
-  const py::gil_scoped_release release;
-  const std::lock_guard<std::mutex> guard(context.mutex);
-  return work();
-}
 
 std::string hex(const Hash128& hash) {
   char text[33];
@@ -224,16 +216,52 @@ py::array_t<T> to_array(std::vector<T> data, std::vector<py::ssize_t> shape) {
   return py::array_t<T>(std::move(shape), owned->data(), owner);
 }
 
+// A state and those it came from, as far back as `undo` can go.
+class Session {
+ public:
+  explicit Session(State start) : state_(std::make_shared<const State>(std::move(start))) {}
+  [[nodiscard]] const State& state() const { return *state_; }
+  [[nodiscard]] const std::shared_ptr<const State>& shared() const { return state_; }
+  void step(std::int32_t rule, std::int32_t location) {
+    const py::gil_scoped_release release;
+    auto next = std::make_shared<const State>(state_->after(state_->match(rule, location)));
+    past_.push_back(std::exchange(state_, std::move(next)));
+    if (past_.size() > kMostUndone) past_.pop_front();
+  }
+  void undo() {
+    if (past_.empty()) {
+      throw InvalidInput("there is no step to undo: this state is where its walk started, or " + std::to_string(kMostUndone) +
+                         " steps, the most that are kept, were undone already");
+    }
+    state_ = std::move(past_.back());
+    past_.pop_back();
+  }
+
+ private:
+  static constexpr std::size_t kMostUndone = 256;
+  std::shared_ptr<const State> state_;
+  std::deque<std::shared_ptr<const State>> past_;
+};
+
+py::array_t<bool> rule_mask(const State& state) {
+  py::array_t<bool> mask(static_cast<py::ssize_t>(state.game().rules().size()));
+  bool* data = mask.mutable_data();
+  std::fill(data, data + mask.size(), false);
+  for (const Match& match : state.matches()) data[match.rule] = true;
+  return mask;
+}
+
 py::array_t<bool> location_mask(const State& state) {
-  py::array_t<bool> mask({static_cast<py::ssize_t>(state.rules().size()), static_cast<py::ssize_t>(state.location_count())});
-  auto view = mask.mutable_unchecked<2>();
-  std::fill(mask.mutable_data(), mask.mutable_data() + mask.size(), false);
-  for (const Match& match : state.matches()) view(match.rule, match.location) = true;
+  const auto locations = static_cast<py::ssize_t>(state.game().locations());
+  py::array_t<bool> mask({static_cast<py::ssize_t>(state.game().rules().size()), locations});
+  bool* data = mask.mutable_data();
+  std::fill(data, data + mask.size(), false);
+  for (const Match& match : state.matches()) data[match.rule * locations + match.location] = true;
   return mask;
 }
 
 py::array_t<std::int64_t> location_counts(const State& state) {
-  std::vector<std::int64_t> counts(state.rules().size());
+  std::vector<std::int64_t> counts(state.game().rules().size());
   for (const Match& match : state.matches()) ++counts[match.rule];
   const auto size = static_cast<py::ssize_t>(counts.size());
   return to_array(std::move(counts), {size});
@@ -247,7 +275,11 @@ py::array_t<std::int32_t> legal_actions(const State& state) {
 }
 
 py::tuple candidates(const State& state) {
-  const auto list = locked(state.graph().context(), [&] { return state.candidates(); });
+  std::vector<Candidate> list;
+  {
+    const py::gil_scoped_release release;
+    list = state.candidates();
+  }
   std::vector<std::int32_t> rules, locations;
   std::vector<double> costs;
   for (const Candidate& candidate : list) {
@@ -260,23 +292,44 @@ py::tuple candidates(const State& state) {
 }
 
 py::tuple features(const State& state) {
-  Features arrays = locked(state.graph().context(), [&] { return graph_features(state.graph(), state.costs()); });
+  Features arrays;
+  {
+    const py::gil_scoped_release release;
+    arrays = graph_features(state.graph(), state.game().costs());
+  }
   const auto rows = static_cast<py::ssize_t>(arrays.nodes.size() / kNodeFeatures), edges = static_cast<py::ssize_t>(arrays.links.size() / 2);
   return py::make_tuple(to_array(std::move(arrays.nodes), {rows, static_cast<py::ssize_t>(kNodeFeatures)}),
                         to_array(std::move(arrays.edges), {edges, static_cast<py::ssize_t>(kEdgeFeatures)}),
                         to_array(std::move(arrays.links), {edges, 2}));
 }
 
-SearchResult taso(const State& state, double alpha, std::int64_t budget, const std::optional<py::function>& progress) {
-  const auto callback = [&](std::int64_t expanded, double best_ms) {
-    if (!progress && expanded % 16 != 0) return true;    // then it is only for Ctrl-C, which can wait a little
+using ProgressFunction = std::optional<py::function>;
+
+// Runs a search without the GIL; takes it back to report progress and to notice Ctrl-C.
+template <typename Search>
+SearchResult run_search(const ProgressFunction& progress, Search search) {
+  const SearchProgress report = [&](std::int64_t expanded, double best_ms) {
     const py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (!progress) return true;
     const py::object answer = (*progress)(expanded, best_ms);
     return answer.is_none() || answer.cast<bool>();
   };
-  return locked(state.graph().context(), [&] { return search_taso(state, alpha, budget, callback); });
+  const py::gil_scoped_release release;
+  return search(report);
+}
+
+SearchLimits limits(std::int64_t budget, double seconds, std::int64_t memory_bytes, int threads) {
+  return {.budget = budget, .seconds = seconds, .memory_bytes = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)), .threads = threads};
+}
+
+// Defines a search whose own arguments stand before the limits that all share.
+template <typename Function, typename... Arguments>
+void define_search(py::module_& module, const char* name, Function function, Arguments... arguments) {
+  const SearchLimits defaults;
+  module.def(name, function, py::arg("state"), arguments..., py::arg("budget") = defaults.budget, py::kw_only(),
+             py::arg("seconds") = defaults.seconds, py::arg("memory_bytes") = defaults.memory_bytes, py::arg("threads") = defaults.threads,
+             py::arg("progress") = py::none());
 }
 
 }  // namespace
@@ -317,7 +370,7 @@ PYBIND11_MODULE(_core, module) {
       .def("values", &values_of).def("nodes", &nodes_of)
       .def_property_readonly("hash", [](const Graph& graph) { return hex(graph.hash()); })
       .def_property_readonly("num_runtime_nodes", &Graph::runtime_node_count)
-      .def("cost", [](const Graph& graph, const CostModel& model) { return total_cost(graph, CostTable(*model.device)); }, py::arg("model"));
+      .def("cost", [](const Graph& graph, const CostModel& model) { return total_cost(graph, Roofline(*model.device)); }, py::arg("model"));
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
@@ -342,33 +395,45 @@ PYBIND11_MODULE(_core, module) {
       .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
            py::arg("rule"), py::arg("seed"));
 
-  py::class_<State>(module, "State")
+  py::class_<Session>(module, "State")
       .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int32_t max_locations) {
-             return locked(graph.context(), [&] { return State(graph, rules.book, std::make_shared<CostTable>(*costs.device), max_locations); });
+             const py::gil_scoped_release release;
+             return Session(State::start(graph, rules.book, Roofline(*costs.device), max_locations));
            }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
-      .def("copy", [](const State& state) { return State(state); })
-      .def("step", [](State& state, std::int32_t rule, std::int32_t location) {
-        locked(state.graph().context(), [&] { state.step(rule, location); return 0; });
-      }, py::arg("rule"), py::arg("location"))
-      .def_property_readonly("graph", [](const State& state) { return state.graph(); })
-      .def_property_readonly("cost", [](const State& state) { return state.cost(); })
-      .def_property_readonly("hash", [](const State& state) { return hex(state.graph().hash()); })
-      .def_property_readonly("num_locations", &State::location_count)
-      .def_property_readonly("truncated_matches", &State::truncated_matches)
-      .def("rule_mask", [](const State& state) {
-        py::array_t<bool> mask(static_cast<py::ssize_t>(state.rules().size()));
-        std::fill(mask.mutable_data(), mask.mutable_data() + mask.size(), false);
-        for (const Match& match : state.matches()) mask.mutable_at(match.rule) = true;
-        return mask;
-      })
-      .def("location_mask", &location_mask).def("location_counts", &location_counts).def("legal_actions", &legal_actions)
-      .def("candidates", &candidates).def("features", &features);
+      .def("copy", [](const Session& session) { return Session(session); })
+      .def("step", &Session::step, py::arg("rule"), py::arg("location"))
+      .def("undo", &Session::undo)
+      .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })
+      .def_property_readonly("graph", [](const Session& session) { return session.state().graph(); })
+      .def_property_readonly("cost", [](const Session& session) { return session.state().cost(); })
+      .def_property_readonly("hash", [](const Session& session) { return hex(session.state().graph().hash()); })
+      .def_property_readonly("num_locations", [](const Session& session) { return session.state().game().locations(); })
+      .def_property_readonly("truncated_matches", [](const Session& session) { return session.state().truncated_matches(); })
+      .def("rule_mask", [](const Session& session) { return rule_mask(session.state()); })
+      .def("location_mask", [](const Session& session) { return location_mask(session.state()); })
+      .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
+      .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
+      .def("candidates", [](const Session& session) { return candidates(session.state()); })
+      .def("features", [](const Session& session) { return features(session.state()); });
 
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
-      .def_readonly("generated", &SearchResult::generated);
-  module.def("search_taso", &taso, py::arg("state"), py::arg("alpha") = 1.05, py::arg("budget") = 1000, py::arg("progress") = py::none());
+      .def_readonly("generated", &SearchResult::generated).def_readonly("duplicates", &SearchResult::duplicates)
+      .def_readonly("evicted", &SearchResult::evicted).def_readonly("rebuilt", &SearchResult::rebuilt)
+      .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds);
+  define_search(module, "search_taso", [](const Session& session, double alpha, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_taso(session.state(), alpha, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("alpha") = 1.05);
+  define_search(module, "search_greedy", [](const Session& session, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_greedy(session.state(), limits(budget, seconds, memory, threads), report); });
+  });
+  define_search(module, "search_beam", [](const Session& session, std::int64_t width, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_beam(session.state(), width, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("width") = 16);
+  define_search(module, "search_restarts", [](const Session& session, std::int64_t walk, std::uint64_t seed, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_restarts(session.state(), walk, seed, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("walk") = 10, py::arg("seed") = 0);
 
   std::vector<std::string> operators;
   for (OperatorId op = 0; op < known_operator_count(); ++op) operators.emplace_back(operator_info(op).name);

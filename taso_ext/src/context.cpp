@@ -79,6 +79,7 @@ Hash128 hash_bytes(std::string_view bytes, std::uint64_t seed) {
 }
 
 TypeId Context::type(const TensorType& type) {
+  const std::lock_guard guard(writing_);
   const auto [at, fresh] = type_ids_.try_emplace(bytes_of(type), static_cast<TypeId>(types_.size()));
   if (fresh) {
     types_.push_back(type);
@@ -88,14 +89,16 @@ TypeId Context::type(const TensorType& type) {
 }
 
 AttributesId Context::attributes(const AttributeMap& attributes) {
+  const std::lock_guard guard(writing_);
   const auto [at, fresh] = attribute_ids_.try_emplace(bytes_of(attributes), static_cast<AttributesId>(attributes_.size()));
   if (fresh) attributes_.push_back(attributes);
   return at->second;
 }
 
 NameId Context::name(std::string_view name) {
+  const std::lock_guard guard(writing_);
   const auto [at, fresh] = name_ids_.try_emplace(std::string(name), static_cast<NameId>(names_.size()));
-  if (fresh) names_.emplace_back(name);
+  if (fresh) names_.push_back(std::string(name));
   return at->second;
 }
 
@@ -103,12 +106,13 @@ OperatorId Context::op(std::string_view domain, std::string_view op_type) {
   if (domain.empty() || domain == "ai.onnx") {
     if (const auto known = known_operator(op_type)) return *known;
   }
+  const std::lock_guard guard(writing_);
   std::string key(domain);
   key.push_back('\0');
   key.append(op_type);
   const auto next = static_cast<OperatorId>(known_operator_count() + unknown_ops_.size());
   const auto [at, fresh] = unknown_op_ids_.try_emplace(std::move(key), next);
-  if (fresh) unknown_ops_.emplace_back(domain, op_type);
+  if (fresh) unknown_ops_.push_back({std::string(domain), std::string(op_type)});
   return at->second;
 }
 
@@ -128,6 +132,7 @@ SignatureId Context::add(Signature signature) {
   signature.commutative = info && info->commutative && signature.inputs.size() == 2;
   signature.flops = count_flops(signature.op, map, inputs, outputs);
   signature.bytes = count_bytes(signature.op, inputs, outputs);
+  signature.output_bytes = outputs.empty() || !outputs[0] ? 0.0 : static_cast<double>(outputs[0]->bytes());
   signature.contiguous_split = signature.execution == Execution::kSplit && !inputs.empty() && inputs[0] &&
                                parts_contiguous(*inputs[0], int_attribute(map, "axis", 0));
   const auto [domain, op_type] = op_name(signature.op);
@@ -143,6 +148,7 @@ SignatureId Context::add(Signature signature) {
 
 SignatureId Context::given(OperatorId op, AttributesId attributes, std::span<const TypeId> inputs,
                            std::span<const TypeId> outputs) {
+  const std::lock_guard guard(writing_);
   const auto inferred_id = inferred(op, attributes, inputs);
   if (inferred_id && std::ranges::equal(signature(*inferred_id).outputs, outputs)) return *inferred_id;
   const std::u32string& key = signature_key(op, attributes, inputs, outputs);
@@ -155,6 +161,7 @@ SignatureId Context::given(OperatorId op, AttributesId attributes, std::span<con
 }
 
 std::optional<SignatureId> Context::inferred(OperatorId op, AttributesId attribute_id, std::span<const TypeId> inputs) {
+  const std::lock_guard guard(writing_);
   const std::u32string& key = signature_key(op, attribute_id, inputs, {});
   if (const auto at = inferred_.find(key); at != inferred_.end()) return at->second;
   const std::u32string stored = key;
@@ -172,16 +179,11 @@ std::optional<SignatureId> Context::inferred(OperatorId op, AttributesId attribu
 }
 
 AttributesId Context::without(AttributesId id, const std::vector<std::string>& listed) {
-  std::uint64_t key = mix(id);
-  for (const std::string& name : listed) key = mix(key ^ hash_bytes(name, 6).low);
-  if (const auto at = without_.find(key); at != without_.end()) return at->second;
   AttributeMap rest;
   for (const auto& entry : attributes(id)) {
     if (std::find(listed.begin(), listed.end(), entry.first) == listed.end()) rest.push_back(entry);
   }
-  const AttributesId rest_id = attributes(rest);
-  without_.emplace(key, rest_id);
-  return rest_id;
+  return attributes(rest);
 }
 
 }  // namespace rlflow

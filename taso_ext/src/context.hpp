@@ -1,12 +1,12 @@
 // Interning tables shared by all graphs that descend from one model: types, attributes, names, operator signatures.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "operators.hpp"
+#include "stable_array.hpp"
 #include "types.hpp"
 
 namespace rlflow {
@@ -15,6 +15,8 @@ struct Hash128 {
   std::uint64_t high = 0, low = 0;
   [[nodiscard]] bool operator==(const Hash128&) const = default;
   [[nodiscard]] auto operator<=>(const Hash128&) const = default;
+  constexpr Hash128& operator+=(const Hash128& other) { return high += other.high, low += other.low, *this; }
+  constexpr Hash128& operator-=(const Hash128& other) { return high -= other.high, low -= other.low, *this; }
 };
 
 // Folds one word into a running hash; order matters. The two lanes use unrelated odd multipliers.
@@ -34,17 +36,17 @@ struct Signature {
   bool contiguous_split = false;
   double flops = 0;
   double bytes = 0;
+  double output_bytes = 0;    // of the first output
   Hash128 hash;
 };
 
 inline constexpr TypeId kNoType = 0xffffffffu;
 
-// Not synchronised: whoever uses a context from several threads holds `mutex` for the whole call (bindings.cpp does).
+// Safe to share: what is known is read without a lock, what is new is added under one. Ids depend on the order in which
+// things are met, and thus on how threads run; nothing that a user sees may depend on ids.
 class Context {
  public:
   Context() { (void)name(""); }
-
-  std::mutex mutex;
 
   [[nodiscard]] TypeId type(const TensorType& type);
   [[nodiscard]] const TensorType& type(TypeId id) const { return types_[id]; }
@@ -62,27 +64,26 @@ class Context {
   // Signature of an operator a rule creates, or nothing when it would be invalid; failures are remembered too.
   [[nodiscard]] std::optional<SignatureId> inferred(OperatorId op, AttributesId attributes, std::span<const TypeId> inputs);
   [[nodiscard]] const Signature& signature(SignatureId id) const { return signatures_[id]; }
-  [[nodiscard]] std::size_t signature_count() const { return signatures_.size(); }
 
-  // `attributes` without the entries named in `listed` (sorted); memoised, since patterns ask for it at every node.
+  // `attributes` without the entries named in `listed`.
   [[nodiscard]] AttributesId without(AttributesId attributes, const std::vector<std::string>& listed);
 
  private:
   [[nodiscard]] SignatureId add(Signature signature);
 
-  std::deque<TensorType> types_;
-  std::vector<Hash128> type_hashes_;
+  std::recursive_mutex writing_;    // one interning may lead to another
+  StableArray<TensorType> types_;
+  StableArray<Hash128> type_hashes_;
   std::unordered_map<std::string, TypeId> type_ids_;
-  std::deque<AttributeMap> attributes_;
+  StableArray<AttributeMap> attributes_;
   std::unordered_map<std::string, AttributesId> attribute_ids_;
-  std::deque<std::string> names_;
+  StableArray<std::string> names_;
   std::unordered_map<std::string, NameId> name_ids_;
-  std::deque<std::pair<std::string, std::string>> unknown_ops_;
+  StableArray<std::pair<std::string, std::string>> unknown_ops_;
   std::unordered_map<std::string, OperatorId> unknown_op_ids_;
-  std::deque<Signature> signatures_;
+  StableArray<Signature> signatures_;
   std::unordered_map<std::u32string, SignatureId> given_;
   std::unordered_map<std::u32string, std::optional<SignatureId>> inferred_;
-  std::unordered_map<std::uint64_t, AttributesId> without_;
 };
 
 [[nodiscard]] Hash128 hash_bytes(std::string_view bytes, std::uint64_t seed);

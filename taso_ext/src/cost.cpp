@@ -44,25 +44,14 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
-Cost CostTable::price(const Context& context, SignatureId id, bool fused) const {
-  const Signature& signature = context.signature(id);
+Cost Roofline::price(const Signature& signature, bool fused) const {
   if (signature.execution == Execution::kView || signature.contiguous_split) return {};
   Cost cost{.ms = 0, .flops = signature.flops, .memory_bytes = signature.bytes, .kernel_launches = fused ? 0 : 1};
-  if (fused && !signature.outputs.empty()) {
-    // The fused operand is neither written nor read back; it has the type of the output.
-    const double saved = 2.0 * static_cast<double>(context.type(signature.outputs[0]).bytes());
-    cost.memory_bytes = std::max(0.0, cost.memory_bytes - saved);
-  }
+  // The fused operand is neither written nor read back; it has the type of the output.
+  if (fused) cost.memory_bytes = std::max(0.0, cost.memory_bytes - 2.0 * signature.output_bytes);
   cost.ms = std::max(cost.flops / device_.flops_per_ms, cost.memory_bytes / device_.bytes_per_ms);
   if (!fused) cost.ms += device_.launch_ms;
   return cost;
-}
-
-double CostTable::milliseconds(const Context& context, SignatureId id, bool fused) {
-  if (id >= times_.size()) times_.resize(context.signature_count());
-  Times& times = times_[id];
-  if (times.alone < 0) times = {price(context, id, false).ms, price(context, id, true).ms};
-  return fused ? times.fused : times.alone;
 }
 
 bool absorbs(const Signature* producer, TypeId operand_type, std::int32_t uses, const Signature& pointwise) {
@@ -82,10 +71,10 @@ bool is_fused(const Graph& graph, NodeId id) {
   });
 }
 
-Cost total_cost(const Graph& graph, const CostTable& costs) {
+Cost total_cost(const Graph& graph, const Roofline& costs) {
   Cost total;
   for (const NodeId id : graph.order()) {
-    if (!graph.node(id).weight_only) total += costs.price(graph.context(), graph.node(id).signature, is_fused(graph, id));
+    if (!graph.node(id).weight_only) total += costs.price(graph.signature(id), is_fused(graph, id));
   }
   return total;
 }

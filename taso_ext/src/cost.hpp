@@ -29,20 +29,14 @@ struct Cost {
 };
 
 // Prices nodes. A node's cost depends on its signature and on whether it is fused into the producer of an operand.
-class CostTable {
+class Roofline {
  public:
-  explicit CostTable(const Device& device) : device_(device) {}
+  explicit Roofline(const Device& device) : device_(device) {}
   [[nodiscard]] const Device& device() const { return device_; }
-  [[nodiscard]] Cost price(const Context& context, SignatureId signature, bool fused) const;
-  // Time alone, remembered per signature.
-  [[nodiscard]] double milliseconds(const Context& context, SignatureId signature, bool fused);
+  [[nodiscard]] Cost price(const Signature& signature, bool fused) const;
 
  private:
-  struct Times {
-    double alone = -1, fused = 0;
-  };
   Device device_;
-  std::vector<Times> times_;
 };
 
 // Whether a pointwise operator whose operand `operand` has type `operand_type` disappears into the operand's producer.
@@ -50,6 +44,6 @@ class CostTable {
 [[nodiscard]] bool absorbs(const Signature* producer, TypeId operand_type, std::int32_t uses, const Signature& pointwise);
 [[nodiscard]] bool is_fused(const Graph& graph, NodeId node);
 
-[[nodiscard]] Cost total_cost(const Graph& graph, const CostTable& costs);
+[[nodiscard]] Cost total_cost(const Graph& graph, const Roofline& costs);
 
 }  // namespace rlflow

@@ -24,7 +24,7 @@ void put_extents(const TensorType& type, float* out) {
 
 std::uint32_t feature_operator_count() { return known_operator_count() + kUnknownBuckets + 1; }
 
-Features graph_features(const Graph& graph, CostTable& costs) {
+Features graph_features(const Graph& graph, const Roofline& costs) {
   Features features;
   const Context& context = graph.context();
   std::vector<std::int64_t> row(graph.values().size(), -1);
@@ -46,7 +46,7 @@ Features graph_features(const Graph& graph, CostTable& costs) {
     const bool fused = is_fused(graph, id);
     float* out = add_row();
     out[0] = static_cast<float>(operator_row(context, signature.op));
-    out[1] = log_scaled(1e3 * costs.milliseconds(context, node.signature, fused), 5.0);
+    out[1] = log_scaled(1e3 * costs.price(signature, fused).ms, 5.0);
     out[2] = log_scaled(signature.flops, 20.0);
     out[3] = log_scaled(signature.bytes, 20.0);
     out[4] = fused ? 1.0F : 0.0F;

@@ -22,6 +22,6 @@ struct Features {
   std::vector<std::int64_t> links;     // [E, 2]: producer and consumer rows
 };
 
-[[nodiscard]] Features graph_features(const Graph& graph, CostTable& costs);
+[[nodiscard]] Features graph_features(const Graph& graph, const Roofline& costs);
 
 }  // namespace rlflow

@@ -44,16 +44,47 @@ NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands,
   return id;
 }
 
-void Graph::replace(ValueId old, ValueId fresh, bool take_name) {
-  for (const NodeId consumer : consumers(old)) {
+Graph Graph::successor() const {
+  Graph next(context_);
+  // Room for a typical rewrite, so that adding to the copy does not move it again.
+  const auto copy = [](const auto& from, auto& to, std::size_t room) {
+    to.reserve(from.size() + room);
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  next.weights_ = weights_;
+  copy(nodes_, next.nodes_, 8);
+  copy(values_, next.values_, 16);
+  copy(operands_, next.operands_, 32);
+  copy(node_hashes_, next.node_hashes_, 8);
+  copy(value_hashes_, next.value_hashes_, 16);
+  next.inputs_ = inputs_;
+  next.outputs_ = outputs_;
+  return next;
+}
+
+void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name) {
+  for (const NodeId consumer : parent.consumers(old)) {
     const Node& node = nodes_[consumer];
     std::replace(operands_.begin() + node.input_begin, operands_.begin() + node.input_begin + node.input_count, old, fresh);
+    rewired_.push_back(consumer);
   }
   std::replace(outputs_.begin(), outputs_.end(), old, fresh);
   if (take_name) values_[fresh].name = values_[old].name;
 }
 
 void Graph::finalize() {
+  sort_and_link();
+  node_hashes_.clear();
+  value_hashes_.clear();
+  hash_from(0);
+}
+
+void Graph::finalize(const Graph& parent) {
+  sort_and_link();
+  hash_from(static_cast<NodeId>(parent.nodes_.size()));
+}
+
+void Graph::sort_and_link() {
   const std::size_t node_count = nodes_.size(), value_count = values_.size();
   enum : std::int32_t { kDead = -1, kNeeded = -2, kOpen = -3 };
   rank_.assign(node_count, kDead);
@@ -111,33 +142,85 @@ std::size_t Graph::runtime_node_count() const {
       std::count_if(order_.begin(), order_.end(), [&](NodeId id) { return !nodes_[id].weight_only; }));
 }
 
-Hash128 Graph::hash() const {
-  std::vector<Hash128> of(values_.size());
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    const ValueId input = inputs_[i];
-    of[input] = fold(fold(Hash128{11, 12}, i), context_->type_hash(values_[input].type));
+void Graph::hash_from(NodeId first_fresh) {
+  const std::size_t known_values = value_hashes_.size();
+  node_hashes_.resize(nodes_.size());
+  value_hashes_.resize(values_.size());
+  for (std::size_t id = known_values; id < values_.size(); ++id) {
+    const Value& value = values_[id];
+    if (value.weight >= 0) value_hashes_[id] = weights_->hashes[value.weight];
+    if (value.input >= 0) value_hashes_[id] = fold(fold(Hash128{11, 12}, static_cast<std::uint64_t>(value.input)), context_->type_hash(value.type));
   }
-  Hash128 live;    // a sum, so that it is the multiset of run-time nodes that counts
-  std::vector<Hash128> operand_hashes;
-  const auto operand_hash = [&](ValueId operand) {
-    if (operand == kNoValue) return Hash128{13, 14};
-    const Value& value = values_[operand];
-    return value.weight >= 0 ? weights_->hashes[value.weight] : of[operand];
-  };
+  std::vector<char> stale(nodes_.size());
+  for (const NodeId id : rewired_) stale[id] = 1;
+  rewired_.clear();
+  rewired_.shrink_to_fit();
+  std::fill(stale.begin() + first_fresh, stale.end(), char{1});
+  live_sum_ = {};    // a sum, so that it is the multiset of run-time nodes that counts
   for (const NodeId id : order_) {
     const Node& node = nodes_[id];
-    const Signature& info = context_->signature(node.signature);
-    operand_hashes.clear();
-    for (const ValueId operand : operands(id)) operand_hashes.push_back(operand_hash(operand));
-    if (info.commutative) std::sort(operand_hashes.begin(), operand_hashes.end());
-    Hash128 hash = fold(info.hash, node.identity);
-    for (const Hash128& operand : operand_hashes) hash = fold(hash, operand);
-    for (std::uint32_t i = 0; i < node.output_count; ++i) of[node.output_begin + i] = fold(hash, i);
-    if (!node.weight_only) live = {live.high + hash.high, live.low + hash.low};
+    if (stale[id]) {
+      const auto reads = operands(id);
+      const Hash128 hash = hash_node(context_->signature(node.signature), node.identity, reads.size(),
+                                     [&](std::size_t k) { return value_hash(reads[k]); });
+      if (hash != node_hashes_[id]) {
+        node_hashes_[id] = hash;
+        for (std::uint32_t i = 0; i < node.output_count; ++i) {
+          const ValueId value = node.output_begin + static_cast<ValueId>(i);
+          value_hashes_[value] = fold(hash, i);
+          for (const NodeId consumer : consumers(value)) stale[consumer] = 1;
+        }
+      }
+    }
+    if (!node.weight_only) live_sum_ += node_hashes_[id];
   }
-  Hash128 whole = fold(Hash128{16, 17}, live);
-  for (const ValueId output : outputs_) whole = fold(whole, operand_hash(output));
-  return whole;
+  hash_ = hash_live(live_sum_);
+  for (const ValueId output : outputs_) hash_ = fold(hash_, value_hashes_[output]);
+}
+
+std::size_t Graph::memory_bytes() const {
+  const auto bytes = [](const auto& items) { return items.capacity() * sizeof(items[0]); };
+  return sizeof *this + bytes(nodes_) + bytes(values_) + bytes(operands_) + bytes(inputs_) + bytes(outputs_) +
+         bytes(node_hashes_) + bytes(value_hashes_) + bytes(order_) + bytes(rank_) + bytes(consumer_begin_) +
+         bytes(consumers_) + bytes(output_uses_);
+}
+
+bool Graph::is_sparse() const {
+  constexpr std::size_t kAlwaysKept = 1024;    // dead slots that are not worth the trouble
+  return nodes_.size() > 2 * order_.size() + kAlwaysKept;
+}
+
+Graph::Renumbering Graph::compact() {
+  Renumbering to{std::vector<NodeId>(nodes_.size(), kNoNode), std::vector<ValueId>(values_.size(), kNoValue)};
+  Graph kept(context_);
+  kept.weights_ = weights_;
+  for (ValueId id = 0; id < static_cast<ValueId>(values_.size()); ++id) {
+    const Value& value = values_[id];
+    if (value.producer != kNoNode && rank_[value.producer] < 0) continue;
+    to.values[id] = static_cast<ValueId>(kept.values_.size());
+    kept.values_.push_back(value);
+    kept.value_hashes_.push_back(value_hashes_[id]);
+  }
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    if (rank_[id] < 0) continue;
+    to.nodes[id] = static_cast<NodeId>(kept.nodes_.size());
+    Node node = nodes_[id];
+    node.input_begin = static_cast<std::uint32_t>(kept.operands_.size());
+    if (node.output_count > 0) node.output_begin = to.values[node.output_begin];
+    for (const ValueId operand : operands(id)) kept.operands_.push_back(operand == kNoValue ? kNoValue : to.values[operand]);
+    kept.nodes_.push_back(node);
+    kept.node_hashes_.push_back(node_hashes_[id]);
+  }
+  for (Value& value : kept.values_) {
+    if (value.producer != kNoNode) value.producer = to.nodes[value.producer];
+  }
+  for (const ValueId input : inputs_) kept.inputs_.push_back(to.values[input]);
+  for (const ValueId output : outputs_) kept.outputs_.push_back(to.values[output]);
+  kept.sort_and_link();
+  kept.hash_ = hash_;
+  kept.live_sum_ = live_sum_;
+  *this = std::move(kept);
+  return to;
 }
 
 }  // namespace rlflow

@@ -28,8 +28,25 @@ struct Value {
   bool weight_only = false;
 };
 
+inline constexpr Hash128 kNoValueHash{13, 14};    // where an optional operand is absent
+
+// Hash of a node whose operands hash as `operand_hash(k)` says.
+template <typename OperandHash>
+[[nodiscard]] Hash128 hash_node(const Signature& signature, std::uint32_t identity, std::size_t operands, OperandHash operand_hash) {
+  Hash128 hash = fold(signature.hash, identity);
+  if (signature.commutative) {    // two operands
+    const Hash128 a = operand_hash(0), b = operand_hash(1);
+    return fold(fold(hash, a < b ? a : b), a < b ? b : a);
+  }
+  for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
+  return hash;
+}
+// Of a graph with these run-time nodes; the hashes of the outputs are folded in afterwards.
+[[nodiscard]] constexpr Hash128 hash_live(Hash128 live_sum) { return fold(Hash128{16, 17}, live_sum); }
+
 // Invariant after finalize(): `order` lists exactly the nodes some output needs, producers first; consumer lists and
-// use counts describe exactly those nodes; run-time nodes come in an order that depends on the history alone.
+// use counts describe exactly those nodes; run-time nodes come in an order that depends on the history alone; `hash` is
+// that of the whole graph. A finalized graph does not change: a rewrite makes a successor.
 class Graph {
  public:
   explicit Graph(std::shared_ptr<Context> context) : context_(std::move(context)) {}
@@ -60,10 +77,15 @@ class Graph {
   [[nodiscard]] bool is_output(ValueId id) const { return output_uses_[id] > 0; }
   // Operand slots plus graph outputs that read the value.
   [[nodiscard]] std::int32_t uses(ValueId id) const {
-    return static_cast<std::int32_t>(consumers(id).size()) + output_uses_[id];
+    return static_cast<std::int32_t>(consumer_begin_[id + 1] - consumer_begin_[id]) + output_uses_[id];
   }
   [[nodiscard]] std::size_t runtime_node_count() const;
-  [[nodiscard]] Hash128 hash() const;
+  [[nodiscard]] Hash128 hash() const { return hash_; }
+  // The parts it is made of: Merkle hashes, and the sum of those of the run-time nodes.
+  [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
+  [[nodiscard]] Hash128 value_hash(ValueId id) const { return id == kNoValue ? kNoValueHash : value_hashes_[id]; }
+  [[nodiscard]] Hash128 live_sum() const { return live_sum_; }
+  [[nodiscard]] std::size_t memory_bytes() const;
 
   ValueId add_input(NameId name, TypeId type);
   ValueId add_weight(NameId name, const std::string& handle, TypeId type);
@@ -71,29 +93,49 @@ class Graph {
   NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
                   NameId name, bool stateful, std::int32_t site);
   void add_output(ValueId value) { outputs_.push_back(value); }
-  // Makes every reader of `old` read `fresh`; a value created by the rewrite takes over the name of the one it replaces.
-  void replace(ValueId old, ValueId fresh, bool take_name);
-  // Recomputes what the invariant promises. Throws InvalidInput when the nodes form a cycle.
+  // Establishes the invariant. Throws InvalidInput when the nodes form a cycle.
   void finalize();
   // Numbers the run-time nodes 0, 1, ... in topological order; done once, when an episode starts.
   void number_sites();
 
+  // A copy to be changed; only what the constructors and methods below need is copied.
+  [[nodiscard]] Graph successor() const;
+  // Makes every node and output that reads `old` in `parent` read `fresh`; with `take_name` the name goes over as well.
+  void replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name);
+  // As finalize(), for a successor of `parent`: only what the change can reach is hashed again.
+  void finalize(const Graph& parent);
+
+  // New ids of the nodes and values that are kept when dead slots are given up; -1 for the others. Order is kept.
+  struct Renumbering {
+    std::vector<NodeId> nodes;
+    std::vector<ValueId> values;
+  };
+  [[nodiscard]] bool is_sparse() const;
+  Renumbering compact();
+
  private:
-  std::shared_ptr<Context> context_;
   struct Weights {
     std::vector<std::string> handles;
     std::vector<Hash128> hashes;
   };
+  void sort_and_link();
+  // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
+  void hash_from(NodeId first_fresh);
+
+  std::shared_ptr<Context> context_;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
   std::vector<Node> nodes_;
   std::vector<Value> values_;
   std::vector<ValueId> operands_;
   std::vector<ValueId> inputs_, outputs_;
+  std::vector<Hash128> node_hashes_, value_hashes_;    // Merkle: everything that a node depends on
+  std::vector<NodeId> rewired_;    // nodes that read other operands than in the parent
   std::vector<NodeId> order_;
   std::vector<std::int32_t> rank_;
   std::vector<std::uint32_t> consumer_begin_;
   std::vector<NodeId> consumers_;
   std::vector<std::int32_t> output_uses_;
+  Hash128 hash_, live_sum_;
 };
 
 }  // namespace rlflow

@@ -4,7 +4,6 @@
 #include <random>
 
 #include "matcher.hpp"
-#include "rewrite.hpp"
 
 namespace rlflow {
 namespace {
@@ -14,7 +13,9 @@ constexpr int kFloat = 1;    // TensorProto.FLOAT
 
 class Builder final : public Scope {
  public:
-  Builder(const Rule& rule, std::uint64_t seed) : rule_(rule), random_(seed), context_(std::make_shared<Context>()) {}
+  Builder(const Rule& rule, std::uint64_t seed)
+      : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), random_(seed),
+        matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
   std::optional<Graph> build() {
     for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -65,18 +66,14 @@ class Builder final : public Scope {
     for (const ValueId value : values_[term.slot]) graph_->add_output(value);
   }
 
-  bool applies(Graph& graph) {
-    Matcher matcher(graph, rule_);
-    bool found = false;
-    const auto operators = anchor_operators(rule_);
+  bool applies(const Graph& graph) {
+    MatchList found;
     for (const NodeId anchor : graph.order()) {
-      if (std::find(operators.begin(), operators.end(), graph.signature(anchor).op) == operators.end()) continue;
-      matcher.visit(anchor, [&](const Binding& binding) {
-        found = found || plan_edit(graph, rule_, binding).has_value();
-        return !found;
-      });
+      if (graph.node(anchor).weight_only) continue;
+      const Matcher::Rules& rules = matcher_.rules_at(graph.node(anchor).signature);
+      if (!rules.near.empty() || !rules.far.empty()) matcher_.find(graph, 0, anchor, found);
     }
-    return found;
+    return !found.matches.empty();
   }
 
   const Variable* variable_of(std::int32_t slot) const {
@@ -281,9 +278,11 @@ class Builder final : public Scope {
     return map;
   }
 
+  std::shared_ptr<const RuleBook> book_;
   const Rule& rule_;
   std::mt19937_64 random_;
-  std::shared_ptr<Context> context_;
+  std::shared_ptr<Context> context_ = std::make_shared<Context>();
+  Matcher matcher_;
   std::optional<Graph> graph_;
   std::vector<std::vector<ValueId>> values_;
   std::vector<Quantity> symbols_;

@@ -1,287 +1,209 @@
 #include "matcher.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace rlflow {
 
-Matcher::Matcher(const Graph& graph, const Rule& rule) : graph_(graph), rule_(rule) {
-  binding_.values.assign(rule.value_names.size(), kNoValue);
-  binding_.lists.resize(rule.value_names.size());
-  binding_.symbols.resize(rule.symbol_names.size());
-  binding_.symbol_bound.assign(rule.symbol_names.size(), 0);
-  binding_.rests.resize(rule.rest_names.size());
-  binding_.rest_bound.assign(rule.rest_names.size(), 0);
-  binding_.operators.resize(rule.operators.size());
-  binding_.operator_bound.assign(rule.operators.size(), 0);
-  binding_.nodes.resize(rule.source.size());
-  elements_.resize(rule.value_names.size());
-  variable_of_.assign(rule.value_names.size(), nullptr);
-  for (const Variable& variable : rule.variables) variable_of_[variable.slot] = &variable;
+Matcher::Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes)
+    : context_(std::move(context)), book_(std::move(book)), recipes_(std::move(recipes)), may_be_(book_->statements), table_(1024) {}
+
+std::uint64_t match_key(std::int32_t rule, std::span<const std::int32_t> ids) {
+  std::uint64_t key = mix(static_cast<std::uint64_t>(rule) + 1);
+  for (const std::int32_t id : ids) key = mix(key ^ static_cast<std::uint64_t>(id));
+  return key;
 }
 
-const Quantity* Matcher::symbol(std::int32_t slot) const {
-  return binding_.symbol_bound[slot] ? &binding_.symbols[slot] : nullptr;
-}
-
-const Dims* Matcher::dims(std::int32_t slot) const {
-  const ValueId value = binding_.values[slot];
-  return value == kNoValue ? nullptr : &graph_.type(value).dims;
-}
-
-bool Matcher::visit(NodeId anchor, const Visitor& visitor) {
-  const Statement& statement = rule_.source[rule_.plan[0]];
-  if (!statement.mapped) return try_node(0, anchor, visitor);
-  const std::vector<NodeId> group = siblings(statement, anchor);
-  return group.empty() || group[0] != anchor || try_group(0, group, visitor);
-}
-
-void Matcher::undo_to(std::size_t mark) {
-  while (trail_.size() > mark) {
-    const auto [kind, slot] = trail_.back();
-    trail_.pop_back();
-    switch (kind) {
-      case Undo::kValue: binding_.values[slot] = kNoValue; break;
-      case Undo::kList: binding_.lists[slot].clear(); break;
-      case Undo::kSymbol: binding_.symbol_bound[slot] = 0; break;
-      case Undo::kRest: binding_.rest_bound[slot] = 0; break;
-      case Undo::kOperator: binding_.operator_bound[slot] = 0; break;
-      case Undo::kNodes: binding_.nodes[slot].clear(); break;
-    }
-  }
-}
-
-bool Matcher::bind_symbol(std::int32_t slot, Quantity value) {
-  if (binding_.symbol_bound[slot]) return binding_.symbols[slot] == value;
-  binding_.symbols[slot] = std::move(value);
-  binding_.symbol_bound[slot] = 1;
-  trail_.emplace_back(Undo::kSymbol, slot);
-  return true;
-}
-
-// Checks role, dtype and shape; the extents that differ per element of a starred variable go to `starred`.
-bool Matcher::fits(const Variable& variable, ValueId value, std::vector<std::pair<std::int32_t, std::int64_t>>* starred) {
-  const TensorType& type = graph_.type(value);
-  if (variable.weight_only && !graph_.value(value).weight_only) return false;
-  if (!type.ranked || (variable.floating && !is_floating(type.dtype))) return false;
-  if (!variable.shape) return true;
-  const std::vector<Extent>& shape = *variable.shape;
-  const bool open = std::any_of(shape.begin(), shape.end(), [](const Extent& e) { return e.kind == Extent::Kind::kEllipsis; });
-  if (open ? type.dims.size() + 1 < shape.size() : type.dims.size() != shape.size()) return false;
-  std::size_t at = 0;
-  for (const Extent& extent : shape) {
-    switch (extent.kind) {
-      case Extent::Kind::kInteger:
-        if (type.dims[at++] != extent.integer) return false;
-        break;
-      case Extent::Kind::kSymbol:
-        if (!bind_symbol(extent.slot, {false, type.dims[at++], {}})) return false;
-        break;
-      case Extent::Kind::kStarred: starred->emplace_back(extent.slot, type.dims[at++]); break;
-      case Extent::Kind::kEllipsis: {
-        const std::size_t count = type.dims.size() + 1 - shape.size();
-        Dims middle(type.dims.begin() + at, type.dims.begin() + at + count);
-        if (extent.slot >= 0 && !bind_symbol(extent.slot, {true, 0, std::move(middle)})) return false;
-        at += count;
-        break;
+const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
+  if (signature >= rules_at_.size()) rules_at_.resize(signature + 1);
+  if (!rules_at_[signature]) {
+    auto rules = std::make_unique<Rules>();
+    const OperatorId op = context_->signature(signature).op;
+    if (op < known_operator_count()) {
+      for (const std::int32_t r : book_->by_anchor[op]) {
+        const Rule& rule = book_->rules[r];
+        if (may_be(book_->statement_begin[r] + rule.plan[0], signature)) (rule.far ? rules->far : rules->near).push_back(r);
       }
     }
+    rules_at_[signature] = std::move(rules);
   }
-  return true;
+  return *rules_at_[signature];
+}
+
+// Whether an operator of this signature can stand for a source statement (numbered over all rules), looked at alone.
+bool Matcher::may_be(std::size_t statement, SignatureId signature) {
+  std::vector<char>& known = may_be_[statement];
+  if (signature >= known.size()) known.resize(signature + 64);
+  char& answer = known[signature];
+  if (answer == 0) {
+    const auto rule_index = std::upper_bound(book_->statement_begin.begin(), book_->statement_begin.end(), statement) - book_->statement_begin.begin() - 1;
+    const Rule& rule = book_->rules[rule_index];
+    const std::size_t index = statement - book_->statement_begin[rule_index];
+    const auto orders = static_cast<std::uint32_t>(std::max<std::size_t>(2, context_->signature(signature).inputs.size() + 1));
+    answer = 1;
+    for (std::uint32_t order = 0; order < orders && answer == 1; ++order) {
+      Reading reading(*context_, rule);
+      if (reading.add(index, {signature, order}) && reading.consistent(false)) answer = 2;
+    }
+  }
+  return answer == 2;
+}
+
+// Whether two operators can be elements of one mapped statement.
+bool Matcher::may_be_siblings(std::size_t statement, Role first, Role other) {
+  const std::u32string key = {static_cast<char32_t>(rule_index_), static_cast<char32_t>(statement), first.signature,
+                              first.order, other.signature, other.order};
+  const auto [at, fresh] = siblings_.try_emplace(key, false);
+  if (fresh) {
+    Reading reading(*context_, *rule_);
+    at->second = reading.add(statement, first) && reading.add(statement, other) && reading.consistent(false);
+  }
+  return at->second;
+}
+
+void Matcher::find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out) {
+  graph_ = &graph, rule_ = &book_->rules[rule], rule_index_ = rule, anchor_ = anchor, out_ = &out, first_ = out.matches.size();
+  bound_ = 0;
+  elements_.clear();
+  items_.clear();
+  nodes_.assign(rule_->source.size(), {});
+  const std::size_t index = rule_->plan[0];
+  if (!rule_->source[index].mapped) return try_node(0, anchor);
+  if (!usable(index, anchor)) return;
+  const auto group = siblings(index, anchor);
+  if (!group.empty() && group[0].node == anchor) try_group(0, group, true);
+}
+
+void Matcher::go_back(const Mark& mark) {
+  bound_ = mark.bound;
+  elements_.resize(mark.nodes);
+  items_.resize(mark.items);
+}
+
+bool Matcher::is_matched(NodeId node) const {
+  return std::any_of(elements_.begin(), elements_.end(), [&](const Element& element) { return element.node == node; });
+}
+
+bool Matcher::usable(std::size_t statement, NodeId id) {
+  const Node& node = graph_->node(id);
+  return !node.weight_only && !node.identity && may_be(book_->statement_begin[rule_index_] + statement, node.signature) && !is_matched(id);
 }
 
 bool Matcher::bind_value(std::int32_t slot, ValueId value) {
   if (value == kNoValue) return false;
-  if (binding_.values[slot] != kNoValue) return binding_.values[slot] == value;
-  if (const Variable* variable = variable_of_[slot]; variable && !fits(*variable, value, nullptr)) return false;
-  binding_.values[slot] = value;
-  trail_.emplace_back(Undo::kValue, slot);
+  if (is_bound(slot)) return values_[slot] == value;
+  const Slot& plan = rule_->slots[slot];
+  if (plan.weight_only && !graph_->value(value).weight_only) return false;
+  if (plan.inner && graph_->uses(value) != plan.reads) return false;    // somebody outside reads it
+  values_[slot] = value;
+  bound_ |= std::uint64_t{1} << slot;
   return true;
 }
 
-bool Matcher::bind_list(std::int32_t slot, std::vector<ValueId> values) {
-  if (!binding_.lists[slot].empty()) return binding_.lists[slot] == values;
-  if (const Variable* variable = variable_of_[slot]) {
-    std::vector<std::pair<std::int32_t, Dims>> columns;
-    for (const ValueId value : values) {
-      std::vector<std::pair<std::int32_t, std::int64_t>> starred;
-      if (value == kNoValue || !fits(*variable, value, &starred)) return false;
-      if (columns.empty()) {
-        for (const auto& [symbol, extent] : starred) columns.emplace_back(symbol, Dims{});
-      }
-      for (std::size_t i = 0; i < starred.size(); ++i) columns[i].second.push_back(starred[i].second);
-    }
-    for (auto& [symbol, extents] : columns) {
-      if (!bind_symbol(symbol, {true, 0, std::move(extents)})) return false;
-    }
+bool Matcher::bind_list(std::int32_t slot, std::span<const ValueId> values) {
+  if (is_bound(slot)) {
+    return std::equal(values.begin(), values.end(), items_.begin() + lists_[slot].begin, items_.begin() + lists_[slot].begin + lists_[slot].count);
   }
-  binding_.lists[slot] = std::move(values);
-  trail_.emplace_back(Undo::kList, slot);
-  return true;
-}
-
-bool Matcher::operator_fits(const Statement& statement, NodeId id) {
-  const Node& node = graph_.node(id);
-  if (node.weight_only || node.identity) return false;
-  const Signature& signature = graph_.signature(id);
-  if (statement.op) return signature.op == *statement.op && attributes_fit(statement, signature);
-  const auto& choices = rule_.operators[statement.op_variable].choices;
-  if (std::find(choices.begin(), choices.end(), signature.op) == choices.end()) return false;
-  auto& bound = binding_.operators[statement.op_variable];
-  if (binding_.operator_bound[statement.op_variable]) return bound == std::pair(signature.op, signature.attributes);
-  bound = {signature.op, signature.attributes};
-  binding_.operator_bound[statement.op_variable] = 1;
-  trail_.emplace_back(Undo::kOperator, statement.op_variable);
-  return true;
-}
-
-bool Matcher::attributes_fit(const Statement& statement, const Signature& signature) {
-  const AttributeMap& map = graph_.context().attributes(signature.attributes);
-  const bool has_operand = !signature.inputs.empty() && signature.inputs[0] != kNoType;
-  const std::size_t rank = has_operand ? graph_.context().type(signature.inputs[0]).dims.size() : 0;
-  for (const AttributePattern& pattern : statement.attributes) {
-    const Attribute* attribute = find_attribute(map, pattern.name);
-    if (!attribute) return false;
-    Quantity actual;
-    if (const auto* integer = std::get_if<std::int64_t>(attribute)) actual = {false, *integer, {}};
-    else if (const auto* integers = std::get_if<Dims>(attribute)) actual = {true, 0, *integers};
-    else if (const auto* real = std::get_if<double>(attribute)) {
-      if (*real != static_cast<double>(static_cast<std::int64_t>(*real))) return false;
-      actual = {false, static_cast<std::int64_t>(*real), {}};
-    } else return false;
-    if (pattern.value.kind == Expression::Kind::kSymbol) {
-      if (!bind_symbol(pattern.value.slot, std::move(actual))) return false;
-      continue;
-    }
-    if (evaluate_attribute(pattern, *this, rank) != actual) return false;
+  for (const ValueId value : values) {
+    if (value == kNoValue || (rule_->slots[slot].weight_only && !graph_->value(value).weight_only)) return false;
   }
-  if (statement.rest < 0) return map.size() == statement.listed.size();
-  const AttributesId rest = graph_.context().without(signature.attributes, statement.listed);
-  if (binding_.rest_bound[statement.rest]) return binding_.rests[statement.rest] == rest;
-  binding_.rests[statement.rest] = rest;
-  binding_.rest_bound[statement.rest] = 1;
-  trail_.emplace_back(Undo::kRest, statement.rest);
+  lists_[slot] = {static_cast<std::uint32_t>(items_.size()), static_cast<std::uint32_t>(values.size())};
+  items_.insert(items_.end(), values.begin(), values.end());
+  bound_ |= std::uint64_t{1} << slot;
   return true;
 }
 
-// Arguments of a single operator. A starred argument takes all operands that the plain ones leave over; `shift` is how
-// many of them stand before the first plain argument that follows a star.
-bool Matcher::bind_arguments(const Statement& statement, NodeId node, bool swapped, std::size_t shift) {
-  const auto operands = graph_.operands(node);
-  std::size_t at = 0;
-  bool first_star = true;
-  const auto plain = static_cast<std::size_t>(
-      std::count_if(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return !t.starred; }));
-  const std::size_t stars = statement.arguments.size() - plain;
-  if (stars == 0 ? operands.size() != plain : operands.size() < plain) return false;
-  for (const Term& term : statement.arguments) {
-    if (!term.starred) {
-      const std::size_t from = swapped && operands.size() == 2 ? 1 - at : at;
-      if (!bind_value(term.slot, operands[from])) return false;
-      ++at;
-      continue;
-    }
-    const std::size_t count = stars == 1 ? operands.size() - plain : first_star ? shift : operands.size() - plain - shift;
-    first_star = false;
-    if (stars == 1 && count < static_cast<std::size_t>(rule_.least_elements)) return false;
-    std::vector<ValueId> values(operands.begin() + at, operands.begin() + at + count);
-    if (count > 0 && !bind_list(term.slot, std::move(values))) return false;
-    at += count;
-  }
-  return at == operands.size();
-}
-
-bool Matcher::bind_results(const Statement& statement, NodeId id) {
-  const Node& node = graph_.node(id);
-  if (statement.results.size() == 1 && statement.results[0].starred) {
-    if (node.output_count < static_cast<std::uint32_t>(rule_.least_elements)) return false;
+bool Matcher::bind_outputs(const Statement& statement, NodeId id) {
+  const Node& node = graph_->node(id);
+  if (statement.results[0].starred) {
     std::vector<ValueId> values(node.output_count);
     for (std::uint32_t i = 0; i < node.output_count; ++i) values[i] = node.output_begin + static_cast<ValueId>(i);
-    return bind_list(statement.results[0].slot, std::move(values));
+    return bind_list(statement.results[0].slot, values);
   }
-  if (node.output_count != statement.results.size()) return false;
   for (std::uint32_t i = 0; i < node.output_count; ++i) {
     if (!bind_value(statement.results[i].slot, node.output_begin + static_cast<ValueId>(i))) return false;
   }
   return true;
 }
 
-bool Matcher::used_elsewhere(NodeId node) const {
-  return std::any_of(binding_.nodes.begin(), binding_.nodes.end(), [&](const auto& nodes) {
-    return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+bool Matcher::bind_operands(const Statement& statement, NodeId node, std::uint32_t order) {
+  const auto operands = graph_->operands(node);
+  bool fit = true;
+  const bool arity = share_operands(*rule_, statement, operands.size(), order, [&](std::size_t i, std::size_t begin, std::size_t count) {
+    const Term& term = statement.arguments[i];
+    fit = fit && (term.starred ? bind_list(term.slot, operands.subspan(begin, count)) : bind_value(term.slot, operands[begin]));
   });
+  return arity && fit;
 }
 
-bool Matcher::step(std::size_t depth, const Visitor& visitor) {
-  if (depth == rule_.plan.size()) return !acceptable() || visitor(binding_);
-  return rule_.source[rule_.plan[depth]].mapped ? step_mapped(depth, visitor) : step_single(depth, visitor);
+// Ways in which the operands can be the arguments.
+std::uint32_t Matcher::orders(const Statement& statement, NodeId node) const {
+  const auto operands = graph_->operands(node);
+  std::size_t stars = 0;
+  for (const Term& term : statement.arguments) stars += term.starred && !statement.mapped;
+  const std::size_t plain = statement.arguments.size() - stars;
+  if (stars == 2 && operands.size() >= plain) return static_cast<std::uint32_t>(operands.size() - plain + 1);
+  return stars == 0 && graph_->signature(node).commutative && operands[0] != operands[1] ? 2 : 1;
 }
 
-bool Matcher::try_node(std::size_t depth, NodeId node, const Visitor& visitor) {
-  const std::size_t index = rule_.plan[depth];
-  const Statement& statement = rule_.source[index];
-  if (used_elsewhere(node)) return true;
-  const std::size_t mark = trail_.size();
-  bool go_on = true;
-  if (operator_fits(statement, node) && bind_results(statement, node)) {
-    binding_.nodes[index].assign(1, node);
-    trail_.emplace_back(Undo::kNodes, static_cast<std::int32_t>(index));
-    const std::size_t inner = trail_.size();
-    const auto stars = std::count_if(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return t.starred; });
-    const std::size_t plain = statement.arguments.size() - stars, operands = graph_.operands(node).size();
-    const std::size_t shifts = stars == 2 && operands >= plain ? operands - plain + 1 : 1;
-    const int orders = graph_.signature(node).commutative && stars == 0 ? 2 : 1;
-    for (int order = 0; order < orders && go_on; ++order) {
-      for (std::size_t shift = 0; shift < shifts && go_on; ++shift) {
-        if (bind_arguments(statement, node, order == 1, shift)) go_on = step(depth + 1, visitor);
-        undo_to(inner);
-      }
+void Matcher::step(std::size_t depth) {
+  if (depth == rule_->plan.size()) return accept();
+  if (rule_->source[rule_->plan[depth]].mapped) step_mapped(depth);
+  else step_single(depth);
+}
+
+void Matcher::try_node(std::size_t depth, NodeId node) {
+  const std::size_t index = rule_->plan[depth];
+  const Statement& statement = rule_->source[index];
+  if (!usable(index, node)) return;
+  const Mark before = mark();
+  if (bind_outputs(statement, node)) {
+    nodes_[index] = {static_cast<std::uint32_t>(elements_.size()), 1};
+    elements_.push_back({node, 0});
+    const Mark inner = mark();
+    const std::uint32_t count = orders(statement, node);
+    for (std::uint32_t order = 0; order < count; ++order) {
+      elements_[nodes_[index].begin].order = order;
+      if (bind_operands(statement, node, order)) step(depth + 1);
+      go_back(inner);
     }
   }
-  undo_to(mark);
-  return go_on;
+  go_back(before);
 }
 
-bool Matcher::step_single(std::size_t depth, const Visitor& visitor) {
-  const Statement& statement = rule_.source[rule_.plan[depth]];
+void Matcher::step_single(std::size_t depth) {
+  const Statement& statement = rule_->source[rule_->plan[depth]];
   for (const Term& result : statement.results) {
-    const auto& list = binding_.lists[result.slot];
-    const ValueId bound = result.starred ? (list.empty() ? kNoValue : list[0]) : binding_.values[result.slot];
-    if (bound == kNoValue) continue;
-    const NodeId producer = graph_.value(bound).producer;
-    return producer == kNoNode || try_node(depth, producer, visitor);
+    if (!is_bound(result.slot)) continue;
+    const NodeId producer = graph_->value(result.starred ? items_[lists_[result.slot].begin] : values_[result.slot]).producer;
+    if (producer != kNoNode) try_node(depth, producer);
+    return;
   }
   for (const Term& argument : statement.arguments) {
-    if (argument.starred || binding_.values[argument.slot] == kNoValue) continue;
+    if (argument.starred || !is_bound(argument.slot)) continue;
     NodeId last = kNoNode;
-    for (const NodeId consumer : graph_.consumers(binding_.values[argument.slot])) {
-      if (consumer == std::exchange(last, consumer)) continue;    // reads the value twice, visited once
-      if (!try_node(depth, consumer, visitor)) return false;
+    for (const NodeId consumer : graph_->consumers(values_[argument.slot])) {
+      if (consumer != std::exchange(last, consumer)) try_node(depth, consumer);    // may read the value twice
     }
-    return true;
+    return;
   }
-  return true;
 }
 
-// One element of a mapped statement: binds the shared names, appends the starred ones to `elements_`.
-bool Matcher::bind_element(const Statement& statement, NodeId node, bool swapped) {
-  const auto operands = graph_.operands(node);
-  if (operands.size() != statement.arguments.size() || graph_.node(node).output_count != 1) return false;
+// The operands of one element of a mapped statement; starred arguments that are bound already must agree.
+bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_t order, std::size_t index) {
+  const auto operands = graph_->operands(node);
+  if (operands.size() != statement.arguments.size()) return false;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Term& term = statement.arguments[i];
-    const ValueId operand = operands[swapped && operands.size() == 2 ? 1 - i : i];
-    if (term.starred) {
-      const Variable* variable = variable_of_[term.slot];
-      std::vector<std::pair<std::int32_t, std::int64_t>> starred;
-      if (operand == kNoValue || (variable && !fits(*variable, operand, &starred))) return false;
-      const auto& list = binding_.lists[term.slot];
-      if (!list.empty() && (elements_[term.slot].size() >= list.size() || list[elements_[term.slot].size()] != operand)) return false;
-    } else if (!bind_value(term.slot, operand)) {
+    const ValueId operand = operands[order == 1 && operands.size() == 2 ? 1 - i : i];
+    if (!term.starred) {
+      if (!bind_value(term.slot, operand)) return false;
+    } else if (operand == kNoValue || (rule_->slots[term.slot].weight_only && !graph_->value(operand).weight_only)) {
       return false;
+    } else if (is_bound(term.slot)) {
+      const Span list = lists_[term.slot];
+      if (index >= list.count || items_[list.begin + index] != operand) return false;
     }
-  }
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const Term& term = statement.arguments[i];
-    if (term.starred) elements_[term.slot].push_back(operands[swapped && operands.size() == 2 ? 1 - i : i]);
   }
   return true;
 }
@@ -289,142 +211,268 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, bool swapped
 // Order of nodes that may change places: that of the start graph, so that what is merged comes out as later operators
 // want to read it. Unlike ranks, it does not change when others are rewritten.
 bool Matcher::comes_before(NodeId a, NodeId b) const {
-  return std::pair(graph_.node(a).site, a) < std::pair(graph_.node(b).site, b);
+  return std::pair(graph_->node(a).site, a) < std::pair(graph_->node(b).site, b);
 }
 
 // The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first`
 // does not fit. A set is found from its first member only.
-std::vector<NodeId> Matcher::siblings(const Statement& statement, NodeId first) {
-  const std::size_t mark = trail_.size();
-  std::vector<NodeId> group;
-  const auto fits_as_element = [&](NodeId node) {
-    const int orders = graph_.signature(node).commutative ? 2 : 1;
-    for (int order = 0; order < orders; ++order) {
-      const std::size_t before = trail_.size();
-      if (!used_elsewhere(node) && operator_fits(statement, node) && bind_element(statement, node, order == 1)) return true;
-      undo_to(before);
+std::vector<Matcher::Element> Matcher::siblings(std::size_t index, NodeId first) {
+  const Statement& statement = rule_->source[index];
+  std::vector<Element> group;
+  const auto shared = std::find_if(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return !t.starred; });
+  if (shared == statement.arguments.end()) return group;
+  const Mark before = mark();
+  for (std::uint32_t order = 0; order < orders(statement, first) && group.empty(); ++order) {
+    if (!bind_element(statement, first, order, 0)) {
+      go_back(before);
+      continue;
     }
-    return false;
-  };
-  if (fits_as_element(first)) {
-    for (const Term& argument : statement.arguments) {
-      if (argument.starred || binding_.values[argument.slot] == kNoValue) continue;
-      NodeId last = kNoNode;
-      for (const NodeId consumer : graph_.consumers(binding_.values[argument.slot])) {
-        if (consumer == std::exchange(last, consumer)) continue;
-        if (consumer == first || fits_as_element(consumer)) group.push_back(consumer);
-      }
-      break;
-    }
-  }
-  undo_to(mark);
-  for (auto& list : elements_) list.clear();
-  std::sort(group.begin(), group.end(), [&](NodeId a, NodeId b) { return comes_before(a, b); });
-  return group;
-}
-
-bool Matcher::try_group(std::size_t depth, const std::vector<NodeId>& group, const Visitor& visitor) {
-  const std::size_t index = rule_.plan[depth];
-  const Statement& statement = rule_.source[index];
-  if (group.size() < static_cast<std::size_t>(rule_.least_elements)) return true;
-  const std::size_t mark = trail_.size();
-  std::vector<ValueId> results;
-  bool fit = true;
-  for (const NodeId node : group) {
-    fit = fit && !used_elsewhere(node) && std::count(group.begin(), group.end(), node) == 1 && operator_fits(statement, node);
-    if (!fit) break;
-    const std::size_t before = trail_.size();
-    fit = bind_element(statement, node, false);
-    if (!fit && graph_.signature(node).commutative) {
-      undo_to(before);
-      fit = bind_element(statement, node, true);
-    }
-    results.push_back(graph_.node(node).output_begin);
-  }
-  std::vector<std::vector<ValueId>> elements(elements_.size());
-  elements.swap(elements_);
-  for (const Term& term : statement.arguments) {
-    if (fit && term.starred) fit = bind_list(term.slot, elements[term.slot]);
-  }
-  bool go_on = true;
-  if (fit && bind_list(statement.results[0].slot, std::move(results))) {
-    binding_.nodes[index] = group;
-    trail_.emplace_back(Undo::kNodes, static_cast<std::int32_t>(index));
-    go_on = step(depth + 1, visitor);
-  }
-  undo_to(mark);
-  return go_on;
-}
-
-bool Matcher::step_mapped(std::size_t depth, const Visitor& visitor) {
-  const Statement& statement = rule_.source[rule_.plan[depth]];
-  std::vector<NodeId> group;
-  if (const auto& results = binding_.lists[statement.results[0].slot]; !results.empty()) {
-    for (const ValueId value : results) group.push_back(graph_.value(value).producer);
-    if (std::find(group.begin(), group.end(), kNoNode) != group.end()) return true;
-    return try_group(depth, group, visitor);
-  }
-  for (const Term& argument : statement.arguments) {
-    if (!argument.starred || binding_.lists[argument.slot].empty()) continue;
-    for (const ValueId value : binding_.lists[argument.slot]) {    // each element must have this one reader
-      const auto consumers = graph_.consumers(value);
-      if (consumers.size() != 1 || graph_.is_output(value)) return true;
-      group.push_back(consumers[0]);
-    }
-    return try_group(depth, group, visitor);
-  }
-  for (const Term& argument : statement.arguments) {
-    if (argument.starred || binding_.values[argument.slot] == kNoValue) continue;
-    for (const NodeId first : graph_.consumers(binding_.values[argument.slot])) {
-      group = siblings(statement, first);
-      if (!group.empty() && group[0] == first && !try_group(depth, group, visitor)) return false;
-    }
-    return true;
-  }
-  return true;
-}
-
-// Checks that need the whole match: conditions, order of interchangeable parts, uses from outside.
-bool Matcher::acceptable() {
-  for (const Expression& condition : rule_.conditions) {
-    if (!holds(condition, *this)) return false;
-  }
-  const auto producer_of = [&](std::int32_t slot) { return graph_.value(binding_.values[slot]).producer; };
-  for (const auto& [first, second] : rule_.unordered) {
-    if (comes_before(producer_of(second), producer_of(first))) return false;
-  }
-  std::vector<ValueId> outputs;
-  for (const Term& output : rule_.outputs) {
-    if (output.starred) outputs.insert(outputs.end(), binding_.lists[output.slot].begin(), binding_.lists[output.slot].end());
-    else outputs.push_back(binding_.values[output.slot]);
-  }
-  for (std::size_t i = 0; i < rule_.source.size(); ++i) {
-    if (rule_.source[i].kept) continue;
-    for (const NodeId id : binding_.nodes[i]) {
-      const Node& node = graph_.node(id);
-      for (std::uint32_t k = 0; k < node.output_count; ++k) {
-        const ValueId value = node.output_begin + static_cast<ValueId>(k);
-        if (std::find(outputs.begin(), outputs.end(), value) != outputs.end()) continue;
-        if (graph_.is_output(value)) return false;
-        for (const NodeId consumer : graph_.consumers(value)) {
-          if (!used_elsewhere(consumer)) return false;
+    const auto consumers = graph_->consumers(values_[shared->slot]);
+    const Role role{graph_->node(first).signature, order};
+    NodeId last = kNoNode;
+    for (const NodeId consumer : consumers) {
+      if (consumer == std::exchange(last, consumer)) continue;
+      if (consumer == first) group.push_back({first, order});
+      else if (consumers.size() > 1 && usable(index, consumer)) {
+        for (std::uint32_t other = 0; other < orders(statement, consumer); ++other) {
+          const Mark bound = mark();
+          const bool fits = bind_element(statement, consumer, other, 0) && may_be_siblings(index, role, {graph_->node(consumer).signature, other});
+          go_back(bound);
+          if (!fits) continue;
+          group.push_back({consumer, other});
+          break;
         }
       }
     }
   }
-  // A variable that is itself an inner result would be read after it is gone, one that is an output would be a cycle.
-  const auto inside = [&](ValueId value) {
-    const NodeId producer = graph_.value(value).producer;
-    return producer != kNoNode && used_elsewhere(producer);
-  };
-  for (const Variable& variable : rule_.variables) {
-    if (variable.starred) {
-      if (std::any_of(binding_.lists[variable.slot].begin(), binding_.lists[variable.slot].end(), inside)) return false;
-    } else if (binding_.values[variable.slot] == kNoValue || inside(binding_.values[variable.slot])) {
-      return false;
+  go_back(before);
+  std::sort(group.begin(), group.end(), [&](const Element& a, const Element& b) { return comes_before(a.node, b.node); });
+  return group;
+}
+
+// Tries a group of nodes in their given order; while `order_known` is false, the operands of each may be swapped.
+void Matcher::try_group(std::size_t depth, std::span<const Element> group, bool order_known) {
+  const std::size_t index = rule_->plan[depth];
+  const Statement& statement = rule_->source[index];
+  if (group.size() < static_cast<std::size_t>(rule_->least_elements)) return;
+  for (std::size_t k = 0; k < group.size(); ++k) {
+    if (!usable(index, group[k].node)) return;
+    for (std::size_t j = 0; j < k; ++j) {
+      if (group[j].node == group[k].node) return;
     }
   }
-  return true;
+  if (order_known) return bind_group(depth, group);
+  std::vector<Element> ordered(group.begin(), group.end());
+  for (std::uint32_t leading = 0; leading < orders(statement, group[0].node); ++leading) {
+    const Mark before = mark();
+    bool fit = true;
+    for (std::size_t k = 0; k < ordered.size() && fit; ++k) {
+      fit = false;
+      const std::uint32_t from = k == 0 ? leading : 0, to = k == 0 ? leading + 1 : orders(statement, ordered[k].node);
+      for (std::uint32_t order = from; order < to && !fit; ++order) {
+        const Mark bound = mark();
+        ordered[k].order = order;
+        fit = bind_element(statement, ordered[k].node, order, k);
+        if (!fit) go_back(bound);
+      }
+    }
+    go_back(before);
+    if (fit) bind_group(depth, ordered);
+  }
+}
+
+void Matcher::bind_group(std::size_t depth, std::span<const Element> group) {
+  const std::size_t index = rule_->plan[depth];
+  const Statement& statement = rule_->source[index];
+  const Mark before = mark();
+  bool fit = true;
+  for (std::size_t k = 0; k < group.size() && fit; ++k) fit = bind_element(statement, group[k].node, group[k].order, k);
+  std::vector<ValueId> column(group.size());
+  for (std::size_t i = 0; i < statement.arguments.size() && fit; ++i) {
+    if (!statement.arguments[i].starred) continue;
+    for (std::size_t k = 0; k < group.size(); ++k) {
+      const auto operands = graph_->operands(group[k].node);
+      column[k] = operands[group[k].order == 1 && operands.size() == 2 ? 1 - i : i];
+    }
+    fit = bind_list(statement.arguments[i].slot, column);
+  }
+  for (std::size_t k = 0; k < group.size(); ++k) column[k] = graph_->node(group[k].node).output_begin;
+  if (fit && bind_list(statement.results[0].slot, column)) {
+    nodes_[index] = {static_cast<std::uint32_t>(elements_.size()), static_cast<std::uint32_t>(group.size())};
+    elements_.insert(elements_.end(), group.begin(), group.end());
+    step(depth + 1);
+  }
+  go_back(before);
+}
+
+void Matcher::step_mapped(std::size_t depth) {
+  const Statement& statement = rule_->source[rule_->plan[depth]];
+  std::vector<Element> group;
+  if (const std::int32_t slot = statement.results[0].slot; is_bound(slot)) {
+    for (std::uint32_t k = 0; k < lists_[slot].count; ++k) {
+      group.push_back({graph_->value(items_[lists_[slot].begin + k]).producer, 0});
+      if (group.back().node == kNoNode) return;
+    }
+    return try_group(depth, group, false);
+  }
+  for (const Term& argument : statement.arguments) {
+    if (!argument.starred || !is_bound(argument.slot)) continue;
+    const Span list = lists_[argument.slot];
+    for (std::uint32_t k = 0; k < list.count; ++k) {    // each element must have this one reader
+      const ValueId value = items_[list.begin + k];
+      const auto consumers = graph_->consumers(value);
+      if (consumers.size() != 1 || graph_->is_output(value)) return;
+      group.push_back({consumers[0], 0});
+    }
+    return try_group(depth, group, false);
+  }
+  for (const Term& argument : statement.arguments) {
+    if (argument.starred || !is_bound(argument.slot)) continue;
+    NodeId last = kNoNode;
+    for (const NodeId first : graph_->consumers(values_[argument.slot])) {
+      if (first == std::exchange(last, first) || !usable(rule_->plan[depth], first)) continue;
+      group = siblings(rule_->plan[depth], first);
+      if (!group.empty() && group[0].node == first) try_group(depth, group, true);
+    }
+    return;
+  }
+}
+
+// Whether nothing outside reads what dies, and nothing inside is read as if it stood outside.
+bool Matcher::stands_alone() const {
+  const auto free = [&](ValueId value) {
+    if (graph_->is_output(value)) return false;
+    const auto consumers = graph_->consumers(value);
+    return std::all_of(consumers.begin(), consumers.end(), [&](NodeId consumer) { return is_matched(consumer); });
+  };
+  // A variable that is itself an inner result would be read after it is gone, one that is an output would be a cycle.
+  const auto outside = [&](ValueId value) {
+    const NodeId producer = graph_->value(value).producer;
+    return producer == kNoNode || !is_matched(producer);
+  };
+  const auto every = [&](std::int32_t slot, const auto& holds) {
+    if (!rule_->slots[slot].starred) return is_bound(slot) && holds(values_[slot]);
+    if (!is_bound(slot)) return true;    // an empty list
+    const Span list = lists_[slot];
+    return std::all_of(items_.begin() + list.begin, items_.begin() + list.begin + list.count, holds);
+  };
+  for (const std::int32_t slot : rule_->shielded) {
+    if (!every(slot, free)) return false;
+  }
+  return std::all_of(rule_->variables.begin(), rule_->variables.end(), [&](const Variable& variable) { return every(variable.slot, outside); });
+}
+
+void Matcher::lay_out(MatchList& out) const {
+  for (const Span span : nodes_) {
+    for (std::uint32_t k = 0; k < span.count; ++k) out.ids.push_back(elements_[span.begin + k].node);
+  }
+  for (std::size_t slot = 0; slot < rule_->slots.size(); ++slot) {
+    if (!is_bound(static_cast<std::int32_t>(slot))) continue;
+    if (!rule_->slots[slot].starred) {
+      out.ids.push_back(values_[slot]);
+      continue;
+    }
+    const Span list = lists_[slot];
+    out.ids.insert(out.ids.end(), items_.begin() + list.begin, items_.begin() + list.begin + list.count);
+  }
+}
+
+const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
+  key_.clear();
+  key_.push_back(static_cast<std::uint32_t>(rule_index_));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (rule_->source[i].mapped) key_.push_back(nodes_[i].count);
+    for (std::uint32_t k = 0; k < nodes_[i].count; ++k) {
+      const Element& element = elements_[nodes_[i].begin + k];
+      key_.push_back(graph_->node(element.node).signature);
+      key_.push_back(element.order);
+    }
+  }
+  std::uint32_t bits = 0, count = 0;
+  std::size_t at = 0;
+  for (std::size_t slot = 0; slot < rule_->slots.size(); ++slot) {
+    if (!is_bound(static_cast<std::int32_t>(slot))) continue;
+    const std::size_t size = rule_->slots[slot].starred ? lists_[slot].count : 1;
+    if (rule_->slots[slot].variable >= 0) {
+      for (std::size_t k = 0; k < size; ++k) {
+        bits |= static_cast<std::uint32_t>(graph_->value(values[at + k]).weight_only) << (count % 32);
+        if (++count % 32 == 0) key_.push_back(std::exchange(bits, 0));
+      }
+    }
+    at += size;
+  }
+  key_.push_back(bits);
+
+  std::uint64_t hash = 0;
+  for (const std::uint32_t word : key_) hash = mix(hash ^ word);
+  std::size_t slot = hash & (table_.size() - 1);
+  for (; table_[slot].second; slot = (slot + 1) & (table_.size() - 1)) {
+    if (table_[slot].first == hash && table_[slot].second->key == key_) return *table_[slot].second;
+  }
+  const Recipe& recipe = recipes_->find(key_);
+  table_[slot] = {hash, &recipe};
+  if (2 * ++table_used_ > table_.size()) {
+    std::vector<std::pair<std::uint64_t, const Recipe*>> larger(2 * table_.size());
+    for (const auto& entry : table_) {
+      if (!entry.second) continue;
+      std::size_t to = entry.first & (larger.size() - 1);
+      while (larger[to].second) to = (to + 1) & (larger.size() - 1);
+      larger[to] = entry;
+    }
+    table_.swap(larger);
+  }
+  return recipe;
+}
+
+// Whether some replaced tensor is needed to compute something the new nodes read. Walks upwards from what they read and
+// stops at ranks below the replaced ones.
+bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
+  visited_.resize(std::max(visited_.size(), graph_->nodes().size()));
+  if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
+  stack_.clear();
+  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [old, fresh] : recipe.replaced) lowest = std::min(lowest, graph_->rank(graph_->value(values[old]).producer));
+  const auto push = [&](ValueId value) {
+    const NodeId producer = value == kNoValue ? kNoNode : graph_->value(value).producer;
+    if (producer == kNoNode || graph_->rank(producer) < lowest || visited_[producer] == walk_) return;
+    visited_[producer] = walk_;
+    stack_.push_back(producer);
+  };
+  const auto push_ref = [&](ValueRef ref) {
+    if (ref >= 0) push(values[ref]);
+  };
+  for (const ValueRef operand : recipe.operands) push_ref(operand);
+  for (const auto& [old, fresh] : recipe.replaced) push_ref(fresh);
+  while (!stack_.empty()) {
+    const NodeId node = stack_.back();
+    stack_.pop_back();
+    for (const auto& [old, fresh] : recipe.replaced) {
+      if (graph_->value(values[old]).producer == node) return true;
+    }
+    for (const ValueId operand : graph_->operands(node)) push(operand);
+  }
+  return false;
+}
+
+void Matcher::accept() {
+  const auto producer_of = [&](std::int32_t slot) { return graph_->value(values_[slot]).producer; };
+  for (const auto& [first, second] : rule_->unordered) {
+    if (comes_before(producer_of(second), producer_of(first))) return;
+  }
+  if (!stands_alone()) return;
+  MatchList& out = *out_;
+  const auto begin = static_cast<std::uint32_t>(out.ids.size());
+  lay_out(out);
+  const std::span<const ValueId> values(out.ids.data() + begin + elements_.size(), out.ids.size() - begin - elements_.size());
+  const Recipe& recipe = recipe_of(values);
+  const std::uint64_t key = match_key(rule_index_, std::span(out.ids).subspan(begin));
+  const bool known = std::any_of(out.matches.begin() + static_cast<std::ptrdiff_t>(first_), out.matches.end(), [&](const Match& match) { return match.key == key; });
+  if (known || !recipe.legal || (rule_->may_cycle && closes_cycle(recipe, values))) {
+    out.ids.resize(begin);
+    return;
+  }
+  out.matches.push_back({.key = key, .recipe = &recipe, .delta_ms = std::numeric_limits<double>::quiet_NaN(), .anchor = anchor_,
+                         .rule = rule_index_, .location = -1, .begin = begin});
 }
 
 }  // namespace rlflow

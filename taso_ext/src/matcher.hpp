@@ -1,67 +1,116 @@
 // Finds the places of a graph where a rule applies.
 #pragma once
 
-#include <functional>
-
-#include "expression.hpp"
 #include "graph.hpp"
+#include "recipe.hpp"
 #include "rule.hpp"
 
 namespace rlflow {
 
-// What the names of a rule stand for at one place.
-struct Binding {
-  std::vector<ValueId> values;                     // by value slot; kNoValue while unbound
-  std::vector<std::vector<ValueId>> lists;         // by value slot, for starred names
-  std::vector<Quantity> symbols;
-  std::vector<char> symbol_bound;
-  std::vector<AttributesId> rests;
-  std::vector<char> rest_bound;
-  std::vector<std::pair<OperatorId, AttributesId>> operators;
-  std::vector<char> operator_bound;
-  std::vector<std::vector<NodeId>> nodes;          // by source statement
+struct Match {
+  std::uint64_t key = 0;    // of the rule and all it binds; equal keys are equal rewrites
+  const Recipe* recipe = nullptr;
+  double delta_ms = 0;      // change of the cost; NaN while unknown
+  NodeId anchor = kNoNode;
+  std::int32_t rule = 0;
+  std::int32_t location = -1;
+  std::uint32_t begin = 0;    // of its nodes and tensors, laid out as the recipe says, in MatchList::ids
 };
 
-// Enumerates the matches at an anchor in an order that depends only on the neighbourhood that the rule can see.
-class Matcher final : public Scope {
+[[nodiscard]] std::uint64_t match_key(std::int32_t rule, std::span<const std::int32_t> ids);
+
+struct MatchList {
+  std::vector<Match> matches;
+  std::vector<std::int32_t> ids;
+
+  [[nodiscard]] NodeId root(const Match& match) const { return ids[match.begin + match.recipe->root]; }
+  [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return {ids.data() + match.begin, match.recipe->node_count}; }
+  [[nodiscard]] std::span<const ValueId> values(const Match& match) const {
+    return {ids.data() + match.begin + match.recipe->node_count, match.recipe->value_count};
+  }
+};
+
+// Walks the graph along the plans of the rules and looks only at who reads what; attributes, shapes, conditions and the
+// target are decided by signatures, once for all places that look alike (recipe.hpp). One thread at a time.
+class Matcher {
  public:
-  using Visitor = std::function<bool(const Binding&)>;    // false stops the enumeration
+  Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes);
 
-  Matcher(const Graph& graph, const Rule& rule);
-  // All matches whose anchor is `anchor`.
-  bool visit(NodeId anchor, const Visitor& visitor);
-
-  [[nodiscard]] const Quantity* symbol(std::int32_t slot) const override;
-  [[nodiscard]] const Dims* dims(std::int32_t value_slot) const override;
+  // Rules whose anchor an operator of this signature may be, those that see far apart from the others.
+  struct Rules {
+    std::vector<std::int32_t> near, far;
+  };
+  [[nodiscard]] const Rules& rules_at(SignatureId signature);
+  // Appends all legal rewrites with this anchor, in an order that depends only on what the rule can see.
+  void find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out);
 
  private:
-  enum class Undo : std::uint8_t { kValue, kList, kSymbol, kRest, kOperator, kNodes };
-  [[nodiscard]] bool step(std::size_t depth, const Visitor& visitor);
-  [[nodiscard]] bool step_single(std::size_t depth, const Visitor& visitor);
-  [[nodiscard]] bool step_mapped(std::size_t depth, const Visitor& visitor);
-  [[nodiscard]] bool try_node(std::size_t depth, NodeId node, const Visitor& visitor);
-  [[nodiscard]] bool try_group(std::size_t depth, const std::vector<NodeId>& group, const Visitor& visitor);
-  [[nodiscard]] std::vector<NodeId> siblings(const Statement& statement, NodeId first);
-  [[nodiscard]] bool operator_fits(const Statement& statement, NodeId node);
-  [[nodiscard]] bool attributes_fit(const Statement& statement, const Signature& signature);
-  [[nodiscard]] bool bind_arguments(const Statement& statement, NodeId node, bool swapped, std::size_t shift);
-  [[nodiscard]] bool bind_element(const Statement& statement, NodeId node, bool swapped);
-  [[nodiscard]] bool bind_results(const Statement& statement, NodeId node);
+  struct Span {
+    std::uint32_t begin = 0, count = 0;
+  };
+  struct Element {
+    NodeId node;
+    std::uint32_t order;
+  };
+  struct Mark {    // what to go back to when a branch is given up
+    std::uint64_t bound;
+    std::size_t nodes, items;
+  };
+  [[nodiscard]] bool may_be(std::size_t statement, SignatureId signature);
+  [[nodiscard]] bool may_be_siblings(std::size_t statement, Role first, Role other);
+  [[nodiscard]] bool usable(std::size_t statement, NodeId node);
+  [[nodiscard]] bool is_matched(NodeId node) const;
+  [[nodiscard]] bool is_bound(std::int32_t slot) const { return (bound_ >> slot) & 1U; }
+  [[nodiscard]] Mark mark() const { return {bound_, elements_.size(), items_.size()}; }
+  void go_back(const Mark& mark);
   [[nodiscard]] bool bind_value(std::int32_t slot, ValueId value);
-  [[nodiscard]] bool bind_list(std::int32_t slot, std::vector<ValueId> values);
-  [[nodiscard]] bool bind_symbol(std::int32_t slot, Quantity value);
-  [[nodiscard]] bool fits(const Variable& variable, ValueId value, std::vector<std::pair<std::int32_t, std::int64_t>>* starred);
-  [[nodiscard]] bool used_elsewhere(NodeId node) const;
+  [[nodiscard]] bool bind_list(std::int32_t slot, std::span<const ValueId> values);
+  [[nodiscard]] bool bind_outputs(const Statement& statement, NodeId node);
+  [[nodiscard]] bool bind_operands(const Statement& statement, NodeId node, std::uint32_t order);
+  [[nodiscard]] bool bind_element(const Statement& statement, NodeId node, std::uint32_t order, std::size_t index);
+  [[nodiscard]] std::uint32_t orders(const Statement& statement, NodeId node) const;
+  void step(std::size_t depth);
+  void step_single(std::size_t depth);
+  void step_mapped(std::size_t depth);
+  void try_node(std::size_t depth, NodeId node);
+  void try_group(std::size_t depth, std::span<const Element> group, bool order_known);
+  void bind_group(std::size_t depth, std::span<const Element> group);
+  [[nodiscard]] std::vector<Element> siblings(std::size_t statement, NodeId first);
   [[nodiscard]] bool comes_before(NodeId a, NodeId b) const;
-  [[nodiscard]] bool acceptable();
-  void undo_to(std::size_t mark);
+  void accept();
+  [[nodiscard]] bool stands_alone() const;
+  void lay_out(MatchList& out) const;
+  [[nodiscard]] const Recipe& recipe_of(std::span<const ValueId> values);
+  [[nodiscard]] bool closes_cycle(const Recipe& recipe, std::span<const ValueId> values);
 
-  const Graph& graph_;
-  const Rule& rule_;
-  Binding binding_;
-  std::vector<const Variable*> variable_of_;    // by value slot, nullptr for results
-  std::vector<std::pair<Undo, std::int32_t>> trail_;
-  std::vector<std::vector<ValueId>> elements_;  // by value slot: the list under construction
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<const RuleBook> book_;
+  std::shared_ptr<RecipeBook> recipes_;
+
+  // What is remembered about signatures: 0 unknown, 1 no, 2 yes.
+  std::vector<std::vector<char>> may_be_;    // [statement][signature]
+  std::unordered_map<std::u32string, bool> siblings_;
+  std::vector<std::unique_ptr<const Rules>> rules_at_;    // [signature]
+  std::vector<std::pair<std::uint64_t, const Recipe*>> table_;    // open addressing, a power of two
+  std::size_t table_used_ = 0;
+
+  // The match under construction.
+  const Graph* graph_ = nullptr;
+  const Rule* rule_ = nullptr;
+  std::int32_t rule_index_ = 0;
+  NodeId anchor_ = kNoNode;
+  MatchList* out_ = nullptr;
+  std::size_t first_ = 0;                  // of this anchor's matches in `out`
+  std::uint64_t bound_ = 0;                // by value slot
+  std::array<ValueId, kMostNames> values_{};
+  std::array<Span, kMostNames> lists_{};   // into items_
+  std::vector<ValueId> items_;
+  std::vector<Span> nodes_;                // by source statement, into elements_
+  std::vector<Element> elements_;
+  std::vector<std::uint32_t> key_;
+  std::vector<std::uint32_t> visited_;     // by node: the walk that came by last
+  std::uint32_t walk_ = 0;
+  std::vector<NodeId> stack_;
 };
 
 }  // namespace rlflow

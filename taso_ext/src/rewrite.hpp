@@ -1,46 +1,53 @@
-// From a match to a changed graph: plan the edit, price it, carry it out.
+// From a match to a changed graph: price the change, carry it out.
 #pragma once
 
 #include "cost.hpp"
 #include "graph.hpp"
-#include "matcher.hpp"
+#include "recipe.hpp"
 
 namespace rlflow {
 
-// Reads a value that exists (id >= 0) or the k-th value the edit creates (id == -2 - k); kNoValue stays kNoValue.
-using ValueRef = std::int32_t;
-[[nodiscard]] constexpr ValueRef new_value(std::size_t index) { return -2 - static_cast<ValueRef>(index); }
-[[nodiscard]] constexpr bool is_new(ValueRef ref) { return ref <= -2; }
-[[nodiscard]] constexpr std::size_t new_index(ValueRef ref) { return static_cast<std::size_t>(-2 - ref); }
+// Says what a rewrite would lead to without carrying it out. Keeps its scratch memory from call to call; one thread at
+// a time.
+class Preview {
+ public:
+  // Change of the total cost, in ms, from the neighbourhood alone. `values` are the tensors of the match, `fused` says
+  // of each node of the graph whether it is fused into a producer.
+  [[nodiscard]] double price(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values,
+                             std::span<const char> fused, const Roofline& costs);
+  // Hash of the graph after the rewrite; only for rules that cannot close a cycle, whose new nodes therefore read
+  // nothing that the rewrite changes.
+  [[nodiscard]] Hash128 hash(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values);
 
-struct NewNode {
-  SignatureId signature = 0;
-  std::vector<ValueRef> operands;
-  std::size_t first_value = 0;    // of the values it creates
-  bool weight_only = false;
-  std::int32_t site = 0;
+ private:
+  void count_uses();
+  void find_dead();
+  void change(ValueId value, std::int32_t delta);
+  void add_use(ValueRef ref, std::int32_t count);
+  [[nodiscard]] bool is_dead(NodeId node) const;
+  [[nodiscard]] std::int32_t uses_after(ValueId value) const;
+  [[nodiscard]] bool absorbed_by_new(const Signature& pointwise, ValueRef operand) const;
+  [[nodiscard]] bool absorbed(const Signature& pointwise, ValueId operand) const;
+  [[nodiscard]] bool fused_after(const Signature& signature, std::span<const ValueId> operands) const;
+
+  const Graph* graph_ = nullptr;
+  const Recipe* recipe_ = nullptr;
+  std::span<const ValueId> values_;
+  std::vector<std::int32_t> new_uses_;
+  std::vector<char> needed_;    // new nodes that somebody reads
+  std::vector<std::pair<ValueId, std::int32_t>> changes_;
+  std::vector<NodeId> dead_, pending_, readers_;
+  std::vector<Hash128> new_hashes_;      // of new values
+  std::vector<Hash128> value_hashes_;    // by value, where `rehashed_` says so
+  std::vector<std::uint32_t> rehashed_, stale_;    // by value and by node: the call that set it last
+  std::uint32_t call_ = 0;
 };
 
-struct NewValue {
-  TypeId type = 0;
-  std::size_t producer = 0;    // index into Edit::nodes
-  bool weight_only = false;
+struct Rewritten {
+  Graph graph;
+  std::vector<ValueId> changed;    // tensors that are new, or that others read or make now
 };
 
-struct Edit {
-  std::vector<NewNode> nodes;
-  std::vector<NewValue> values;
-  std::vector<std::pair<ValueId, ValueRef>> replaced;
-};
-
-// The edit a match stands for, or nothing when the target would be invalid here (types do not fit), would change the
-// type of an output, or would close a cycle.
-[[nodiscard]] std::optional<Edit> plan_edit(const Graph& graph, const Rule& rule, const Binding& binding);
-
-// Change of the total cost, in ms, computed from the neighbourhood of the edit alone.
-[[nodiscard]] double price_edit(const Graph& graph, const Edit& edit, CostTable& costs);
-
-// Carries the edit out; the graph is finalized afterwards. Returns the values that are new, or that others read now.
-[[nodiscard]] std::vector<ValueId> apply_edit(Graph& graph, const Edit& edit);
+[[nodiscard]] Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
 
 }  // namespace rlflow

@@ -56,6 +56,15 @@ struct Statement {
   bool kept = false;    // under `given`: must be there, stays as it is
 };
 
+// What matching needs to know of a tensor name, worked out once (rule_plan.cpp).
+struct Slot {
+  std::int32_t variable = -1;    // index among the variables; -1: a result of the source
+  bool starred = false;
+  bool weight_only = false;      // must be one
+  bool inner = false;            // a plain result that dies: nothing outside the match may read it
+  std::int32_t reads = 0;        // operand slots of the source that read an inner result
+};
+
 struct OperatorVariable {
   std::string name;
   std::vector<OperatorId> choices;
@@ -73,8 +82,14 @@ struct Rule {
   std::vector<Expression> conditions;
   std::vector<Term> outputs;                                  // defined by both sides
   std::vector<std::pair<std::int32_t, std::int32_t>> unordered;    // results of statements that may change places
+  std::size_t root = 0;             // source statement whose operator gives a match its site
   std::vector<std::size_t> plan;    // order in which source statements are matched; the first is the anchor
-  std::int32_t radius = 0;          // statements are at most this many shared tensors away from the anchor
+  std::vector<Slot> slots;          // by value slot
+  std::vector<std::int32_t> shielded;    // results that die and that only matched operators may read, beside the inner ones
+  std::int32_t radius = 0;          // statements are at most this many shared run-time tensors away from the anchor
+  bool far = false;                 // a change anywhere can open or close a match: radius says nothing
+  bool may_cycle = false;           // a rewrite can close a cycle
+  bool may_free = false;            // a rewrite can make operators outside the match unnecessary
   std::int32_t least_elements = 2;  // fewest elements of a starred variable
 };
 
@@ -84,8 +99,13 @@ struct RuleBook {
 
   std::vector<Rule> rules;
   std::vector<std::vector<std::int32_t>> by_anchor;    // by operator: the rules whose anchor it can be
-  std::int32_t longest_radius = 0;
+  std::int32_t longest_radius = 0;                     // of the rules that are not far
+  std::size_t statements = 0;                          // of all sources; statement_begin[r] is the number of r's first
+  std::vector<std::size_t> statement_begin;
 };
+
+// Most tensor names of a rule: bound names are kept as bits of a word while matching.
+inline constexpr std::size_t kMostNames = 64;
 
 // Operators that the anchor of a rule can be.
 [[nodiscard]] std::vector<OperatorId> anchor_operators(const Rule& rule);

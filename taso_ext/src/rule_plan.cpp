@@ -1,5 +1,7 @@
-// Chooses where matching of a rule starts and in which order its source statements follow.
+// Chooses where matching of a rule starts and in which order its source statements follow, and works out what a rewrite
+// elsewhere can do to a match.
 #include <algorithm>
+#include <set>
 
 #include "rule.hpp"
 #include "types.hpp"
@@ -7,31 +9,39 @@
 namespace rlflow {
 namespace {
 
+bool mentions_slot(const std::vector<Term>& terms, std::int32_t slot) {
+  return std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return term.slot == slot; });
+}
+
 bool mentions(const std::vector<Term>& terms, const std::vector<bool>& bound) {
   return std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return bound[term.slot]; });
 }
 
 // A single operator that binds a whole list (Concat of a list, Split into a list) fixes how many elements there are, so
-// it must come first; then an operator that is part of the result, which gives the match its site.
-std::size_t choose_anchor(const Rule& rule) {
-  const auto list_operator = [](const Statement& statement) {
-    const auto starred = [](const Term& term) { return term.starred; };
-    return !statement.mapped && (std::any_of(statement.arguments.begin(), statement.arguments.end(), starred) ||
-                                 std::any_of(statement.results.begin(), statement.results.end(), starred));
-  };
+// it must come first.
+std::optional<std::size_t> list_operator(const Rule& rule) {
+  const auto starred = [](const Term& term) { return term.starred; };
   for (std::size_t i = rule.source.size(); i-- > 0;) {
-    if (list_operator(rule.source[i])) return i;
-  }
-  // A mapped operator can only start from an operand that all its elements share.
-  const auto startable = [](const Statement& statement) {
-    return !statement.kept && (!statement.mapped || std::any_of(statement.arguments.begin(), statement.arguments.end(),
-                                                                [](const Term& term) { return !term.starred; }));
-  };
-  for (std::size_t i = 0; i < rule.source.size(); ++i) {
-    if (!startable(rule.source[i])) continue;
-    for (const Term& output : rule.outputs) {
-      if (rule.source[i].results.size() && rule.source[i].results[0].slot == output.slot) return i;
+    const Statement& statement = rule.source[i];
+    if (!statement.mapped && (std::any_of(statement.arguments.begin(), statement.arguments.end(), starred) ||
+                              std::any_of(statement.results.begin(), statement.results.end(), starred))) {
+      return i;
     }
+  }
+  return std::nullopt;
+}
+
+// A mapped operator can only start from an operand that all its elements share.
+bool startable(const Statement& statement) {
+  return !statement.kept && (!statement.mapped || std::any_of(statement.arguments.begin(), statement.arguments.end(),
+                                                              [](const Term& term) { return !term.starred; }));
+}
+
+// The statement whose operator gives a match its site: one that makes a result, where possible.
+std::size_t choose_root(const Rule& rule) {
+  if (const auto list = list_operator(rule)) return *list;
+  for (std::size_t i = 0; i < rule.source.size(); ++i) {
+    if (startable(rule.source[i]) && mentions_slot(rule.outputs, rule.source[i].results[0].slot)) return i;
   }
   for (std::size_t i = 0; i < rule.source.size(); ++i) {
     if (startable(rule.source[i])) return i;
@@ -39,37 +49,128 @@ std::size_t choose_anchor(const Rule& rule) {
   throw InvalidInput("rule '" + rule.name + "': no statement to start matching from; a starred statement needs a shared operand");
 }
 
-bool share_a_tensor(const Statement& a, const Statement& b) {
-  const auto all = [](const Statement& statement) {
-    std::vector<Term> terms = statement.arguments;
-    terms.insert(terms.end(), statement.results.begin(), statement.results.end());
-    return terms;
-  };
-  const auto of_a = all(a), of_b = all(b);
-  return std::any_of(of_a.begin(), of_a.end(), [&](const Term& term) {
-    return std::any_of(of_b.begin(), of_b.end(), [&](const Term& other) { return other.slot == term.slot; });
+// Whether the tensor is certainly computed at run time: a result (operators on weights alone are never matched), or
+// the one operand of an operator that is not declared a weight.
+bool surely_runtime(const Rule& rule, std::int32_t slot) {
+  if (rule.slots[slot].variable < 0) return true;
+  return std::any_of(rule.source.begin(), rule.source.end(), [&](const Statement& statement) {
+    return mentions_slot(statement.arguments, slot) &&
+           std::all_of(statement.arguments.begin(), statement.arguments.end(),
+                       [&](const Term& term) { return term.slot == slot || rule.slots[term.slot].weight_only; });
   });
 }
 
-// Greatest distance from the anchor; the elements of a mapped anchor are one shared tensor apart.
-std::int32_t reach(const Rule& rule) {
+bool share_a_runtime_tensor(const Rule& rule, const Statement& a, const Statement& b) {
+  for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(rule.slots.size()); ++slot) {
+    const bool in_a = mentions_slot(a.arguments, slot) || mentions_slot(a.results, slot);
+    const bool in_b = mentions_slot(b.arguments, slot) || mentions_slot(b.results, slot);
+    if (in_a && in_b && surely_runtime(rule, slot)) return true;
+  }
+  return false;
+}
+
+// Greatest distance from a statement in shared run-time tensors, or nothing when some statement hangs together with it
+// through a weight only. The elements of a mapped operator are one shared tensor apart.
+std::optional<std::int32_t> reach(const Rule& rule, std::size_t from) {
   std::vector<std::int32_t> distance(rule.source.size(), -1);
-  std::vector<std::size_t> queue = {rule.plan[0]};
-  distance[rule.plan[0]] = std::any_of(rule.source.begin(), rule.source.end(), [](const Statement& s) { return s.mapped; }) ? 1 : 0;
+  std::vector<std::size_t> queue = {from};
+  distance[from] = std::any_of(rule.source.begin(), rule.source.end(), [](const Statement& s) { return s.mapped; }) ? 1 : 0;
+  const Statement& anchor = rule.source[from];
+  if (anchor.mapped && std::none_of(anchor.arguments.begin(), anchor.arguments.end(), [&](const Term& term) {
+        return !term.starred && surely_runtime(rule, term.slot);
+      })) {
+    return std::nullopt;
+  }
   for (std::size_t at = 0; at < queue.size(); ++at) {
     for (std::size_t i = 0; i < rule.source.size(); ++i) {
-      if (distance[i] >= 0 || !share_a_tensor(rule.source[queue[at]], rule.source[i])) continue;
+      if (distance[i] >= 0 || !share_a_runtime_tensor(rule, rule.source[queue[at]], rule.source[i])) continue;
       distance[i] = distance[queue[at]] + 1;
       queue.push_back(i);
     }
   }
+  if (queue.size() < rule.source.size()) return std::nullopt;
   return *std::max_element(distance.begin(), distance.end());
+}
+
+// Where matching starts: in the middle, so that what lies further than `radius` from a change need not be looked at.
+std::size_t choose_anchor(const Rule& rule) {
+  if (const auto list = list_operator(rule)) return *list;
+  std::size_t best = rule.root;
+  for (std::size_t i = 0; i < rule.source.size(); ++i) {
+    if (!startable(rule.source[i])) continue;
+    const auto radius = reach(rule, i), least = reach(rule, best);
+    if (radius && (!least || *radius < *least)) best = i;
+  }
+  return best;
+}
+
+// Variables that every element of a source tensor depends on; `whole`: that some element depends on.
+std::set<std::int32_t> ancestors(const Rule& rule, std::int32_t slot, bool whole) {
+  std::set<std::int32_t> found;
+  for (const Statement& statement : rule.source) {
+    if (!mentions_slot(statement.results, slot)) continue;
+    for (const Term& term : statement.arguments) {
+      const bool elementwise = statement.mapped && term.starred && !whole;
+      if (!elementwise) found.insert(term.slot);
+      found.merge(ancestors(rule, term.slot, term.starred && !elementwise));
+    }
+  }
+  return found;
+}
+
+bool target_reads(const Rule& rule, std::int32_t slot) {
+  return std::any_of(rule.target.begin(), rule.target.end(), [&](const Statement& s) { return mentions_slot(s.arguments, slot); });
+}
+
+// A new operator makes a replaced tensor depend on what the target reads. That closes a cycle only if what it reads
+// depends on another replaced tensor, which cannot be where every replaced tensor depends on it already.
+bool can_close_cycle(const Rule& rule) {
+  if (rule.outputs.size() == 1 && !rule.outputs[0].starred) return false;
+  for (const Term& output : rule.outputs) {
+    const auto above = ancestors(rule, output.slot, false);
+    for (const Variable& variable : rule.variables) {
+      if (!variable.weight_only && target_reads(rule, variable.slot) && !above.count(variable.slot)) return true;
+    }
+  }
+  return false;
+}
+
+void describe_slots(Rule& rule) {
+  if (rule.value_names.size() > kMostNames) {
+    throw InvalidInput("rule '" + rule.name + "' has " + std::to_string(rule.value_names.size()) + " tensor names; at most " +
+                       std::to_string(kMostNames) + " can be matched");
+  }
+  rule.slots.assign(rule.value_names.size(), {});
+  for (std::size_t i = 0; i < rule.variables.size(); ++i) {
+    const Variable& variable = rule.variables[i];
+    rule.slots[variable.slot] = {.variable = static_cast<std::int32_t>(i), .starred = variable.starred, .weight_only = variable.weight_only};
+  }
+  for (const Statement& statement : rule.source) {
+    for (const Term& result : statement.results) {
+      Slot& slot = rule.slots[result.slot];
+      slot.starred = result.starred;
+      slot.inner = !result.starred && !statement.kept && !mentions_slot(rule.outputs, result.slot);
+    }
+  }
+  for (const Statement& statement : rule.source) {
+    for (const Term& argument : statement.arguments) ++rule.slots[argument.slot].reads;
+    if (!statement.mapped) continue;    // each element reads it: their number is not known here
+    for (const Term& argument : statement.arguments) rule.slots[argument.slot].inner = false;
+  }
+  for (const Statement& statement : rule.source) {
+    for (const Term& result : statement.results) {
+      const bool dies = !statement.kept && !mentions_slot(rule.outputs, result.slot);
+      if (dies && !rule.slots[result.slot].inner) rule.shielded.push_back(result.slot);
+    }
+  }
 }
 
 }  // namespace
 
 void plan_matching(Rule& rule) {
+  describe_slots(rule);
   std::vector<bool> bound(rule.value_names.size()), done(rule.source.size());
+  rule.root = choose_root(rule);
   std::size_t next = choose_anchor(rule);
   while (true) {
     rule.plan.push_back(next);
@@ -90,7 +191,13 @@ void plan_matching(Rule& rule) {
       throw InvalidInput("rule '" + rule.name + "': the source is not connected; every statement must share a tensor with another");
     }
   }
-  rule.radius = reach(rule);
+  const auto radius = reach(rule, rule.plan[0]);
+  rule.may_cycle = can_close_cycle(rule);
+  rule.far = !radius || rule.may_cycle;
+  rule.radius = radius.value_or(0);
+  rule.may_free = std::any_of(rule.variables.begin(), rule.variables.end(), [&](const Variable& variable) {
+    return !variable.weight_only && !target_reads(rule, variable.slot);
+  });
 }
 
 std::vector<OperatorId> anchor_operators(const Rule& rule) {
@@ -100,7 +207,9 @@ std::vector<OperatorId> anchor_operators(const Rule& rule) {
 
 RuleBook::RuleBook(std::vector<Rule> all) : rules(std::move(all)), by_anchor(known_operator_count()) {
   for (std::size_t r = 0; r < rules.size(); ++r) {
-    longest_radius = std::max(longest_radius, rules[r].radius);
+    statement_begin.push_back(statements);
+    statements += rules[r].source.size();
+    if (!rules[r].far) longest_radius = std::max(longest_radius, rules[r].radius);
     for (const OperatorId op : anchor_operators(rules[r])) by_anchor[op].push_back(static_cast<std::int32_t>(r));
   }
 }

@@ -1,179 +1,274 @@
 #include "state.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <cmath>
+#include <limits>
 
 namespace rlflow {
 namespace {
 
-std::uint64_t key_of(std::int32_t rule, const Binding& binding) {
-  std::uint64_t key = mix(static_cast<std::uint64_t>(rule) + 1);
-  const auto add = [&](std::int64_t word) { key = mix(key ^ static_cast<std::uint64_t>(word)); };
-  for (const auto& nodes : binding.nodes) {
-    add(-static_cast<std::int64_t>(nodes.size()));
-    for (const NodeId node : nodes) add(node);
-  }
-  for (const ValueId value : binding.values) add(value);
-  for (const auto& list : binding.lists) {
-    add(-static_cast<std::int64_t>(list.size()));
-    for (const ValueId value : list) add(value);
-  }
-  return key;
-}
+constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// Calls visitor(binding, edit, ordinal) for every legal rewrite at an anchor until it returns false.
-template <typename Visitor>
-void visit_rewrites(const Graph& graph, Matcher& matcher, const Rule& rule, NodeId anchor, Visitor visitor) {
-  std::int32_t ordinal = 0;
-  matcher.visit(anchor, [&](const Binding& binding) {
-    const auto edit = plan_edit(graph, rule, binding);
-    return !edit || visitor(binding, *edit, ordinal++);
-  });
-}
+bool in_order(const Match& a, const Match& b) { return a.rule != b.rule ? a.rule < b.rule : a.location < b.location; }
 
-// The rewrite a match stands for.
-Edit edit_of(const Graph& graph, const Rule& rule, const Match& match) {
-  std::optional<Edit> found;
-  Matcher matcher(graph, rule);
-  visit_rewrites(graph, matcher, rule, match.anchor, [&](const Binding&, const Edit& edit, std::int32_t ordinal) {
-    if (ordinal == match.ordinal) found = edit;
-    return !found;
-  });
-  if (!found) throw std::logic_error("rule '" + rule.name + "' no longer matches where it did: please report this");
-  return std::move(*found);
-}
-
-// Whether a match can come or go without any change near it: a rewrite far away may open or close a path between two
-// outputs, and with it a cycle.
-bool sees_far(const Rule& rule) {
-  return rule.outputs.size() > 1 || rule.outputs[0].starred;
-}
-
-// Distance of every node from the nearest node that reads or makes a changed value, counted in shared values and cut
-// off behind `longest`.
-std::vector<std::int32_t> distances(const Graph& graph, const std::vector<ValueId>& changed, std::int32_t longest) {
-  std::vector<std::int32_t> distance(graph.nodes().size(), longest + 1);
-  std::vector<NodeId> frontier, next;
+// Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, with their
+// distance, counted in shared run-time tensors: 0 reads or makes a changed one.
+void measure_distances(const Graph& graph, std::span<const ValueId> changed, std::int32_t longest, Game::Desk& desk) {
+  desk.distance.resize(std::max(desk.distance.size(), graph.nodes().size()), kFar);
+  desk.reached.clear();
   const auto reach = [&](ValueId value, std::int32_t at) {
+    if (graph.value(value).weight_only) return;
     const auto mark = [&](NodeId id) {
-      if (id == kNoNode || !graph.alive(id) || distance[id] <= at) return;
-      distance[id] = at;
-      next.push_back(id);
+      if (id == kNoNode || !graph.alive(id) || desk.distance[id] <= at) return;
+      desk.distance[id] = at;
+      desk.reached.push_back(id);
     };
     mark(graph.value(value).producer);
     for (const NodeId consumer : graph.consumers(value)) mark(consumer);
   };
   for (const ValueId value : changed) reach(value, 0);
-  for (std::int32_t at = 1; at <= longest; ++at) {
-    frontier.swap(next);
-    next.clear();
-    for (const NodeId id : frontier) {
-      for (const ValueId operand : graph.operands(id)) {
-        if (operand != kNoValue) reach(operand, at);
-      }
-      const Node& node = graph.node(id);
-      for (std::uint32_t k = 0; k < node.output_count; ++k) reach(node.output_begin + static_cast<ValueId>(k), at);
+  for (std::size_t next = 0; next < desk.reached.size(); ++next) {
+    const NodeId id = desk.reached[next];
+    const std::int32_t at = desk.distance[id] + 1;
+    if (at > longest) break;
+    for (const ValueId operand : graph.operands(id)) {
+      if (operand != kNoValue) reach(operand, at);
     }
+    const Node& node = graph.node(id);
+    for (std::uint32_t k = 0; k < node.output_count; ++k) reach(node.output_begin + static_cast<ValueId>(k), at);
   }
-  return distance;
 }
 
 }  // namespace
 
-State::State(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations)
-    : graph_(std::move(graph)), rules_(std::move(rules)), costs_(std::move(costs)) {
-  graph_.number_sites();
-  locations_ = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph_.runtime_node_count()));
-  find_matches({});
-  cost_ = total_cost(graph_, *costs_);
+Game::Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, const Roofline& costs, std::int32_t locations)
+    : context_(std::move(context)), book_(std::move(book)), recipes_(std::make_shared<RecipeBook>(context_, book_->rules)),
+      costs_(costs), locations_(locations) {}
+
+std::unique_ptr<Game::Desk, Game::Return> Game::desk() {
+  const std::lock_guard guard(mutex_);
+  if (idle_.empty()) idle_.push_back(std::make_unique<Desk>(Desk{Matcher(context_, book_, recipes_), {}, {}, {}}));
+  std::unique_ptr<Desk, Return> desk(idle_.back().release(), Return{this});
+  idle_.pop_back();
+  return desk;
 }
 
-void State::find_matches(const std::vector<ValueId>& changed) {
-  const std::vector<Match> previous = std::move(matches_);
-  matches_.clear();
+void Game::Return::operator()(Desk* desk) const {
+  const std::lock_guard guard(game->mutex_);
+  game->idle_.emplace_back(desk);
+}
+
+State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations) {
+  graph.number_sites();
+  const auto locations = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph.runtime_node_count()));
+  auto game = std::make_shared<Game>(graph.shared_context(), std::move(rules), costs, locations);
+  State state(game, std::move(graph));
+  state.find_all(*game->desk(), nullptr);
+  state.sum_costs(nullptr, {});
+  return state;
+}
+
+State State::after(const Match& match) const {
+  auto [graph, changed] = apply(graph_, *match.recipe, matches_.nodes(match), matches_.values(match));
+  State next(game_, std::move(graph));
+  const auto desk = game_->desk();
   // Matches without a location are not kept, so while there are any, all are looked for again.
-  const bool everything = changed.empty() || truncated_ > 0;
-  truncated_ = 0;
-  const auto distance = everything ? std::vector<std::int32_t>(graph_.nodes().size()) : distances(graph_, changed, rules_->longest_radius);
-  const auto stale = [&](const Rule& rule, NodeId anchor) { return distance[anchor] <= rule.radius || sees_far(rule); };
-
-  std::vector<std::vector<Match>> fresh(rules().size());
-  for (const Match& match : previous) {
-    if (graph_.alive(match.anchor) && !stale(rules()[match.rule], match.anchor)) fresh[match.rule].push_back(match);
-  }
-  std::vector<std::unique_ptr<Matcher>> matchers(rules().size());
-  for (const NodeId anchor : graph_.order()) {
-    const OperatorId op = graph_.signature(anchor).op;
-    if (graph_.node(anchor).weight_only || op >= known_operator_count()) continue;
-    for (const std::int32_t r : rules_->by_anchor[op]) {
-      const Rule& rule = rules()[r];
-      if (!stale(rule, anchor)) continue;
-      if (!matchers[r]) matchers[r] = std::make_unique<Matcher>(graph_, rule);
-      visit_rewrites(graph_, *matchers[r], rule, anchor, [&](const Binding& binding, const Edit&, std::int32_t ordinal) {
-        fresh[r].push_back({key_of(r, binding), anchor, r, ordinal, -1});
-        return true;
-      });
-    }
-  }
-  auto old_begin = previous.begin();
-  for (std::size_t r = 0; r < rules().size(); ++r) {
-    const auto old_end = std::find_if(old_begin, previous.end(), [&](const Match& m) { return m.rule != static_cast<std::int32_t>(r); });
-    assign_locations(fresh[r], {old_begin, old_end});
-    old_begin = old_end;
-  }
+  const bool everything = truncated_ > 0;
+  measure_distances(next.graph_, changed, everything ? 0 : game_->book().longest_radius + 1, *desk);
+  if (everything) next.find_all(*desk, this);
+  else next.find_changed(*desk, *this);
+  const auto beyond = std::find_if(desk->reached.begin(), desk->reached.end(), [&](NodeId id) { return desk->distance[id] > 0; });
+  next.sum_costs(this, {desk->reached.begin(), beyond});
+  for (const NodeId id : desk->reached) desk->distance[id] = kFar;
+  if (next.graph_.is_sparse()) next.compact();
+  return next;
 }
 
-void State::assign_locations(std::vector<Match>& fresh, std::span<const Match> previous) {
-  std::vector<char> taken(locations_);
-  for (const Match& match : fresh) {
-    if (match.location >= 0) taken[match.location] = 1;
+Hash128 State::hash_after(const Match& match) const {
+  if (game_->rules()[match.rule].may_cycle) return apply(graph_, *match.recipe, matches_.nodes(match), matches_.values(match)).graph.hash();
+  return game_->desk()->preview.hash(graph_, *match.recipe, matches_.values(match));
+}
+
+State State::rematched() const {
+  State same(game_, graph_);
+  same.find_all(*game_->desk(), this);
+  same.sum_costs(nullptr, {});
+  return same;
+}
+
+void State::find_all(Game::Desk& desk, const State* previous) {
+  MatchList found;
+  for (const NodeId anchor : graph_.order()) {
+    if (graph_.node(anchor).weight_only) continue;
+    const Matcher::Rules& rules = desk.matcher.rules_at(graph_.node(anchor).signature);
+    for (const std::int32_t r : rules.near) desk.matcher.find(graph_, r, anchor, found);
+    for (const std::int32_t r : rules.far) desk.matcher.find(graph_, r, anchor, found);
   }
-  for (Match& match : fresh) {
-    if (match.location >= 0) continue;
-    const auto at = std::find_if(previous.begin(), previous.end(), [&](const Match& old) { return old.key == match.key; });
-    if (at == previous.end() || taken[at->location]) continue;
-    match.location = at->location;
-    taken[match.location] = 1;
+  settle(std::move(found), 0, previous);
+}
+
+void State::find_changed(Game::Desk& desk, const State& previous) {
+  MatchList found;
+  found.matches.reserve(previous.matches().size() + 32);
+  found.ids.reserve(previous.matches_.ids.size() + 256);
+  found.ids = previous.matches_.ids;
+  for (const Match& match : previous.matches()) {
+    const Rule& rule = game_->rules()[match.rule];
+    if (rule.far || !graph_.alive(match.anchor) || desk.distance[match.anchor] <= rule.radius) continue;
+    Match& kept = found.matches.emplace_back(match);
+    // The price also looks at the readers of what the match reads and makes.
+    if (rule.may_free || desk.distance[match.anchor] == rule.radius + 1) kept.delta_ms = kUnknown;
   }
-  for (Match& match : fresh) {
-    if (match.location >= 0) continue;
-    std::int32_t location = graph_.node(match.anchor).site % locations_;
-    std::int32_t tried = 0;
-    while (tried < locations_ && taken[location]) location = (location + 1) % locations_, ++tried;
-    if (tried == locations_) {
-      ++truncated_;
-      continue;
+  const std::size_t kept = found.matches.size();
+  for (const NodeId anchor : desk.reached) {
+    for (const std::int32_t r : desk.matcher.rules_at(graph_.node(anchor).signature).near) {
+      if (desk.distance[anchor] <= game_->rules()[r].radius) desk.matcher.find(graph_, r, anchor, found);
     }
-    match.location = location;
-    taken[location] = 1;
   }
-  std::erase_if(fresh, [](const Match& match) { return match.location < 0; });
-  std::sort(fresh.begin(), fresh.end(), [](const Match& a, const Match& b) { return a.location < b.location; });
-  matches_.insert(matches_.end(), fresh.begin(), fresh.end());
+  for (const NodeId anchor : graph_.order()) {
+    if (graph_.node(anchor).weight_only) continue;
+    for (const std::int32_t r : desk.matcher.rules_at(graph_.node(anchor).signature).far) desk.matcher.find(graph_, r, anchor, found);
+  }
+  settle(std::move(found), kept, &previous);
+}
+
+// Gives the matches found, of which the first `kept` are in order and have a location already, theirs.
+void State::settle(MatchList found, std::size_t kept, const State* previous) {
+  std::vector<Match>& all = found.matches;
+  const auto fresh = all.begin() + static_cast<std::ptrdiff_t>(kept);
+  const auto by_rule = [](const Match& a, const Match& b) { return a.rule < b.rule; };
+  std::stable_sort(fresh, all.end(), [&](const Match& a, const Match& b) {
+    return a.rule != b.rule ? a.rule < b.rule : graph_.rank(found.root(a)) < graph_.rank(found.root(b));
+  });
+  std::vector<char> taken(game_->locations());
+  for (auto begin = fresh; begin != all.end();) {
+    const auto end = std::upper_bound(begin, all.end(), *begin, by_rule);
+    std::fill(taken.begin(), taken.end(), 0);
+    const auto [first, last] = std::equal_range(all.begin(), fresh, *begin, by_rule);
+    std::for_each(first, last, [&](const Match& match) { taken[match.location] = 1; });
+    if (previous) {
+      const auto& old = previous->matches();
+      const auto [old_begin, old_end] = std::equal_range(old.begin(), old.end(), *begin, by_rule);
+      for (auto match = begin; match != end; ++match) {
+        const auto at = std::find_if(old_begin, old_end, [&](const Match& known) { return known.key == match->key; });
+        if (at == old_end || taken[at->location]) continue;
+        match->location = at->location;
+        taken[match->location] = 1;
+      }
+    }
+    for (auto match = begin; match != end; ++match) {
+      if (match->location >= 0) continue;
+      std::int32_t location = graph_.node(found.root(*match)).site % game_->locations(), tried = 0;
+      while (tried < game_->locations() && taken[location]) location = (location + 1) % game_->locations(), ++tried;
+      if (tried == game_->locations()) {
+        ++truncated_;
+        continue;
+      }
+      match->location = location;
+      taken[location] = 1;
+    }
+    begin = end;
+  }
+  all.erase(std::remove_if(fresh, all.end(), [](const Match& match) { return match.location < 0; }), all.end());
+  std::sort(all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(), in_order);
+  std::inplace_merge(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(), in_order);
+  matches_ = std::move(found);
+  drop_unused_ids();
+}
+
+// Ids of matches that are gone stay in the list until they are the greater part of it.
+void State::drop_unused_ids() {
+  constexpr std::size_t kAlwaysKept = 1024;
+  std::size_t used = 0;
+  for (const Match& match : matches()) used += match.recipe->node_count + match.recipe->value_count;
+  if (matches_.ids.size() <= 2 * used + kAlwaysKept) return;
+  std::vector<std::int32_t> ids;
+  ids.reserve(used);
+  for (Match& match : matches_.matches) {
+    const auto begin = matches_.ids.begin() + match.begin;
+    match.begin = static_cast<std::uint32_t>(ids.size());
+    ids.insert(ids.end(), begin, begin + match.recipe->node_count + match.recipe->value_count);
+  }
+  matches_.ids = std::move(ids);
+}
+
+// `touched` lists the nodes that may cost something else than in `previous`.
+void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
+  const auto update = [&](NodeId id) {
+    if (graph_.node(id).weight_only) return;
+    fused_[id] = is_fused(graph_, id);
+    node_ms_[id] = game_->costs().price(graph_.signature(id), fused_[id]).ms;
+  };
+  if (previous) {
+    fused_.reserve(graph_.nodes().size());
+    node_ms_.reserve(graph_.nodes().size());
+    fused_ = previous->fused_;
+    node_ms_ = previous->node_ms_;
+  }
+  fused_.resize(graph_.nodes().size());
+  node_ms_.resize(graph_.nodes().size());
+  std::ranges::for_each(previous ? touched : std::span(graph_.order()), update);
+  for (const NodeId id : graph_.order()) cost_ms_ += node_ms_[id];    // weights cost nothing
+}
+
+void State::compact() {
+  const Graph::Renumbering to = graph_.compact();
+  for (Match& match : matches_.matches) {
+    match.anchor = to.nodes[match.anchor];
+    const auto ids = std::span(matches_.ids).subspan(match.begin, match.recipe->node_count + match.recipe->value_count);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = i < match.recipe->node_count ? to.nodes[ids[i]] : to.values[ids[i]];
+    match.key = match_key(match.rule, ids);
+  }
+  std::vector<char> fused(graph_.nodes().size());
+  std::vector<double> node_ms(graph_.nodes().size());
+  for (std::size_t id = 0; id < to.nodes.size(); ++id) {
+    if (to.nodes[id] == kNoNode) continue;
+    fused[to.nodes[id]] = fused_[id];
+    node_ms[to.nodes[id]] = node_ms_[id];
+  }
+  fused_ = std::move(fused);
+  node_ms_ = std::move(node_ms);
+}
+
+const Match& State::match(std::int32_t rule, std::int32_t location) const {
+  Match wanted;
+  wanted.rule = rule, wanted.location = location;
+  const auto at = std::lower_bound(matches().begin(), matches().end(), wanted, in_order);
+  if (at != matches().end() && at->rule == rule && at->location == location) return *at;
+  const std::vector<Rule>& rules = game_->rules();
+  if (rule < 0 || rule >= static_cast<std::int32_t>(rules.size())) {
+    throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules.size()) + " rules");
+  }
+  const auto count = std::count_if(matches().begin(), matches().end(), [&](const Match& m) { return m.rule == rule; });
+  throw InvalidInput("location " + std::to_string(location) + " is not legal for rule '" + rules[rule].name + "': it has " +
+                     std::to_string(count) + " matches in this state (see location_mask)");
 }
 
 std::vector<Candidate> State::candidates() const {
+  const auto desk = game_->desk();
   std::vector<Candidate> out;
-  out.reserve(matches_.size());
-  for (const Match& match : matches_) {
-    const Edit edit = edit_of(graph_, rules()[match.rule], match);
-    out.push_back({match.rule, match.location, cost_.ms + price_edit(graph_, edit, *costs_)});
+  out.reserve(matches().size());
+  for (const Match& match : matches()) {
+    const double delta = std::isnan(match.delta_ms) ? desk->preview.price(graph_, *match.recipe, matches_.values(match), fused_, game_->costs()) : match.delta_ms;
+    out.push_back({match.rule, match.location, cost_ms_ + delta});
   }
   return out;
 }
 
-void State::step(std::int32_t rule, std::int32_t location) {
-  const auto at = std::find_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule && m.location == location; });
-  if (at == matches_.end()) {
-    if (rule < 0 || rule >= static_cast<std::int32_t>(rules().size())) {
-      throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules().size()) + " rules");
+std::shared_ptr<const State> State::price_matches() && {
+  {
+    const auto desk = game_->desk();
+    for (Match& match : matches_.matches) {
+      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph_, *match.recipe, matches_.values(match), fused_, game_->costs());
     }
-    const auto count = std::count_if(matches_.begin(), matches_.end(), [&](const Match& m) { return m.rule == rule; });
-    throw InvalidInput("location " + std::to_string(location) + " is not legal for rule '" + rules()[rule].name + "': it has " +
-                       std::to_string(count) + " matches in this state (see location_mask)");
   }
-  find_matches(apply_edit(graph_, edit_of(graph_, rules()[rule], *at)));
-  cost_ = total_cost(graph_, *costs_);
+  return std::make_shared<const State>(std::move(*this));
+}
+
+std::size_t State::memory_bytes() const {
+  return sizeof *this + graph_.memory_bytes() - sizeof graph_ + matches_.matches.capacity() * sizeof(Match) +
+         matches_.ids.capacity() * sizeof(std::int32_t) + fused_.capacity() + node_ms_.capacity() * sizeof(double);
 }
 
 }  // namespace rlflow

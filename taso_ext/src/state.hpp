@@ -3,56 +3,98 @@
 
 #include <memory>
 
-#include "cost.hpp"
-#include "graph.hpp"
+#include "matcher.hpp"
 #include "rewrite.hpp"
-#include "rule.hpp"
 
 namespace rlflow {
-
-// A match is found again by visiting its anchor and counting, which is cheaper to keep than what it binds.
-struct Match {
-  std::uint64_t key = 0;    // of everything it binds; equal keys are equal rewrites
-  NodeId anchor = kNoNode;
-  std::int32_t rule = 0;
-  std::int32_t ordinal = 0;
-  std::int32_t location = -1;
-};
 
 struct Candidate {
   std::int32_t rule = 0, location = 0;
   double cost_ms = 0;    // of the graph after the rewrite
 };
 
-// Invariant: `matches` are the legal rewrites of `graph`, ordered by rule and location; a match that a step did not
-// touch keeps its location; a new one takes the site of its anchor, or the next free number.
-class State {
+// What all states that descend from one start share; may be used by several threads.
+class Game {
  public:
-  State(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<CostTable> costs, std::int32_t max_locations);
+  Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, const Roofline& costs, std::int32_t locations);
 
-  [[nodiscard]] const Graph& graph() const { return graph_; }
-  [[nodiscard]] const std::vector<Rule>& rules() const { return rules_->rules; }
-  [[nodiscard]] const std::vector<Match>& matches() const { return matches_; }
-  [[nodiscard]] std::int32_t location_count() const { return locations_; }
-  [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
-  [[nodiscard]] const Cost& cost() const { return cost_; }
-  [[nodiscard]] CostTable& costs() const { return *costs_; }
-  [[nodiscard]] std::vector<Candidate> candidates() const;
-  // Throws InvalidInput when there is no such rewrite.
-  void step(std::int32_t rule, std::int32_t location);
+  [[nodiscard]] const std::vector<Rule>& rules() const { return book_->rules; }
+  [[nodiscard]] const RuleBook& book() const { return *book_; }
+  [[nodiscard]] const Roofline& costs() const { return costs_; }
+  [[nodiscard]] std::int32_t locations() const { return locations_; }
+
+  // What one thread needs while it matches and prices.
+  struct Desk {
+    Matcher matcher;
+    Preview preview;
+    std::vector<std::int32_t> distance;    // by node, kFar between uses
+    std::vector<NodeId> reached;
+  };
+  // A desk for as long as the pointer lives; it comes back with all that it has learned.
+  struct Return {
+    Game* game;
+    void operator()(Desk* desk) const;
+  };
+  [[nodiscard]] std::unique_ptr<Desk, Return> desk();
 
  private:
-  // Matches again what a change of the reads of `changed` values can have touched; everything when it is empty.
-  void find_matches(const std::vector<ValueId>& changed);
-  void assign_locations(std::vector<Match>& fresh, std::span<const Match> previous);
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<const RuleBook> book_;
+  std::shared_ptr<RecipeBook> recipes_;
+  Roofline costs_;
+  std::int32_t locations_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Desk>> idle_;
+};
 
+// Invariant: `matches` are the legal rewrites of `graph`, ordered by rule and location; a match that a step did not
+// touch keeps its location; a new one takes the site of its anchor, or the next free number. A state does not change: a
+// step makes a new one, so that states may be kept, shared between threads and returned to.
+class State {
+ public:
+  // The start of a game; max_locations 0 means as many as there are run-time operators.
+  [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations);
+  // The state after a match. Prices that the step did not touch are taken over.
+  [[nodiscard]] State after(const Match& match) const;
+  // Hash of the graph after a match; a small part of the work of `after`.
+  [[nodiscard]] Hash128 hash_after(const Match& match) const;
+  // The same graph and locations with every match looked for anew, as `after` does incrementally.
+  [[nodiscard]] State rematched() const;
+
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] Game& game() const { return *game_; }
+  [[nodiscard]] const std::vector<Match>& matches() const { return matches_.matches; }
+  [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return matches_.nodes(match); }
+  [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
+  [[nodiscard]] double cost_ms() const { return cost_ms_; }
+  [[nodiscard]] Cost cost() const { return total_cost(graph_, game_->costs()); }
+  // Throws InvalidInput when there is no such rewrite.
+  [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
+  [[nodiscard]] std::vector<Candidate> candidates() const;
+  // This state, and the one after a match, with the price of every match.
+  [[nodiscard]] std::shared_ptr<const State> priced() const { return State(*this).price_matches(); }
+  [[nodiscard]] std::shared_ptr<const State> priced_after(const Match& match) const { return after(match).price_matches(); }
+  [[nodiscard]] std::size_t memory_bytes() const;
+
+ private:
+  State(std::shared_ptr<Game> game, Graph graph) : game_(std::move(game)), graph_(std::move(graph)) {}
+  // The legal rewrites when nothing is known; locations as in `previous`, if there is one, where the match is the same.
+  void find_all(Game::Desk& desk, const State* previous);
+  // The same, keeping those of `previous` that are too far from the change (see `desk`) to be touched by it.
+  void find_changed(Game::Desk& desk, const State& previous);
+  void settle(MatchList found, std::size_t kept, const State* previous);
+  void drop_unused_ids();
+  [[nodiscard]] std::shared_ptr<const State> price_matches() &&;
+  void sum_costs(const State* previous, std::span<const NodeId> touched);
+  void compact();
+
+  std::shared_ptr<Game> game_;
   Graph graph_;
-  std::shared_ptr<const RuleBook> rules_;
-  std::shared_ptr<CostTable> costs_;
-  std::int32_t locations_ = 0;
-  std::vector<Match> matches_;
+  MatchList matches_;
+  std::vector<char> fused_;        // by node: absorbed by the kernel that feeds it
+  std::vector<double> node_ms_;    // by node: its share of the cost
+  double cost_ms_ = 0;
   std::int64_t truncated_ = 0;
-  Cost cost_;
 };
 
 }  // namespace rlflow

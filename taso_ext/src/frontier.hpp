@@ -1,0 +1,47 @@
+// A queue of rewrites still to be tried, cheapest first, that never holds more than it may.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace rlflow {
+
+// The index-th match of a visited graph. 16 bytes; the graph it leads to is made when its turn comes.
+struct QueuedRewrite {
+  double cost_ms = 0;
+  std::int32_t parent = 0;
+  std::uint32_t index = 0;
+
+  // Cheapest first; first found, first served among equals.
+  [[nodiscard]] bool operator<(const QueuedRewrite& other) const {
+    if (cost_ms != other.cost_ms) return cost_ms < other.cost_ms;
+    return parent != other.parent ? parent < other.parent : index < other.index;
+  }
+};
+static_assert(sizeof(QueuedRewrite) <= 64);
+
+class Frontier {
+ public:
+  using Dropped = std::function<void(const QueuedRewrite&)>;
+
+  // `dropped` is told of every rewrite that is given up for want of room.
+  Frontier(std::size_t memory_bytes, Dropped dropped);
+
+  void push(const QueuedRewrite& rewrite);
+  [[nodiscard]] QueuedRewrite pop();
+  [[nodiscard]] bool empty() const { return heap_.empty(); }
+  void clear() { heap_.clear(); }
+  [[nodiscard]] std::int64_t evicted() const { return evicted_; }
+  [[nodiscard]] std::size_t memory_bytes() const { return most_ * sizeof(QueuedRewrite); }
+
+ private:
+  void evict();
+  std::size_t capacity_, most_ = 0;    // entries: allowed, and held at a time so far
+  std::vector<QueuedRewrite> heap_;
+  Dropped dropped_;
+  std::int64_t evicted_ = 0;
+};
+
+}  // namespace rlflow

@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "explored.hpp"
+#include "search_watch.hpp"
+#include "worker_pool.hpp"
+
+namespace rlflow {
+namespace {
+
+constexpr std::int64_t kMostWidth = 1'000'000;
+
+class BeamSearch {
+ public:
+  BeamSearch(const State& start, std::int64_t width, const SearchLimits& limits)
+      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes / 4), pool_(limits.threads) {
+    result_.cost_ms = start.cost_ms();
+  }
+
+  SearchResult run(const SearchProgress& progress) {
+    SearchWatch watch(limits_, progress, result_);
+    std::vector<std::int32_t> level = {0};
+    while (!level.empty()) level = next_level(level, watch);
+    if (result_.stop_reason.empty()) result_.stop_reason = "exhausted";
+    watch.finish();
+    result_.actions = explored_.tree().path(best_);
+    result_.rebuilt = explored_.tree().rebuilt();
+    return std::move(result_);
+  }
+
+ private:
+  // The level below, or nothing when there is none or a limit was met.
+  std::vector<std::int32_t> next_level(const std::vector<std::int32_t>& level, SearchWatch& watch) {
+    Frontier frontier(limits_.memory_bytes / 2, [](const QueuedRewrite&) {});
+    const auto held = [&] { return explored_.memory_bytes() + frontier.memory_bytes(); };
+    for (const std::int32_t index : level) {
+      if (!watch.go_on(held())) return {};
+      expand(index, frontier);
+    }
+    std::vector<std::int32_t> next;
+    while (next.size() < width_ && !frontier.empty()) {
+      if (!watch.go_on(held())) return {};
+      take(frontier, next);
+    }
+    for (const std::int32_t index : level) explored_.tree().release(index);
+    result_.evicted += frontier.evicted();
+    return next;
+  }
+
+  void expand(std::int32_t index, Frontier& frontier) {
+    const std::shared_ptr<const State> state = explored_.tree().state(index);
+    const std::vector<Candidate> candidates = state->candidates();
+    for (std::size_t i = 0; i < candidates.size(); ++i) frontier.push({candidates[i].cost_ms, index, static_cast<std::uint32_t>(i)});
+    result_.generated += static_cast<std::int64_t>(candidates.size());
+    ++result_.expanded;
+  }
+
+  // Carries out the cheapest rewrites, as many at a time as there are threads or places left.
+  void take(Frontier& frontier, std::vector<std::int32_t>& next) {
+    std::vector<std::pair<QueuedRewrite, std::shared_ptr<Job<Outcome>>>> jobs;
+    while (jobs.size() < std::min(pool_.width(), width_ - next.size()) && !frontier.empty()) {
+      const QueuedRewrite rewrite = frontier.pop();
+      jobs.emplace_back(rewrite, std::make_shared<Job<Outcome>>([this, rewrite] { return explored_.carry_out(rewrite); }));
+      pool_.submit(jobs.back().second);
+    }
+    for (auto& [rewrite, job] : jobs) {
+      const Outcome outcome = std::move(job->get());
+      if (!explored_.insert(outcome.hash)) {
+        ++result_.duplicates;
+        continue;
+      }
+      const std::int32_t index = explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state);
+      if (is_cheaper(outcome.state->cost_ms(), result_.cost_ms)) result_.cost_ms = outcome.state->cost_ms(), best_ = index;
+      next.push_back(index);
+    }
+  }
+
+  const SearchLimits& limits_;
+  const std::size_t width_;
+  SearchResult result_;
+  std::int32_t best_ = 0;
+  std::shared_ptr<const State> root_;
+  Explored explored_;
+  WorkerPool pool_;    // last: its threads use what stands above
+};
+
+}  // namespace
+
+SearchResult search_beam(const State& start, std::int64_t width, const SearchLimits& limits, const SearchProgress& progress) {
+  check_limits(limits);
+  if (width < 1 || width > kMostWidth) {
+    throw InvalidInput("a beam must be 1 to " + std::to_string(kMostWidth) + " graphs wide, got " + std::to_string(width));
+  }
+  return BeamSearch(start, width, limits).run(progress);
+}
+
+}  // namespace rlflow
