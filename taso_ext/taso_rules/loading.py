@@ -48,6 +48,7 @@ class Outcome:
       formula: the rule as terms over its inputs.
       detail: the domain of an accepted rule and why it is no wider, or the reason why it was not accepted.
       text: the accepted rule in the rule language, else empty.
+      restricted: whether a wider domain was tried and refused.
     """
 
     index: int
@@ -55,6 +56,7 @@ class Outcome:
     verdict: Verdict
     detail: str
     text: str = ""
+    restricted: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _try_domains(rule: Substitution, formula: str, instances: int) -> Outcome:
         verification = verify_rule(rules, 0, instances=instances, sources=_sources(rule, instances))
         if verification.ok and len(verification.instances) * _LEAST_SHARE >= instances:
             detail = domain.describe(rule) + (f"; not for {' or '.join(refused)}: {why}" if refused else "")
-            return Outcome(rule.index, formula, Verdict.ACCEPTED, detail, text + _proof(verification))
+            return Outcome(rule.index, formula, Verdict.ACCEPTED, detail, text + _proof(verification), bool(refused))
         verdict = Verdict.UNTESTED if verification.counterexample is None else Verdict.WRONG
         why = _why(rule, verification, instances)
         refused.append(domain.describe(rule))

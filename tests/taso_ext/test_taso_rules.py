@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
+from taso_collections import (
+    ASSOCIATE,
+    COMMUTE,
+    MERGE_CONVS,
+    Op,
+    Rule,
+    add,
+    concat,
+    conv,
+    matmul,
+    relu,
+    split,
+    translated,
+    transpose,
+    write,
+)
 
 from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State
-from taso_ext.taso_rules import TasoFileError, TasoRules, Verdict, load_taso_rules
-from taso_ext.taso_rules.__main__ import main
-from taso_ext.taso_rules.file import OpType, ParameterKey, TasoRule, collection_class, read_taso_file
+from taso_ext.taso_rules import TasoRules, Verdict, load_taso_rules
+from taso_ext.taso_rules.file import OpType, collection_class, read_taso_file
 from taso_ext.taso_rules.instances import source_graphs
 from taso_ext.taso_rules.substitution import Substitution, substitution
 from taso_ext.taso_rules.terms import changes_nothing, same_rule
@@ -25,75 +38,12 @@ INSTANCES = 12  # enough to refute what is refuted here; the command takes more
 SHIPPED = Path(__file__).parents[3] / "shared" / "taso" / "graph_subst.pb"
 needs_shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="TASO's own rule file is not there")
 
-Tensor = int | tuple[int, int]
-Op = tuple[OpType, Sequence[Tensor], dict[str, int]]
-Rule = tuple[Sequence[Op], Sequence[Op], Sequence[tuple[Tensor, Tensor]]]
-
-
-def relu(x: Tensor) -> Op:
-    return OpType.RELU, [x], {}
-
-
-def add(a: Tensor, b: Tensor) -> Op:
-    return OpType.EW_ADD, [a, b], {}
-
-
-def matmul(a: Tensor, b: Tensor, acti: int = 0) -> Op:
-    return OpType.MATMUL, [a, b], {"ACTI": acti}
-
-
-def conv(x: Tensor, weight: Tensor, acti: int = 0, stride: int = 1) -> Op:
-    window = {"STRIDE_H": stride, "STRIDE_W": stride, "PAD": 0, "KERNEL_H": 3, "KERNEL_W": 3}
-    return OpType.CONV2D, [x, weight], {**window, "ACTI": acti}
-
-
-def concat(*xs: Tensor, axis: int, rank: int) -> Op:
-    return OpType.CONCAT, xs, {"NUM_INPUTS": len(xs), "AXIS": axis, "NUMDIM": rank}
-
-
-def split(x: Tensor, axis: int) -> Op:
-    return OpType.SPLIT, [x], {"NUM_OUTPUTS": 2, "AXIS": axis}
-
-
-def transpose(x: Tensor) -> Op:
-    return OpType.TRANSPOSE, [x], {"NUMDIM": 2, "PERM": 2, "OUTSHUFFLE": 1}
-
-
-def collection(rules: Sequence[Rule]) -> Any:
-    """The protobuf of `rules`; operators count from 0, external inputs are negative."""
-    message = collection_class()()
-    for source, target, outputs in rules:
-        rule = message.rule.add()
-        for operators, side in ((source, rule.srcOp), (target, rule.dstOp)):
-            for type_, inputs, parameters in operators:
-                operator = side.add(type=int(type_))
-                for tensor in inputs:
-                    id_, port = tensor if isinstance(tensor, tuple) else (tensor, 0)
-                    operator.input.add(opId=id_, tsId=port)
-                for name, value in parameters.items():
-                    operator.para.add(key=int(ParameterKey[name]), value=value)
-        for of_source, of_target in outputs:
-            (a, i), (b, j) = (t if isinstance(t, tuple) else (t, 0) for t in (of_source, of_target))
-            rule.mappedOutput.add(srcOpId=a, srcTsId=i, dstOpId=b, dstTsId=j)
-    return message
-
-
-def write(path: Path, *rules: Rule) -> Path:
-    path.write_bytes(collection(rules).SerializeToString())
-    return path
-
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., TasoRules]:
     return lambda *rules: load_taso_rules(write(tmp_path / "rules.pb", *rules), instances=INSTANCES)
 
 
-ASSOCIATE: Rule = ([matmul(-1, -4), matmul(0, -5)], [matmul(-4, -5), matmul(-1, 0)], [(1, 1)])
-MERGE_CONVS: Rule = (
-    [conv(-7, -10), conv(-8, -11), concat(0, 1, axis=1, rank=4)],
-    [concat(-7, -8, axis=1, rank=4), concat(-10, -11, axis=0, rank=4), conv(0, 1)],
-    [(2, 2)],
-)
 SOUND: dict[str, Rule] = {
     "matrix products are associative": ASSOCIATE,
     "a sum of products is a product of sums": (
@@ -140,18 +90,13 @@ def test_sound_rule_is_loaded_and_keeps_the_function(load: Callable[..., TasoRul
     assert loaded.rejected == []
     assert loaded.rules.names == ["taso-0"]
     # The loader's verdict is reproduced from the text alone, on graphs it has not seen.
-    fresh = source_graphs(substitution(_read(rule)), seed=1, draws=400)
+    fresh = source_graphs(translated(rule), seed=1, draws=400)
     verification = verify_rule(RuleSet.parse(loaded.text), 0, instances=INSTANCES, sources=fresh)
     assert verification.ok, str(verification)
 
 
-def _read(rule: Rule) -> TasoRule:
-    with tempfile.TemporaryDirectory() as directory:
-        return read_taso_file(write(Path(directory) / "rules.pb", rule))[0]
-
-
 WRONG: dict[str, Rule] = {
-    "matrix products do not commute": ([matmul(-1, -4)], [matmul(-4, -1)], [(0, 0)]),
+    "matrix products do not commute": COMMUTE,
     "Relu is not linear": ([add(-1, -2), relu(0)], [relu(-1), relu(-2), add(0, 1)], [(1, 2)]),
     "merged in the wrong order": (
         [relu(-7), relu(-8), concat(0, 1, axis=1, rank=4)],
@@ -271,14 +216,14 @@ def test_rules_are_the_same_under_renaming_and_commutation(
     other = [renamed(operator, swap) for operator, swap in zip(operators, swaps, strict=True)]
     if product_as_sum:
         other[2] = add(*other[2][1])
-    first, second = (substitution(_read((ops[:3], ops[3:], [(2, 1)]))) for ops in (operators, other))
+    first, second = (translated((ops[:3], ops[3:], [(2, 1)])) for ops in (operators, other))
     assert same_rule(first, second) is not product_as_sum
     assert same_rule(second, first) is not product_as_sum
 
 
 def test_target_that_only_swaps_operands_changes_nothing() -> None:
-    assert changes_nothing(substitution(_read(([add(-1, -2)], [add(-2, -1)], [(0, 0)]))))
-    assert not changes_nothing(substitution(_read(([matmul(-1, -2)], [matmul(-2, -1)], [(0, 0)]))))
+    assert changes_nothing(translated(([add(-1, -2)], [add(-2, -1)], [(0, 0)])))
+    assert not changes_nothing(translated(([matmul(-1, -2)], [matmul(-2, -1)], [(0, 0)])))
 
 
 # ---- The domain in which a rule is accepted --------------------------------------------------------------------------
@@ -321,117 +266,11 @@ def test_operands_broadcast_only_without_convolutions(load: Callable[..., TasoRu
     assert details == ["operands of equal shapes, any groups", "operands may broadcast"]
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
-
-VALID = collection([ASSOCIATE, MERGE_CONVS]).SerializeToString()
-
-
-def _with(change: Callable[[Any], None]) -> bytes:
-    message = collection([ASSOCIATE])
-    change(message.rule[0])
-    return message.SerializeToString()
-
-
-def _set(message: Any, **fields: int) -> None:
-    for name, value in fields.items():
-        setattr(message, name, value)
-
-
-BROKEN: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "it holds no rule"),
-    "truncated": (VALID[:-3], "is not a collection of TASO's rules"),
-    "text": (b"rule merge-matmuls\n  var x: float[...]\n", "is not a collection of TASO's rules"),
-    "unknown fields": (VALID + b"\x50\x01", "2 of its"),
-    "unknown operator": (_with(lambda rule: _set(rule.srcOp[0], type=200)), "200 is not a valid OpType"),
-    "unknown parameter": (_with(lambda rule: _set(rule.srcOp[0].para[0], key=99)), "99 is not a valid ParameterKey"),
-    "dangling input": (_with(lambda rule: _set(rule.srcOp[0].input[0], opId=1)), "operator 0 reads tensor (1, 0)"),
-    "dangling port": (_with(lambda rule: _set(rule.srcOp[1].input[0], tsId=1)), "operator 1 reads tensor (0, 1)"),
-    "dangling output": (_with(lambda rule: _set(rule.mappedOutput[0], dstOpId=7)), "maps an output to tensor (7, 0)"),
-    "missing field": (VALID + b"\x0a\x02\x1a\x00", "it lacks rule[2].mappedOutput[0].srcOpId"),
-    "no operators": (_with(lambda rule: rule.ClearField("dstOp")), "expected 1 to 8 operators, got 0"),
-}
-
-
-@pytest.mark.parametrize(("data", "reason"), BROKEN.values(), ids=BROKEN)
-def test_broken_file_is_refused_in_one_paragraph(tmp_path: Path, data: bytes, reason: str) -> None:
-    path = tmp_path / "broken.pb"
-    path.write_bytes(data)
-    with pytest.raises(TasoFileError) as caught:
-        load_taso_rules(path)
-    assert reason in str(caught.value) and str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["absent.pb", "."])
-def test_unreadable_file_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TasoFileError, match="Cannot read"):
-        load_taso_rules(tmp_path / name)
-
-
-@given(st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), max_size=4), st.integers(0, len(VALID)))
-@settings(max_examples=300, deadline=None)
-def test_damaged_file_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], length: int
-) -> None:
-    """Whatever is read can be translated or says why not; nothing else is ever raised."""
-    data = bytearray(VALID)
-    for at, byte in changes:
-        data[at] = byte
-    path = tmp_path_factory.getbasetemp() / "damaged.pb"
-    path.write_bytes(data[:length] if len(changes) < 4 else data)
-    try:
-        rules = read_taso_file(path)
-    except TasoFileError:
-        return
-    for rule in rules:
-        try:
-            translated = substitution(rule)
-        except ValueError as error:
-            assert str(error)
-        else:
-            next(source_graphs(translated, seed=0, draws=3), None)
-
-
-# ---- The command -----------------------------------------------------------------------------------------------------
-
-
-def test_command_prints_every_rule_and_writes_the_accepted_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(tmp_path / "rules.pb", ASSOCIATE, WRONG["matrix products do not commute"])
-    output = tmp_path / "out.rules"
-    assert main([str(file), "-o", str(output), "--instances", "4"]) == 0
-    printed = capsys.readouterr().out
-    assert "| accepted | 1 |" in printed and "| wrong | 1 |" in printed
-    assert "| 0 | `MatMul(MatMul(x1, x4), x5) → MatMul(x1, MatMul(x4, x5))` | accepted |" in printed
-    assert RuleSet.load(str(output)).names == ["taso-0"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.rules", "rules.pb"]
-
-
-@pytest.mark.parametrize("case", ["garbage", "output exists", "no directory", "nothing accepted", "no instances"])
-def test_command_ends_with_status_2_and_leaves_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
-) -> None:
-    file = write(tmp_path / "rules.pb", WRONG["matrix products do not commute"])
-    output = tmp_path / ("absent/out.rules" if case == "no directory" else "out.rules")
-    if case == "garbage":
-        file.write_bytes(b"garbage")
-    if case == "output exists":
-        output.write_text("kept")
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(SystemExit) as caught:
-        main([str(file), "-o", str(output), "--instances", "0" if case == "no instances" else "4"])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.strip()
-    assert sorted(tmp_path.iterdir()) == before
-    assert case != "output exists" or output.read_text() == "kept"
-
-
 # ---- The graphs that rules are tested on -----------------------------------------------------------------------------
 
 
 def test_instances_are_reproducible_and_varied() -> None:
-    rule = substitution(_read(MERGE_CONVS))
+    rule = translated(MERGE_CONVS)
     first, again = ([graph.hash for graph in source_graphs(rule, seed=0, draws=300)] for _ in range(2))
     assert first == again
     assert len(set(first)) > len(first) // 2
@@ -445,7 +284,7 @@ def test_instances_are_reproducible_and_varied() -> None:
 
 def test_counterexample_names_the_graph_it_was_found_in(load: Callable[..., TasoRules]) -> None:
     rules = RuleSet.parse("rule wrong\n  var a, b: float[...]\n  source y = MatMul(a, b)\n  target y = MatMul(b, a)\n")
-    commute = substitution(_read(WRONG["matrix products do not commute"]))
+    commute = translated(COMMUTE)
     graphs = list(source_graphs(commute, seed=0, draws=60))
     counterexample = verify_rule(rules, 0, sources=graphs).counterexample
     assert counterexample is not None
