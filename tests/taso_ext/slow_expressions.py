@@ -1,0 +1,173 @@
+"""The value of an expression of the rule language, or None where it has none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+Quantity = int | tuple[int, ...]
+Dims = tuple[int, ...]
+T = TypeVar("T")
+
+LONGEST_REPEAT = 64
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names stand for: symbols, and the dims of tensors."""
+
+    symbols: Mapping[str, Quantity]
+    dims: Mapping[str, Dims]
+
+
+class NoValueError(Exception):
+    """An unbound symbol, an index out of range, an inexact division, a list where a number is needed, ..."""
+
+
+def evaluate(expression: ast.expr, scope: Scope) -> Quantity | None:
+    """Comparisons give 1 or 0."""
+    try:
+        return _value(expression, scope)
+    except NoValueError:
+        return None
+
+
+def holds(condition: ast.expr, scope: Scope) -> bool:
+    """Whether a condition has a value and is true."""
+    value = evaluate(condition, scope)
+    return isinstance(value, int) and value != 0
+
+
+def _value(expression: ast.expr, scope: Scope) -> Quantity:
+    match expression:
+        case ast.Constant(int(number)):
+            return number
+        case ast.Name(name):
+            return _known(scope.symbols, name)
+        case ast.List(items):
+            return tuple(number for item in items for number in _item(item, scope))
+        case ast.Subscript(values, index):
+            return _element(_list(values, scope), _number(index, scope))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_number(operand, scope)
+        case ast.UnaryOp(ast.Not(), operand):
+            return int(not holds(operand, scope))
+        case ast.BoolOp(operator, operands):
+            return int((all if isinstance(operator, ast.And) else any)([holds(each, scope) for each in operands]))
+        case ast.Compare(left, [relation], [right]):
+            return int(_compare(relation, left, right, scope))
+        case ast.BinOp(left, operator, right):
+            return _elementwise(operator, _value(left, scope), _value(right, scope))
+        case ast.Call(ast.Name(function), arguments):
+            return _call(function, arguments, scope)
+    raise NotImplementedError(ast.dump(expression))
+
+
+def _known(names: Mapping[str, T], name: str) -> T:
+    if name not in names:
+        raise NoValueError
+    return names[name]
+
+
+def _number(expression: ast.expr, scope: Scope) -> int:
+    value = _value(expression, scope)
+    if not isinstance(value, int):
+        raise NoValueError
+    return value
+
+
+def _list(expression: ast.expr, scope: Scope) -> Dims:
+    value = _value(expression.value if isinstance(expression, ast.Starred) else expression, scope)
+    if isinstance(value, int):
+        raise NoValueError
+    return value
+
+
+def _item(item: ast.expr, scope: Scope) -> Dims:
+    return _list(item, scope) if isinstance(item, ast.Starred) else (_number(item, scope),)
+
+
+def _element(values: Dims, index: int) -> int:
+    if not -len(values) <= index < len(values):
+        raise NoValueError
+    return values[index]
+
+
+def _compare(relation: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
+    if isinstance(relation, (ast.Eq, ast.NotEq)):
+        return (_value(left, scope) == _value(right, scope)) == isinstance(relation, ast.Eq)
+    a, b = _number(left, scope), _number(right, scope)
+    return {ast.Lt: a < b, ast.Gt: a > b, ast.LtE: a <= b, ast.GtE: a >= b}[type(relation)]
+
+
+def _elementwise(operator: ast.operator, a: Quantity, b: Quantity) -> Quantity:
+    """A number meeting a list is repeated."""
+    if isinstance(a, int) and isinstance(b, int):
+        return _arithmetic(operator, a, b)
+    length = len(a) if isinstance(a, tuple) else len(b)  # type: ignore[arg-type]
+    first, second = (each if isinstance(each, tuple) else (each,) * length for each in (a, b))
+    if len(first) != len(second):
+        raise NoValueError
+    return tuple(_arithmetic(operator, x, y) for x, y in zip(first, second, strict=True))
+
+
+def _arithmetic(operator: ast.operator, a: int, b: int) -> int:
+    match operator:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.Div() if b != 0 and a % b == 0:
+            return a // b
+        case ast.Mod() if b > 0:
+            return a % b
+    raise NoValueError
+
+
+def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
+    if function in ("rank", "dims", "size"):
+        tensor = arguments[0]
+        assert isinstance(tensor, ast.Name)
+        dims = _known(scope.dims, tensor.id)
+        quantities: dict[str, Quantity] = {"rank": len(dims), "dims": dims, "size": prod(dims)}
+        return quantities[function]
+    if function == "repeat":
+        value, count = (_number(each, scope) for each in arguments)
+        if not 0 <= count <= LONGEST_REPEAT:
+            raise NoValueError
+        return (value,) * count
+    first = _list(arguments[0], scope)
+    if function in ("take", "drop"):
+        count = _number(arguments[1], scope)
+        if not 0 <= count <= len(first):
+            raise NoValueError
+        return first[:count] if function == "take" else first[count:]
+    if function == "permute":
+        return tuple(_element(first, _natural(index)) for index in _list(arguments[1], scope))
+    return _OF_A_LIST[function](first)
+
+
+def _natural(index: int) -> int:
+    if index < 0:
+        raise NoValueError
+    return index
+
+
+def _inverse(perm: Dims) -> Dims:
+    if sorted(perm) != list(range(len(perm))):
+        raise NoValueError
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+_OF_A_LIST: dict[str, Callable[[Dims], Quantity]] = {
+    "len": len,
+    "prod": prod,
+    "sum": sum,
+    "sorted": lambda values: tuple(sorted(values)),
+    "inverse": _inverse,
+}
