@@ -1,7 +1,12 @@
-"""Named example networks, architecturally exact, with seeded weights.
+"""Named example networks, architecturally exact, with seeded weights: the graphs that the field's papers optimise.
 
     >>> from environment import zoo
     >>> model = zoo.build("squeezenet1.1")     # an onnx.ModelProto, float32, static shapes, batch 1
+
+| name            | parameters  | input      | source                                                  |
+|-----------------|-------------|------------|---------------------------------------------------------|
+| `squeezenet1.1` | 1,235,496   | 224 x 224  | Iandola et al. 2016, version 1.1                        |
+| `bert-base`     | 109,482,240 | 128 tokens | Devlin et al. 2019                                      |
 
 Every network has a `-tiny` variant of the same structure for tests. Nothing is built, and no family's module imported,
 before `build` asks for it; a graph's weights depend on its name alone, so a name stands for the same bytes everywhere.
@@ -10,11 +15,20 @@ before `build` asks for it; a graph's weights depend on its name alone, so a nam
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import importlib
 
 import onnx
 
 __all__ = ["ZooError", "build", "names"]
+
+TINY = "-tiny"
+
+# A family is a module of this package with `NETWORKS`, the configuration of each of its names, and
+# `build(name, config)`.
+_FAMILIES = {
+    "squeezenet1.1": "squeezenet",
+    "bert-base": "bert",
+}
 
 
 class ZooError(KeyError):
@@ -24,31 +38,9 @@ class ZooError(KeyError):
         return str(self.args[0])  # KeyError would show the repr, with its quotes
 
 
-def _squeezenet(name: str) -> onnx.ModelProto:
-    from environment.zoo import squeezenet
-
-    configs = {"squeezenet1.1": squeezenet.SQUEEZENET_1_1, "squeezenet1.1-tiny": squeezenet.SQUEEZENET_1_1_TINY}
-    return squeezenet.build_squeezenet(name, configs[name])
-
-
-def _bert(name: str) -> onnx.ModelProto:
-    from environment.zoo import bert
-
-    configs = {"bert-base": bert.BERT_BASE, "bert-base-tiny": bert.BERT_BASE_TINY}
-    return bert.build_bert(name, configs[name])
-
-
-_BUILDERS: dict[str, Callable[[str], onnx.ModelProto]] = {
-    "squeezenet1.1": _squeezenet,
-    "squeezenet1.1-tiny": _squeezenet,
-    "bert-base": _bert,
-    "bert-base-tiny": _bert,
-}
-
-
 def names() -> list[str]:
     """All names that `build` accepts, each network followed by its tiny variant."""
-    return list(_BUILDERS)
+    return [variant for name in _FAMILIES for variant in (name, name + TINY)]
 
 
 def build(name: str) -> onnx.ModelProto:
@@ -57,9 +49,11 @@ def build(name: str) -> onnx.ModelProto:
     Raises:
       ZooError: if there is none of this name; the text suggests the nearest one.
     """
-    if name not in _BUILDERS:
+    if name not in names():
         raise ZooError(_unknown(name))
-    return _BUILDERS[name](name)
+    family = importlib.import_module(f"environment.zoo.{_FAMILIES[name.removesuffix(TINY)]}")
+    model: onnx.ModelProto = family.build(name, family.NETWORKS[name])
+    return model
 
 
 def _unknown(name: str) -> str:

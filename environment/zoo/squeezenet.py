@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from environment.zoo.conv_layers import ConvLayers, Features
 from environment.zoo.graph_writer import GraphWriter
 from environment.zoo.weights import SeededWeights
 
@@ -62,84 +63,40 @@ SQUEEZENET_1_1 = SqueezeNetConfig(
 SQUEEZENET_1_1_TINY = SqueezeNetConfig(image_size=32, stem=8, body=(Fire(4, 8), POOL, Fire(6, 12)), classes=10)
 
 
-def build_squeezenet(name: str, config: SqueezeNetConfig) -> onnx.ModelProto:
+NETWORKS = {"squeezenet1.1": SQUEEZENET_1_1, "squeezenet1.1-tiny": SQUEEZENET_1_1_TINY}
+
+
+def build(name: str, config: SqueezeNetConfig) -> onnx.ModelProto:
     """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
     net = _Network(GraphWriter(name), SeededWeights(name))
-    writer = net.writer
-    x = writer.input("input", [1, 3, config.image_size, config.image_size])
-    x = net.conv_relu(x, "features.0", 3, config.stem, kernel=3, stride=2, relu_scope="/features/features.1")
-    x = net.pool(x, "features.2")
-    channels = config.stem
+    x = net.conv_relu(net.image(config.image_size), "features.0", config.stem, "features.1", kernel=3, stride=2)
+    x = net.max_pool(x, "features.2", ceil_mode=True)
     for position, block in enumerate(config.body, start=3):
-        if isinstance(block, Fire):
-            x = net.fire(x, f"features.{position}", channels, block)
-            channels = 2 * block.expand
-        else:
-            x = net.pool(x, f"features.{position}")
-    x = net.conv_relu(x, "classifier.1", channels, config.classes, relu_scope="/classifier/classifier.2")
-    x = writer.node("GlobalAveragePool", x, scope="/classifier/classifier.3")
-    x = writer.node("Flatten", x, axis=1)
-    writer.output("output", x, [1, config.classes])
-    return writer.model()
+        module = f"features.{position}"
+        x = net.fire(x, module, block) if isinstance(block, Fire) else net.max_pool(x, module, ceil_mode=True)
+    x = net.conv_relu(x, "classifier.1", config.classes, "classifier.2")
+    pooled = net.writer.node("GlobalAveragePool", x.value, scope=net.scope("classifier.3"))
+    net.writer.output("output", net.writer.node("Flatten", pooled, axis=1), [1, config.classes])
+    return net.writer.model()
 
 
-@dataclass(frozen=True)
-class _Network:
-    """The layers of a SqueezeNet, written to one graph with one source of weights."""
+class _Network(ConvLayers):
+    """The layers of a SqueezeNet."""
 
-    writer: GraphWriter
-    weights: SeededWeights
-
-    def fire(self, x: str, module: str, channels: int, config: Fire) -> str:
-        squeezed = self.conv_relu(x, f"{module}.squeeze", channels, config.squeeze)
-        narrow = self.conv_relu(squeezed, f"{module}.expand1x1", config.squeeze, config.expand)
-        wide = self.conv_relu(squeezed, f"{module}.expand3x3", config.squeeze, config.expand, kernel=3, pad=1)
-        return self.writer.node("Concat", narrow, wide, scope=f"/features/{module}", axis=1)
+    def fire(self, x: Features, module: str, config: Fire) -> Features:
+        squeezed = self._activated(x, f"{module}.squeeze", config.squeeze)
+        narrow = self._activated(squeezed, f"{module}.expand1x1", config.expand)
+        wide = self._activated(squeezed, f"{module}.expand3x3", config.expand, kernel=3, pad=1)
+        return self.concat([narrow, wide], module)
 
     def conv_relu(
-        self,
-        x: str,
-        module: str,
-        channels: int,
-        filters: int,
-        *,
-        kernel: int = 1,
-        stride: int = 1,
-        pad: int = 0,
-        relu_scope: str | None = None,
-    ) -> str:
-        """A convolution and its ReLU; inside fire modules the ReLU is named `<conv>_activation` as in torchvision."""
-        weight_name, bias_name = f"{module}.weight", f"{module}.bias"
-        weight = self.weights.relu_kernel(weight_name, (filters, channels, kernel, kernel))
-        scope = _module_path(module)
-        x = self.writer.node(
-            "Conv",
-            x,
-            self.writer.weight(weight_name, weight),
-            self.writer.weight(bias_name, self.weights.bias(bias_name, filters)),
-            scope=scope,
-            dilations=[1, 1],
-            group=1,
-            kernel_shape=[kernel, kernel],
-            pads=[pad] * 4,
-            strides=[stride, stride],
-        )
-        return self.writer.node("Relu", x, scope=relu_scope or f"{scope}_activation")
+        self, x: Features, module: str, filters: int, relu: str, *, kernel: int = 1, stride: int = 1, pad: int = 0
+    ) -> Features:
+        """A convolution with bias, and the ReLU module called `relu`."""
+        draw = self.weights.relu_kernel
+        x = self.conv(x, module, filters, kernel=kernel, stride=stride, pad=pad, bias=True, draw=draw)
+        return self.relu(x, relu)
 
-    def pool(self, x: str, module: str) -> str:
-        return self.writer.node(
-            "MaxPool",
-            x,
-            scope=_module_path(module),
-            ceil_mode=1,
-            dilations=[1, 1],
-            kernel_shape=[3, 3],
-            pads=[0, 0, 0, 0],
-            strides=[2, 2],
-        )
-
-
-def _module_path(module: str) -> str:
-    """`features.3.squeeze` -> `/features/features.3/squeeze`, the scope that PyTorch's exporter gives the module."""
-    container, index, *inner = module.split(".")
-    return "/".join(["", container, f"{container}.{index}", *inner])
+    def _activated(self, x: Features, module: str, filters: int, *, kernel: int = 1, pad: int = 0) -> Features:
+        """Inside fire modules torchvision calls the ReLU `<conv>_activation`."""
+        return self.conv_relu(x, module, filters, f"{module}_activation", kernel=kernel, pad=pad)

@@ -1,0 +1,140 @@
+"""The layers of convolutional networks, as PyTorch's exporter writes them in inference mode.
+
+Batch norms stay operators of their own: an import clean-up may fold them, a comparison without it needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from environment.zoo.layers import Layers
+from environment.zoo.weights import Array
+
+Draw = Callable[[str, Sequence[int]], Array]  # how a kernel is drawn: its name and shape -> its values
+Window = int | tuple[int, int]  # [height, width]; one number means a square
+
+
+class Features(NamedTuple):
+    """An activation [1, channels, height, width].
+
+    Attributes:
+      value: its name in the graph.
+      channels: its second dimension, which the layers that read it need for their weights.
+    """
+
+    value: str
+    channels: int
+
+
+class ConvLayers(Layers):
+    """Convolutions, norms, pools and the classifier; `module` is the path of a layer's PyTorch module."""
+
+    def image(self, size: int) -> Features:
+        """The graph input `input`: float32 [1, 3, size, size]."""
+        return Features(self.writer.input("input", [1, 3, size, size]), 3)
+
+    def conv(
+        self,
+        x: Features,
+        module: str,
+        filters: int,
+        *,
+        kernel: Window = 1,
+        stride: int = 1,
+        pad: Window = 0,
+        groups: int = 1,
+        bias: bool = False,
+        draw: Draw | None = None,
+    ) -> Features:
+        """A convolution to `filters` channels; unless `draw` says otherwise, one between a ReLU and a batch norm."""
+        weight_name, bias_name, window = f"{module}.weight", f"{module}.bias", _pair(kernel)
+        values = (draw or self.weights.centred_kernel)(weight_name, (filters, x.channels // groups, *window))
+        parameters = [self.writer.weight(weight_name, values)]
+        if bias:
+            parameters.append(self.writer.weight(bias_name, self.weights.bias(bias_name, filters)))
+        value = self.writer.node(
+            "Conv",
+            x.value,
+            *parameters,
+            scope=self.scope(module),
+            dilations=[1, 1],
+            group=groups,
+            kernel_shape=window,
+            pads=_pair(pad) * 2,
+            strides=[stride, stride],
+        )
+        return Features(value, filters)
+
+    def batch_norm(self, x: Features, module: str, *, epsilon: float = 1e-5, gain: float = 1.0) -> Features:
+        """A batch norm over statistics of its own; its scales are spread around `gain`."""
+        weights, size = self.weights, x.channels
+        parameters = {
+            "weight": weights.norm_scale(f"{module}.weight", size, centre=gain),
+            "bias": weights.bias(f"{module}.bias", size),
+            "running_mean": weights.bias(f"{module}.running_mean", size),
+            "running_var": weights.norm_variance(f"{module}.running_var", size),
+        }
+        names = [self.writer.weight(f"{module}.{name}", tensor) for name, tensor in parameters.items()]
+        value = self.writer.node(
+            "BatchNormalization",
+            x.value,
+            *names,
+            scope=self.scope(module),
+            epsilon=epsilon,
+            momentum=0.9,
+            training_mode=0,
+        )
+        return Features(value, size)
+
+    def relu(self, x: Features, module: str) -> Features:
+        return Features(self.writer.node("Relu", x.value, scope=self.scope(module)), x.channels)
+
+    def add(self, left: Features, right: Features, module: str) -> Features:
+        return Features(self.writer.node("Add", left.value, right.value, scope=self.scope(module)), left.channels)
+
+    def concat(self, parts: list[Features], module: str) -> Features:
+        """The parts side by side along the channels."""
+        value = self.writer.node("Concat", *(part.value for part in parts), scope=self.scope(module), axis=1)
+        return Features(value, sum(part.channels for part in parts))
+
+    def max_pool(
+        self, x: Features, module: str, *, kernel: int = 3, stride: int = 2, pad: int = 0, ceil_mode: bool = False
+    ) -> Features:
+        value = self.writer.node(
+            "MaxPool",
+            x.value,
+            scope=self.scope(module),
+            ceil_mode=int(ceil_mode),
+            dilations=[1, 1],
+            kernel_shape=[kernel, kernel],
+            pads=[pad] * 4,
+            strides=[stride, stride],
+        )
+        return Features(value, x.channels)
+
+    def average_pool(
+        self, x: Features, module: str, *, kernel: int = 3, stride: int = 1, pad: int = 1, count_pad: bool = True
+    ) -> Features:
+        """An average pool; `count_pad` tells whether the zeros of the padding count in the mean."""
+        value = self.writer.node(
+            "AveragePool",
+            x.value,
+            scope=self.scope(module),
+            ceil_mode=0,
+            count_include_pad=int(count_pad),
+            kernel_shape=[kernel, kernel],
+            pads=[pad] * 4,
+            strides=[stride, stride],
+        )
+        return Features(value, x.channels)
+
+    def classify(self, x: Features, pool: str, module: str, classes: int) -> None:
+        """Global average pool, linear classifier, and the graph output `output`: float32 [1, classes]."""
+        value = self.writer.node("GlobalAveragePool", x.value, scope=self.scope(pool))
+        value = self.writer.node("Flatten", value, axis=1)
+        self.writer.output("output", self.gemm(value, module, x.channels, classes), [1, classes])
+
+
+def _pair(window: Window) -> list[int]:
+    return [window, window] if isinstance(window, int) else list(window)
