@@ -6,7 +6,14 @@
 | name            | parameters  | input      | source                                                  |
 |-----------------|-------------|------------|---------------------------------------------------------|
 | `squeezenet1.1` | 1,235,496   | 224 x 224  | Iandola et al. 2016, version 1.1                        |
+| `resnet18`      | 11,689,512  | 224 x 224  | He et al. 2016                                          |
+| `resnet50`      | 25,557,032  | 224 x 224  | He et al. 2016                                          |
+| `resnext50`     | 25,028,904  | 224 x 224  | Xie et al. 2017, 32x4d                                  |
+| `inception-v3`  | 23,834,568  | 299 x 299  | Szegedy et al. 2016, without the auxiliary head         |
+| `nasnet-a`      | 17,083,560  | 224 x 224  | Zoph et al. 2018, in the arrangement of Jia et al. 2019 |
 | `bert-base`     | 109,482,240 | 128 tokens | Devlin et al. 2019                                      |
+| `vit-base`      | 86,567,656  | 224 x 224  | Dosovitskiy et al. 2021, ViT-Base/16                    |
+| `nasrnn`        | 4,194,304   | 5 x 512    | Zoph and Le 2017, unrolled as in Jia et al. 2019        |
 
 Every network has a `-tiny` variant of the same structure for tests. Nothing is built, and no family's module imported,
 before `build` asks for it; a graph's weights depend on its name alone, so a name stands for the same bytes everywhere.
@@ -27,7 +34,14 @@ TINY = "-tiny"
 # `build(name, config)`.
 _FAMILIES = {
     "squeezenet1.1": "squeezenet",
+    "resnet18": "resnet",
+    "resnet50": "resnet",
+    "resnext50": "resnet",
+    "inception-v3": "inception",
+    "nasnet-a": "nasnet",
     "bert-base": "bert",
+    "vit-base": "vit",
+    "nasrnn": "nasrnn",
 }
 
 

@@ -1,0 +1,254 @@
+"""The zoo's networks are the published architectures: parameters, operators and, where NumPy can tell, functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from environment import zoo
+
+FULL_SIZE = [name for name in zoo.names() if not name.endswith("-tiny")]
+
+# Torchvision's weights' metadata (Inception v3: 27,161,264 less the 3,326,696 of the auxiliary head), Hugging Face's
+# `num_parameters()` of bert-base-uncased, Keras's cells for NASNet-A, 16 matrices of 512 x 512 for the NAS cell.
+PARAMETERS = {
+    "squeezenet1.1": 1_235_496,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "resnext50": 25_028_904,
+    "inception-v3": 23_834_568,
+    "nasnet-a": 17_083_560,
+    "bert-base": 109_482_240,
+    "vit-base": 86_567_656,
+    "nasrnn": 4_194_304,
+}
+INPUTS = {
+    "squeezenet1.1": [[1, 3, 224, 224]],
+    "resnet18": [[1, 3, 224, 224]],
+    "resnet50": [[1, 3, 224, 224]],
+    "resnext50": [[1, 3, 224, 224]],
+    "inception-v3": [[1, 3, 299, 299]],
+    "nasnet-a": [[1, 3, 224, 224]],
+    "bert-base": [[1, 128]] * 3,
+    "vit-base": [[1, 3, 224, 224]],
+    "nasrnn": [[1, 5, 512], [1, 512], [1, 512]],
+}
+
+CLASSIFIER = {"GlobalAveragePool": 1, "Flatten": 1, "Gemm": 1}
+
+
+def squeezenet_operators(fires: int, pools: int) -> Counter[str]:
+    """Squeeze and two expansions a fire, one ReLU a convolution, one Concat a fire; a convolution at either end.
+
+    Source: Iandola et al. 2016, table 1, with the pools of version 1.1.
+    """
+    convolutions = 3 * fires + 2
+    counts = {"Conv": convolutions, "Relu": convolutions, "Concat": fires, "MaxPool": pools}
+    return Counter({**counts, "GlobalAveragePool": 1, "Flatten": 1})
+
+
+def resnet_operators(blocks: int, convolutions: int, projections: int) -> Counter[str]:
+    """Per block its convolutions, as many norms and ReLUs, one sum; a stem; a projection where the shape changes.
+
+    Source: He et al. 2016, table 1.
+    """
+    convs = 1 + blocks * convolutions + projections
+    counts = {"Conv": convs, "BatchNormalization": convs, "Relu": 1 + blocks * convolutions, "Add": blocks}
+    return Counter({**counts, "MaxPool": 1, **CLASSIFIER})
+
+
+def inception_operators(stem: int, stem_pools: int, blocks: str) -> Counter[str]:
+    """Blocks A to E in a string; a norm and a ReLU a convolution.
+
+    Convolutions, average pools, max pools and Concats of a block from Szegedy et al. 2016, figures 5, 10, 6, 10 and 7;
+    an E fans out twice.
+    """
+    of_block = {"A": (7, 1, 0, 1), "B": (4, 0, 1, 1), "C": (10, 1, 0, 1), "D": (6, 0, 1, 1), "E": (9, 1, 0, 3)}
+    convs, means, maxima, concats = (sum(column) for column in zip(*(of_block[kind] for kind in blocks), strict=True))
+    counts = {"Conv": stem + convs, "BatchNormalization": stem + convs, "Relu": stem + convs}
+    pools = {"AveragePool": means, "MaxPool": stem_pools + maxima, "Concat": concats}
+    return Counter({**counts, **pools, **CLASSIFIER})
+
+
+def nasnet_operators(normal: int, reduction: int, projected: int, halved: int) -> Counter[str]:
+    """Zoph et al. 2018, figure 4.
+
+    A cell has 5 sums, 5 separable convolutions (ReLU, depthwise, pointwise, norm, all twice) and a Concat, and projects
+    its newer input (ReLU, convolution, norm). Its older input is projected likewise, or halved (ReLU; two average pools
+    and two convolutions, one pair of them shifted by a Pad; Concat, norm), or fits. 3 average pools in a normal cell; 2
+    and 2 max pools in a reduction. Stem and a last ReLU outside.
+    """
+    cells = normal + reduction
+    counts = {
+        "Conv": 1 + 20 * cells + cells + projected + 2 * halved,
+        "BatchNormalization": 1 + 10 * cells + cells + projected + halved,
+        "Relu": 2 + 10 * cells + cells + projected + halved,
+        "Add": 5 * cells,
+        "AveragePool": 3 * normal + 2 * reduction + 2 * halved,
+        "MaxPool": 1 + 2 * reduction,
+        "Concat": cells + halved,
+        "Pad": halved,
+    }
+    return Counter({**counts, **CLASSIFIER})
+
+
+def transformer_operators(layers: int) -> Counter[str]:
+    """6 linear layers (MatMul and Add), 2 attention products, scale, softmax, 4 head layouts (Reshape and Transpose:
+    q, k, v, merge), erf-GELU, 2 residual sums and 2 LayerNorms a block.
+
+    Source: Vaswani et al. 2017, section 3, as PyTorch's exporter writes it.
+    """
+    block = {"MatMul": 8, "Add": 6 + 1 + 2, "Div": 2, "Softmax": 1, "Reshape": 4, "Transpose": 4}
+    block |= {"Erf": 1, "Mul": 2, "LayerNormalization": 2}
+    return Counter({operator: layers * count for operator, count in block.items()})
+
+
+def bert_operators(layers: int) -> Counter[str]:
+    """The mask is added to the scores of every layer; 3 embeddings with 2 sums and a LayerNorm, 5 operators for the
+    mask and 3 for the pooler outside. Source: Devlin et al. 2019, section 3.
+    """
+    outside = {"Gather": 4, "Add": 2 + layers, "LayerNormalization": 1, "Unsqueeze": 2, "Cast": 1, "Sub": 1, "Mul": 1}
+    return transformer_operators(layers) + Counter({**outside, "Gemm": 1, "Tanh": 1})
+
+
+def vit_operators(layers: int) -> Counter[str]:
+    """Patches by a convolution, laid out as tokens; class token and positions; last norm, first token, classifier.
+
+    Source: Dosovitskiy et al. 2021, equations 1 to 4.
+    """
+    embeddings = Counter({"Conv": 1, "Reshape": 1, "Transpose": 1, "Concat": 1, "Add": 1})
+    return transformer_operators(layers) + embeddings + Counter({"LayerNormalization": 1, "Gather": 1, "Gemm": 1})
+
+
+def nasrnn_operators(steps: int) -> Counter[str]:
+    """8 combinations of 2 products (7 sums), then the tree that `nas_cell` below spells out; a Gather an input."""
+    step = {"MatMul": 16, "Add": 7 + 4, "Mul": 1 + 4, "Sigmoid": 4 + 1, "Relu": 2, "Tanh": 2 + 6, "Gather": 1}
+    return Counter({operator: steps * count for operator, count in step.items()})
+
+
+OPERATORS = {
+    "squeezenet1.1": squeezenet_operators(fires=8, pools=3),
+    "squeezenet1.1-tiny": squeezenet_operators(fires=2, pools=2),
+    "resnet18": resnet_operators(blocks=8, convolutions=2, projections=3),
+    "resnet18-tiny": resnet_operators(blocks=3, convolutions=2, projections=1),
+    "resnet50": resnet_operators(blocks=16, convolutions=3, projections=4),
+    "resnet50-tiny": resnet_operators(blocks=3, convolutions=3, projections=2),
+    "resnext50": resnet_operators(blocks=16, convolutions=3, projections=4),
+    "resnext50-tiny": resnet_operators(blocks=3, convolutions=3, projections=2),
+    "inception-v3": inception_operators(stem=5, stem_pools=2, blocks="AAABCCCCDEE"),
+    "inception-v3-tiny": inception_operators(stem=1, stem_pools=1, blocks="ADE"),
+    # The stem already has the channels of the first two cells' older input.
+    "nasnet-a": nasnet_operators(normal=15, reduction=3, projected=14, halved=2),
+    "nasnet-a-tiny": nasnet_operators(normal=1, reduction=1, projected=1, halved=1),
+    "bert-base": bert_operators(12),
+    "bert-base-tiny": bert_operators(2),
+    "vit-base": vit_operators(12),
+    "vit-base-tiny": vit_operators(2),
+    "nasrnn": nasrnn_operators(5),
+    "nasrnn-tiny": nasrnn_operators(2),
+}
+
+
+def operators(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node if node.op_type != "Constant")
+
+
+def parameters(model: onnx.ModelProto) -> int:
+    """What training learns: neither integer buffers nor the statistics of batch norms."""
+    floats = (tensor for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT)
+    return sum(math.prod(tensor.dims) for tensor in floats if ".running_" not in tensor.name)
+
+
+def kernels(model: onnx.ModelProto, op_type: str) -> set[tuple[int, ...]]:
+    nodes = (node for node in model.graph.node if node.op_type == op_type)
+    return {tuple(onnx.helper.get_node_attr_value(node, "kernel_shape")) for node in nodes}
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_full_size_networks_are_the_published_ones(name: str) -> None:
+    model = zoo.build(name)
+    assert parameters(model) == PARAMETERS[name]
+    assert operators(model) == OPERATORS[name]
+    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
+    assert shapes == INPUTS[name]
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_tiny_variants_have_every_kind_of_operator(name: str) -> None:
+    tiny = operators(zoo.build(f"{name}-tiny"))
+    assert tiny == OPERATORS[f"{name}-tiny"]
+    assert set(tiny) == set(OPERATORS[name])
+
+
+def test_resnext_convolves_in_32_groups_of_4_channels() -> None:
+    """Xie et al. 2017, table 1: 32x4d in the first stage; the groups stay 32 while the channels double."""
+    graph = zoo.build("resnext50").graph
+    dims = {tensor.name: tensor.dims for tensor in graph.initializer}
+    grouped = [
+        node for node in graph.node if node.op_type == "Conv" and onnx.helper.get_node_attr_value(node, "group") > 1
+    ]
+    assert {onnx.helper.get_node_attr_value(node, "group") for node in grouped} == {32}
+    assert [dims[node.input[1]][1] for node in grouped] == [4] * 3 + [8] * 4 + [16] * 6 + [32] * 3
+
+
+def test_inception_factorises_its_convolutions() -> None:
+    """Szegedy et al. 2016, figures 5 to 7: 5x5, 1x7 and 7x1, 1x3 and 3x1 beside the square ones."""
+    expected = {(1, 1), (3, 3), (5, 5), (1, 7), (7, 1), (1, 3), (3, 1)}
+    assert kernels(zoo.build("inception-v3"), "Conv") == expected
+    assert kernels(zoo.build("inception-v3-tiny"), "Conv") == expected
+
+
+def test_nasnet_separates_its_convolutions() -> None:
+    """Every window larger than a pixel has one input channel, as large as figure 4 of Zoph et al. 2018 says."""
+    graph = zoo.build("nasnet-a").graph
+    windows = [tensor.dims for tensor in graph.initializer if len(tensor.dims) == 4 and tensor.dims[2] > 1]
+    stem, *depthwise = windows
+    assert list(stem) == [64, 3, 7, 7]
+    assert Counter((channels, size) for _, channels, size, _ in depthwise) == {
+        (1, 3): 2 * (3 * 15 + 1 * 3),
+        (1, 5): 2 * (2 * 15 + 2 * 3),
+        (1, 7): 2 * (2 * 3),
+    }
+
+
+def nas_cell(
+    x: np.ndarray, hidden: np.ndarray, cell: np.ndarray, weights: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """One step of the cell of Zoph and Le 2017 in float64, as `tf.contrib.rnn.NASCell` computes it."""
+
+    def sigmoid(values: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-values))
+
+    def relu(values: np.ndarray) -> np.ndarray:
+        return np.maximum(values, 0)
+
+    inputs, states = ([vector @ pair[side] for pair in weights] for side, vector in enumerate((x, hidden)))
+    sums = [left + right for left, right in zip(inputs, states, strict=True)]
+    product = np.tanh(sigmoid(sums[0]) * relu(sums[1]))
+    gate = np.tanh(sigmoid(sums[2]) + relu(inputs[3] * states[3]))
+    left = np.tanh(np.tanh(sums[4]) * sigmoid(sums[5]))
+    right = sigmoid(np.tanh(sums[6]) + sigmoid(sums[7]))
+    cell = np.tanh(product + cell) * gate
+    return np.tanh(cell * np.tanh(left + right)), cell
+
+
+@pytest.mark.parametrize("name", ["nasrnn-tiny", "nasrnn"])
+def test_nasrnn_is_the_published_cell(name: str) -> None:
+    model = zoo.build(name)
+    tensors = {tensor.name: onnx.numpy_helper.to_array(tensor).astype(np.float64) for tensor in model.graph.initializer}
+    weights = [(tensors[f"cell.kernel.{i}"], tensors[f"cell.recurrent.{i}"]) for i in range(8)]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(0)
+    feeds = {node.name: generator.standard_normal(node.shape, dtype=np.float32) for node in session.get_inputs()}
+    hidden, cell = feeds["hidden_state"].astype(np.float64), feeds["cell_state"].astype(np.float64)
+    for x in feeds["input"][0].astype(np.float64):
+        hidden, cell = nas_cell(x[None], hidden, cell, weights)
+    output, last_cell_state = session.run(None, feeds)
+    np.testing.assert_allclose(output, hidden, atol=1e-5)
+    np.testing.assert_allclose(last_cell_state, cell, atol=1e-5)
