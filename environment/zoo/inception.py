@@ -106,9 +106,8 @@ def build(name: str, config: InceptionConfig) -> onnx.ModelProto:
     x = net.image(config.image_size)
     for module, layer in config.stem:
         x = net.conv_norm_relu(x, module, layer) if isinstance(layer, Conv) else net.max_pool(x, module)
-    blocks = {"A": net.block_a, "B": net.block_b, "C": net.block_c, "D": net.block_d, "E": net.block_e}
     for module, block in config.body:
-        x = blocks[block.kind](x, module, block.width)
+        x = net.block(x, module, block)
     net.classify(x, "avgpool", "fc", config.classes)
     return net.writer.model()
 
@@ -119,6 +118,20 @@ class _Network(ConvLayers):
 
     divisor: int
 
+    def block(self, x: Features, module: str, block: Block) -> Features:
+        match block.kind:
+            case "A":
+                return self.block_a(x, module, block.width)
+            case "B":
+                return self.block_b(x, module)
+            case "C":
+                return self.block_c(x, module, block.width)
+            case "D":
+                return self.block_d(x, module)
+            case "E":
+                return self.block_e(x, module)
+        raise ValueError(f"an Inception v3 has blocks of the kinds A to E, got {block.kind!r} for {module!r}")
+
     def block_a(self, x: Features, module: str, width: int) -> Features:
         """Figure 5: a 5x5 and two 3x3 convolutions (the 5x5 stayed in the released network), 1x1 and pool."""
         single = self.branch(x, module, {"branch1x1": Conv(64)})
@@ -126,8 +139,8 @@ class _Network(ConvLayers):
         double = {"branch3x3dbl_1": Conv(64), "branch3x3dbl_2": Conv(96, (3, 3)), "branch3x3dbl_3": Conv(96, (3, 3))}
         return self.concat([single, five, self.branch(x, module, double), self.pooled(x, module, width)], module)
 
-    def block_b(self, x: Features, module: str, width: int) -> Features:
-        """The reduction of figure 10, from 35x35 to 17x17; `width` has no meaning."""
+    def block_b(self, x: Features, module: str) -> Features:
+        """The reduction of figure 10, from 35x35 to 17x17."""
         single = self.branch(x, module, {"branch3x3": Conv(384, (3, 3), stride=2, valid=True)})
         double = {
             "branch3x3dbl_1": Conv(64),
@@ -154,8 +167,8 @@ class _Network(ConvLayers):
         branches = [single, self.branch(x, module, seven), self.branch(x, module, double)]
         return self.concat([*branches, self.pooled(x, module, 192)], module)
 
-    def block_d(self, x: Features, module: str, width: int) -> Features:
-        """The second reduction, from 17x17 to 8x8; `width` has no meaning."""
+    def block_d(self, x: Features, module: str) -> Features:
+        """The second reduction, from 17x17 to 8x8."""
         three = {"branch3x3_1": Conv(192), "branch3x3_2": Conv(320, (3, 3), stride=2, valid=True)}
         seven = {
             "branch7x7x3_1": Conv(192),
@@ -166,8 +179,8 @@ class _Network(ConvLayers):
         branches = [self.branch(x, module, three), self.branch(x, module, seven)]
         return self.concat([*branches, self.max_pool(x, module)], module)
 
-    def block_e(self, x: Features, module: str, width: int) -> Features:
-        """Figure 7: 3x3 convolutions that fan out into a 1x3 and a 3x1; `width` has no meaning."""
+    def block_e(self, x: Features, module: str) -> Features:
+        """Figure 7: 3x3 convolutions that fan out into a 1x3 and a 3x1."""
         single = self.branch(x, module, {"branch1x1": Conv(320)})
         three = self.branch(x, module, {"branch3x3_1": Conv(384)})
         double = self.branch(x, module, {"branch3x3dbl_1": Conv(448), "branch3x3dbl_2": Conv(384, (3, 3))})
