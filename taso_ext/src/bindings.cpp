@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "candidate_features.hpp"
 #include "features.hpp"
 #include "instance.hpp"
 #include "search.hpp"
@@ -303,6 +304,21 @@ py::tuple features(const State& state) {
                         to_array(std::move(arrays.links), {edges, 2}));
 }
 
+py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+  constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
+  if (max_candidates < 1 || max_candidates > kMost) {
+    throw InvalidInput("max_candidates must lie in [1, " + std::to_string(kMost) + "], got " + std::to_string(max_candidates));
+  }
+  const CandidateColumns columns{.one_hot_rules = one_hot_rules, .costs = costs};
+  py::array_t<float> rows({static_cast<py::ssize_t>(max_candidates) + 1, static_cast<py::ssize_t>(columns.count(state))});
+  const std::span<float> data(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
+  {
+    const py::gil_scoped_release release;
+    put_candidate_features(state, columns, data);
+  }
+  return rows;
+}
+
 using ProgressFunction = std::optional<py::function>;
 
 // Runs a search without the GIL; takes it back to report progress and to notice Ctrl-C.
@@ -414,7 +430,10 @@ PYBIND11_MODULE(_core, module) {
       .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
       .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
       .def("candidates", [](const Session& session) { return candidates(session.state()); })
-      .def("features", [](const Session& session) { return features(session.state()); });
+      .def("features", [](const Session& session) { return features(session.state()); })
+      .def("candidate_features", [](const Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+             return candidate_features(session.state(), max_candidates, one_hot_rules, costs);
+           }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false);
 
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
