@@ -13,7 +13,6 @@ from slow_shapes import result_types
 
 from taso_ext import RuleSet
 
-RULES = RuleSet.default()
 INSTANCE_SEEDS = 8
 SMOOTH: dict[str, dict[str, Any]] = {
     **{op_type: {} for op_type in ("Relu", "Sigmoid", "Tanh", "Erf", "Neg", "Abs", "HardSwish")},
@@ -151,6 +150,8 @@ def concat(sketch: Sketch) -> None:
     x = sketch.value(rank=(1, 4), floating=False)
     dims = sketch.dims(x)
     alike = [i for i in sketch.pool if sketch.tensors[i].type == sketch.tensors[x].type]
+    if sketch.tensors[x].dtype == TensorProto.FLOAT:
+        alike.append(sketch.weight(dims))
     values = [x, *(sketch.pick(alike) for _ in range(sketch.integer(1, 2)))]
     axis = sketch.integer(0, len(dims) - 1)
     whole = inferred(sketch, "Concat", {"axis": axis}, values)
@@ -226,6 +227,24 @@ def norms(sketch: Sketch) -> None:
         sketch.apply(kind, {"axes": [axis], "keepdims": keep}, x, dims=shape)
 
 
+def entangled(sketch: Sketch) -> None:
+    """Operators that could be joined if one did not need the result of the other."""
+    x = sketch.value(rank=(2, 3))
+    *batch, m, _ = sketch.dims(x)
+    k = sketch.dims(x)[-1]
+    if sketch.chance():
+        w = sketch.weight((k, k))
+        first = sketch.apply("MatMul", {}, x, w)
+        sketch.apply("MatMul", {}, sketch.apply("Tanh", {}, first), w)
+    elif m == k and not batch:
+        first = sketch.apply("MatMul", {}, x, x)
+        sketch.apply("MatMul", {}, x, sketch.apply("Tanh", {}, first))
+    else:
+        first = sketch.apply(sketch.pick(["Relu", "Tanh", "Neg"]), {}, x)
+        other = sketch.apply(sketch.pick(["Relu", "Tanh", "Neg"]), {}, first)
+        sketch.apply(sketch.pick(["Add", "Mul", "Sub"]), {}, x, other)
+
+
 def constant_operand(sketch: Sketch) -> None:
     """An operator on weights alone, read by a product: it is never matched itself."""
     x = sketch.value(rank=(2, 3))
@@ -237,7 +256,7 @@ def constant_operand(sketch: Sketch) -> None:
 
 def instance(sketch: Sketch) -> None:
     """A random instance of a rule, reading what is there where that has the right shape."""
-    drawn = rule_instance(sketch.pick(range(len(RULES))), sketch.pick(range(INSTANCE_SEEDS)))
+    drawn = rule_instance(sketch.rules, sketch.pick(range(len(sketch.rules))), sketch.pick(range(INSTANCE_SEEDS)))
     if drawn is None:
         return
     delicate = any(operator.op_type in ("Sqrt", "Exp", "Div") for operator in drawn.operators)
@@ -257,22 +276,30 @@ def instance(sketch: Sketch) -> None:
 
 
 @cache
-def rule_instance(rule: int, seed: int) -> PlainGraph | None:
-    found = RULES.instance(rule, seed)
+def rule_instance(rules: RuleSet, rule: int, seed: int) -> PlainGraph | None:
+    found = rules.instance(rule, seed)
     return None if found is None else PlainGraph.of(found)
 
 
 def foreign(sketch: Sketch) -> None:
-    """What looks like an operator of a rule and is none: of another domain, of unknown shape, of integers."""
+    """What looks like an operator of a rule and is none: of another domain, of unknown shape, of integers.
+
+    And tensors without elements, to which rules do apply.
+    """
     x = sketch.value(rank=(2, 4))
     dims, dtype = sketch.dims(x), sketch.tensors[x].dtype
-    choice = sketch.integer(0, 2)
+    choice = sketch.integer(0, 3)
     if choice == 0:
         y = sketch.foreign("com.example", "Relu", [x], dtype, dims)
         sketch.foreign("raw", "Transpose", [y, x], dtype, dims)
     elif choice == 1:
         y = sketch.foreign("com.example", "Mystery", [x], dtype, None)
         sketch.foreign("", "Add", [sketch.foreign("", "Mul", [y, x], dtype, None), x], dtype, None)
+    elif choice == 2:
+        empty = sketch.input((0, *dims[1:]))
+        for _ in range(2):
+            sketch.apply("MatMul", {}, empty, sketch.weight((dims[-1], 2)), dims=(0, *dims[1:-1], 2))
+        inferred(sketch, "Transpose", {"perm": sketch.permutation(len(dims))}, [empty])
     else:
         a, b = (sketch.input(dims, TensorProto.INT64) for _ in range(2))
         total = sketch.apply("Add", {}, a, b)
@@ -307,5 +334,6 @@ FRAGMENTS = [
     windows,
     norms,
     constant_operand,
+    entangled,
 ]
 FOREIGN = [foreign] * 2

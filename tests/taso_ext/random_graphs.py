@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from slow_graph import ABSENT, Operator, PlainGraph, Tensor
 
+from taso_ext import RuleSet
 from taso_ext.lowering import NormalNode, lower
 from taso_ext.shapes import ValueType
 
 OPSET, IR_VERSION = 20, 9  # opset 20 has all operators of the fragments (Gelu is the newest)
 LARGEST = 30.0  # estimated magnitude from which on a value is squashed before it is used again
 MOST_ELEMENTS = 600
+MOST_OPERATORS = 25
 POSITIVE = "positive"  # beginning of names of inputs and handles of weights without negative elements
 
+DEFAULT_RULES = RuleSet.default()
 Dims = tuple[int, ...]
 T = TypeVar("T")
 
@@ -33,11 +36,13 @@ class Sketch:
     """A graph under construction; fragments add operators to it through hypothesis' choices.
 
     Attributes:
-      pool: values that fragments may read, each of at most MOST_ELEMENTS elements.
+      rules: those whose instances are grafted on.
+      pool: values that fragments may read, each of 1 to MOST_ELEMENTS elements.
     """
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], rules: RuleSet) -> None:
         self._draw = draw
+        self.rules = rules
         self.tensors: dict[int, Tensor] = {}
         self.operators: list[Operator] = []
         self.inputs: list[int] = []
@@ -73,7 +78,7 @@ class Sketch:
         name = f"{POSITIVE if positive else 'input'}{id_}"
         self.tensors[id_] = Tensor(name, dtype, dims, None, weight_only=False)
         self.inputs.append(id_)
-        self.pool.append(id_)
+        self._offer([id_])
         self._magnitude[id_] = 1.5
         return id_
 
@@ -84,7 +89,8 @@ class Sketch:
         if alike and self.integer(0, 3) == 0:
             return self.pick(alike)
         id_ = len(self.tensors)
-        self.tensors[id_] = Tensor(f"w{id_}", TensorProto.FLOAT, dims, f"{kind}{id_}", weight_only=True)
+        handle = f"{kind}{id_}x{'x'.join(map(str, dims))}"  # like a content hash, it says what the shape is
+        self.tensors[id_] = Tensor(f"w{id_}", TensorProto.FLOAT, dims, handle, weight_only=True)
         self._magnitude[id_] = 1.5
         return id_
 
@@ -119,8 +125,11 @@ class Sketch:
         largest = _magnitude(op_type, [self._magnitude[value] for value in operands], self.dims(operands[0]))
         self._magnitude |= dict.fromkeys(ids, largest)
         if not constant:
-            self.pool += [id_ for id_ in ids if prod(self.dims(id_)) <= MOST_ELEMENTS]
+            self._offer(ids)
         return ids
+
+    def _offer(self, ids: Sequence[int]) -> None:
+        self.pool += [id_ for id_ in ids if 0 < prod(self.dims(id_)) <= MOST_ELEMENTS]
 
     def apply(self, op_type: str, attributes: Mapping[str, Any], *operands: int, dims: Dims | None = None) -> int:
         """Adds an operator of one result, by default of the first operand's dims."""
@@ -160,18 +169,19 @@ def _magnitude(op_type: str, operands: list[float], dims: Dims) -> float:
 
 @st.composite
 def graphs(
-    draw: Callable[[st.SearchStrategy[Any]], Any], most_operators: int = 25, *, foreign: bool = False
+    draw: Callable[[st.SearchStrategy[Any]], Any], rules: RuleSet = DEFAULT_RULES, *, foreign: bool = False
 ) -> PlainGraph:
-    """Graphs of 3 to about `most_operators` operators in normal form, dead code among them.
+    """Graphs of 3 to about 25 operators in normal form, dead code among them.
 
     Args:
+      rules: those that are to match often.
       foreign: also operators and types that rules must leave alone; ONNX Runtime cannot run these.
     """
     from random_fragments import FOREIGN, FRAGMENTS  # it needs Sketch
 
-    sketch = Sketch(draw)
+    sketch = Sketch(draw, rules)
     fragments = [*FRAGMENTS, *(FOREIGN if foreign else [])]
-    wanted = sketch.integer(3, most_operators)
+    wanted = sketch.integer(3, MOST_OPERATORS)
     while len(sketch.operators) < wanted:
         sketch.pick(fragments)(sketch)
     return sketch.finish()

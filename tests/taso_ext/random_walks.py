@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
+import pytest
+from odd_rules import ODD_RULES
+from random_graphs import DEFAULT_RULES
 
 from environment import zoo
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
-RULES = RuleSet.default()
+RULE_SETS = {"default": DEFAULT_RULES, "odd": ODD_RULES}
+over_rule_sets = pytest.mark.parametrize("rules", RULE_SETS.values(), ids=RULE_SETS)
 COSTS = CostModel.roofline("rtx2070")
 AMPLE = 4096  # locations: more than any tiny graph has matches of one rule
 
@@ -24,8 +28,8 @@ def zoo_model(name: str) -> OnnxModel:
     return OnnxModel.load(zoo.build(name))
 
 
-def start(graph: Graph, max_locations: int = AMPLE) -> State:
-    return State(graph, RULES, COSTS, max_locations)
+def start(graph: Graph, max_locations: int = AMPLE, rules: RuleSet = DEFAULT_RULES) -> State:
+    return State(graph, rules, COSTS, max_locations)
 
 
 def random_action(state: State, rng: np.random.Generator) -> tuple[int, int] | None:
@@ -64,7 +68,7 @@ def rewrites(state: State) -> dict[tuple[int, int], str]:
 
 def hashes_by_rule(state: State) -> list[Counter[str]]:
     """For each rule, how often its rewrites lead to each hash."""
-    found: list[Counter[str]] = [Counter() for _ in range(len(RULES))]
+    found: list[Counter[str]] = [Counter() for _ in state.rule_mask()]
     for (rule, _), hash_ in rewrites(state).items():
         found[rule][hash_] += 1
     return found

@@ -86,7 +86,7 @@ class PlainGraph:
             return "_"
         tensor = self.tensors[id_]
         dims = "?" if tensor.dims is None else list(tensor.dims)
-        return f"{tensor.handle or f'v{id_}'}{dims}" + ("" if tensor.dtype == 1 else f":{tensor.dtype}")
+        return f"{(tensor.handle or f'v{id_}').split('x')[0]}{dims}" + ("" if tensor.dtype == 1 else f":{tensor.dtype}")
 
     @cached_property
     def producer(self) -> dict[int, Operator]:

@@ -2,8 +2,8 @@
 
 What that page leaves open is settled here as follows.
 
-* A match is an assignment of the source statements to different run-time operators, and of their operands in order. An
-  operator of two interchangeable operands is tried both ways, and each way that fits is a match of its own.
+* A match is an assignment of the source statements to different run-time operators, and of its names to tensors. An
+  operator of two interchangeable operands is read both ways, and each way that gives names another meaning is a match.
 * `*y = F(x, *w)` stands for *all* operators that fit together with one of them, unless its results or a list among its
   operands are fixed by another statement (`y = Concat(*t)`): then there is one operator for each element.
 * Interchangeable operators (`unordered`, elements of a list) are ordered by site, then by age.
@@ -91,8 +91,7 @@ class _Matcher:
         """
         stars = sum(term.starred for term in statement.arguments)
         least = self.rule.least if stars == 1 else 0
-        orders = [node.inputs, node.inputs[::-1]] if node.commutative and not stars else [node.inputs]
-        for operands in orders:
+        for operands in {node.inputs, node.inputs[::-1]} if node.commutative and not stars else [node.inputs]:
             yield from _runs(statement.arguments, operands, least)
 
     # ---- one operator for each element

@@ -10,11 +10,11 @@ from efforts import Effort, for_all, sampled_and_full
 from onnx import TensorProto
 from random_graphs import graphs
 from random_mutations import MUTATIONS, live, mutants
-from random_walks import COSTS, TINY, start, walk, zoo_model
+from random_walks import COSTS, TINY, over_rule_sets, start, walk, zoo_model
 from slow_graph import Operator, PlainGraph, Tensor
 from slow_structure import canonical
 
-from taso_ext import Graph, GraphBuilder, State
+from taso_ext import Graph, GraphBuilder, RuleSet, State
 
 FLOAT = TensorProto.FLOAT
 SHUFFLES = 3
@@ -53,12 +53,13 @@ def assert_is_that_of_its_graph(state: State, shuffle: random.Random) -> None:
 
 
 @sampled_and_full
-def test_states_are_hashed_and_priced_like_graphs_built_from_scratch(effort: Effort) -> None:
+@over_rule_sets
+def test_states_are_hashed_and_priced_like_graphs_built_from_scratch(rules: RuleSet, effort: Effort) -> None:
     def holds(graph: PlainGraph) -> None:
-        for step, state in enumerate(walk(start(graph.build()), effort.steps, seed=len(graph.operators))):
+        for step, state in enumerate(walk(start(graph.build(), rules=rules), effort.steps, seed=len(graph.operators))):
             assert_is_that_of_its_graph(state, random.Random(step))
 
-    for_all(graphs(), holds, effort)
+    for_all(graphs(rules), holds, effort)
 
 
 @sampled_and_full
@@ -80,17 +81,18 @@ def test_a_single_change_changes_the_hash(kind: str, effort: Effort) -> None:
 
 
 @sampled_and_full
-def test_graphs_of_one_hash_are_equal(effort: Effort) -> None:
+@over_rule_sets
+def test_graphs_of_one_hash_are_equal(rules: RuleSet, effort: Effort) -> None:
     """Among all graphs that random rewrites lead to, found by different ways."""
     seen: dict[str, object] = {}
 
     def holds(graph: PlainGraph) -> None:
         for seed in range(2):
-            for state in walk(start(graph.build()), effort.steps, seed):
+            for state in walk(start(graph.build(), rules=rules), effort.steps, seed):
                 found = canonical(PlainGraph.of(state.graph))
                 assert seen.setdefault(state.hash, found) == found
 
-    for_all(graphs(), holds, effort)
+    for_all(graphs(rules), holds, effort)
     equal = len({repr(each) for each in seen.values()})
     assert equal == len(seen), "equal graphs hash differently"
 

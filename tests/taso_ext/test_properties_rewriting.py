@@ -1,27 +1,23 @@
-"""Rewrites keep the function, cost what was foretold, and can be undone; copies lead lives of their own."""
+"""Rewrites keep the function, and cost what their candidates said."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from efforts import Effort, for_all, sampled_and_full
+from onnx import TensorProto
 from onnx_cases import run
 from random_graphs import feeds_of, graphs, model_of
-from random_walks import LARGE, TINY, after, random_action, start, walk, zoo_model
+from random_walks import LARGE, TINY, after, over_rule_sets, start, walk, zoo_model
 from slow_graph import PlainGraph
 
 from environment import zoo
 from environment.verification import verify
-from taso_ext import OnnxModel, State
+from taso_ext import GraphBuilder, OnnxModel, RuleSet, State
 
 TOLERANCE = 1e-3  # of the spread; a wrong rewrite is off by about one
 FEEDS = 2
-
-can_undo = pytest.mark.skipif(not hasattr(State, "undo"), reason="the engine has no undo yet")
 
 # ---- the function
 
@@ -80,12 +76,13 @@ def assert_outputs_kept(model: OnnxModel, state: State, seed: int, every: int) -
 
 
 @sampled_and_full
-def test_a_rewrite_costs_what_its_candidate_said(effort: Effort) -> None:
+@over_rule_sets
+def test_a_rewrite_costs_what_its_candidate_said(rules: RuleSet, effort: Effort) -> None:
     def holds(graph: PlainGraph) -> None:
-        for state in walk(start(graph.build()), effort.steps, seed=len(graph.operators)):
+        for state in walk(start(graph.build(), rules=rules), effort.steps, seed=len(graph.operators)):
             assert_candidates_are_exact(state)
 
-    for_all(graphs(), holds, effort)
+    for_all(graphs(rules), holds, effort)
 
 
 @sampled_and_full
@@ -105,106 +102,24 @@ def assert_candidates_are_exact(state: State) -> None:
         assert stepped.cost.ms == pytest.approx(cost, rel=1e-9), (rule, location, PlainGraph.of(state.graph))
 
 
-# ---- copies and undo
-
-
-def everything(state: State) -> dict[str, Any]:
-    """All that can be seen of a state, apart from the ids and the order of its operators."""
-    rules, locations, costs = state.candidates()
-    return {
-        "hash": state.hash,
-        "cost": (state.cost.ms, state.cost.flops, state.cost.memory_bytes, state.cost.kernel_launches),
-        "actions": state.legal_actions().tolist(),
-        "candidates": (rules.tolist(), locations.tolist(), costs.tolist()),
-        "mask": state.location_mask().tobytes(),
-        "truncated": state.truncated_matches,
-        "features": sorted(row.tobytes() for array in state.features()[:2] for row in array),
-    }
-
-
-def over_states(effort: Effort, holds: Callable[[State, np.random.Generator], None]) -> None:
-    """`holds` on the start states of random graphs, with few and with many locations, and of the tiny zoo."""
-
-    def on_one(graph: PlainGraph) -> None:
-        built = graph.build()
-        for most in (3, 100):
-            holds(start(built, most), np.random.default_rng(len(graph.operators)))
-
-    for_all(graphs(), on_one, effort)
-    for name in TINY:
-        holds(start(zoo_model(name).graph), np.random.default_rng(0))
-
-
-@sampled_and_full
-def test_copies_are_independent(effort: Effort) -> None:
-    """A copy takes the same rewrites to the same states, and neither sees those of the other."""
-
-    def holds(state: State, rng: np.random.Generator) -> None:
-        for _ in range(effort.steps):
-            if (action := random_action(state, rng)) is None:
-                return
-            before, copy = everything(state), state.copy()
-            assert_equal_parts(everything(copy), before)
-            copy.step(*action)
-            assert_equal_parts(everything(state), before)
-            taken = everything(copy)
-            state.step(*action)
-            assert_equal_parts(everything(copy), taken)
-            assert_equal_parts(everything(state), taken)
-
-    over_states(effort, holds)
-
-
-@can_undo
-@sampled_and_full
-def test_undo_restores_every_state_of_a_walk(effort: Effort) -> None:
-    def holds(state: State, rng: np.random.Generator) -> None:
-        seen = [everything(state)]
-        actions: list[tuple[int, int]] = []
-        while len(actions) < effort.steps and (action := random_action(state, rng)) is not None:
-            state.step(*action)
-            actions.append(action)
-            seen.append(everything(state))
-        for before in seen[-2::-1]:
-            state.undo()  # type: ignore[attr-defined]
-            assert_equal_parts(everything(state), before)
-        for action, expected in zip(actions, seen[1:], strict=True):
-            state.step(*action)
-            assert_equal_parts(everything(state), expected)
-
-    over_states(effort, holds)
-
-
-@can_undo
-@sampled_and_full
-def test_undo_of_a_copy_leaves_the_original(effort: Effort) -> None:
-    """And a copy can undo the steps that were taken before it was made."""
-
-    def holds(state: State, rng: np.random.Generator) -> None:
-        first = everything(state)
-        if (action := random_action(state, rng)) is None:
-            return
-        state.step(*action)
-        second, copy = everything(state), state.copy()
-        copy.undo()  # type: ignore[attr-defined]
-        assert_equal_parts(everything(copy), first)
-        assert_equal_parts(everything(state), second)
-        state.undo()  # type: ignore[attr-defined]
-        assert_equal_parts(everything(state), first)
-
-    over_states(effort, holds)
-
-
-@can_undo
-def test_there_is_nothing_to_undo_at_the_start() -> None:
-    state = start(zoo_model(TINY[0]).graph)
-    with pytest.raises(ValueError, match="undo"):
-        state.undo()  # type: ignore[attr-defined]
-
-
-def assert_equal_parts(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    differing = [name for name, value in expected.items() if found[name] != value]
-    assert not differing, differing
+@pytest.mark.xfail(
+    strict=True,
+    reason="The new y counts as read by the old z, which goes away: Neg is priced (and, in searches, hashed) as if it "
+    "stayed.",
+)
+def test_a_replaced_result_that_only_another_one_read_is_free() -> None:
+    rules = RuleSet.parse("""
+rule apart
+  var    x: float[...]
+  source y = Neg(x); z = Relu(y)
+  target y = Neg(x); z = Tanh(x)
+""")
+    builder = GraphBuilder()
+    x = builder.input("x", TensorProto.FLOAT, [4])
+    (y,) = builder.node("", "Neg", {}, [x], [("y", TensorProto.FLOAT, [4])])
+    (z,) = builder.node("", "Relu", {}, [y], [("z", TensorProto.FLOAT, [4])])
+    builder.output(z)
+    assert_candidates_are_exact(start(builder.build(), rules=rules))
 
 
 # ---- what is exported
