@@ -44,22 +44,25 @@ NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands,
   return id;
 }
 
-Graph Graph::successor() const {
-  Graph next(context_);
+void Graph::succeed(const Graph& parent) {
   // Room for a typical rewrite, so that adding to the copy does not move it again.
   const auto copy = [](const auto& from, auto& to, std::size_t room) {
-    to.reserve(from.size() + room);
-    to.insert(to.end(), from.begin(), from.end());
+    if (to.capacity() < from.size() + room) {
+      to.clear();
+      to.reserve(from.size() + from.size() / 8 + room);
+    }
+    to.assign(from.begin(), from.end());
   };
-  next.weights_ = weights_;
-  copy(nodes_, next.nodes_, 8);
-  copy(values_, next.values_, 16);
-  copy(operands_, next.operands_, 32);
-  copy(node_hashes_, next.node_hashes_, 8);
-  copy(value_hashes_, next.value_hashes_, 16);
-  next.inputs_ = inputs_;
-  next.outputs_ = outputs_;
-  return next;
+  context_ = parent.context_;
+  weights_ = parent.weights_;
+  copy(parent.nodes_, nodes_, 8);
+  copy(parent.values_, values_, 16);
+  copy(parent.operands_, operands_, 32);
+  copy(parent.node_hashes_, node_hashes_, 8);
+  copy(parent.value_hashes_, value_hashes_, 16);
+  inputs_ = parent.inputs_;
+  outputs_ = parent.outputs_;
+  rewired_.clear();
 }
 
 void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name) {
@@ -154,7 +157,6 @@ void Graph::hash_from(NodeId first_fresh) {
   std::vector<char> stale(nodes_.size());
   for (const NodeId id : rewired_) stale[id] = 1;
   rewired_.clear();
-  rewired_.shrink_to_fit();
   std::fill(stale.begin() + first_fresh, stale.end(), char{1});
   live_sum_ = {};    // a sum, so that it is the multiset of run-time nodes that counts
   for (const NodeId id : order_) {

@@ -49,6 +49,7 @@ template <typename OperandHash>
 // that of the whole graph. A finalized graph does not change: a rewrite makes a successor.
 class Graph {
  public:
+  Graph() = default;    // holds nothing until it succeeds another
   explicit Graph(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   [[nodiscard]] Context& context() const { return *context_; }
@@ -98,8 +99,8 @@ class Graph {
   // Numbers the run-time nodes 0, 1, ... in topological order; done once, when an episode starts.
   void number_sites();
 
-  // A copy to be changed; only what the constructors and methods below need is copied.
-  [[nodiscard]] Graph successor() const;
+  // Becomes a copy of `parent` that is to be changed and then finalized; keeps the memory it has.
+  void succeed(const Graph& parent);
   // Makes every node and output that reads `old` in `parent` read `fresh`; with `take_name` the name goes over as well.
   void replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name);
   // As finalize(), for a successor of `parent`: only what the change can reach is hashed again.

@@ -185,10 +185,10 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
   return whole;
 }
 
-Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
-  Rewritten result{graph.successor(), {}};
-  Graph& next = result.graph;
-  std::vector<ValueId>& changed = result.changed;
+void apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values,
+           Graph& next, std::vector<ValueId>& changed) {
+  next.succeed(graph);
+  changed.clear();
   std::vector<ValueId> created(recipe.values.size()), operands;
   const auto resolve = [&](ValueRef ref) { return is_new(ref) ? created[new_index(ref)] : values[ref]; };
   for (const NewNode& node : recipe.nodes) {
@@ -214,7 +214,6 @@ Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId
     changed.insert(changed.end(), dead.begin(), dead.end());
   }
   std::erase(changed, kNoValue);
-  return result;
 }
 
 }  // namespace rlflow

@@ -13,7 +13,7 @@ namespace {
 class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
-      : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes / 4),
+      : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes),
         frontier_(limits.memory_bytes / 2, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
     result_.cost_ms = start.cost_ms();
   }
@@ -26,7 +26,7 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(memory_bytes())) break;
+      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
       take_next();
     }
     watch.finish();
@@ -38,10 +38,6 @@ class TasoSearch {
   }
 
  private:
-  [[nodiscard]] std::size_t memory_bytes() const {
-    return explored_.memory_bytes() + frontier_.memory_bytes() + queued_.capacity() * sizeof queued_[0];
-  }
-
   void expand(std::int32_t index, const State& state) {
     if (is_cheaper(state.cost_ms(), result_.cost_ms)) result_.cost_ms = state.cost_ms(), best_ = index;
     queued_.push_back(0);
