@@ -89,7 +89,7 @@ class GraphBuilder {
                             const std::vector<std::tuple<std::string, int, std::optional<Dims>>>& outputs,
                             const std::string& name, bool stateful) {
     open();
-    if (graph_->nodes().size() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
+    if (graph_->node_count() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
     if (outputs.empty()) throw InvalidInput("operator '" + op_type + "' (" + name + ") has no output");
     std::vector<TypeId> input_types, output_types;
     for (const ValueId input : inputs) {
@@ -127,8 +127,8 @@ class GraphBuilder {
     if (!graph_) throw InvalidInput("this builder has already built its graph; make a new one");
   }
   void check(ValueId value) const {
-    if (value < 0 || value >= static_cast<ValueId>(graph_->values().size())) {
-      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->values().size()));
+    if (value < 0 || value >= static_cast<ValueId>(graph_->value_count())) {
+      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->value_count()));
     }
   }
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
@@ -154,12 +154,12 @@ struct NodeView {
 
 py::dict values_of(const Graph& graph) {
   py::dict out;
-  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id) {
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.value_count()); ++id) {
     const Value& value = graph.value(id);
     if (value.producer != kNoNode && !graph.alive(value.producer)) continue;
     const TensorType& type = graph.type(id);
     out[py::int_(id)] = ValueView{graph.context().name(value.name), type.dtype, type.ranked ? std::optional(type.dims) : std::nullopt,
-                                  value.weight >= 0 ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
+                                  value.kind == Value::Kind::kWeight ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
   }
   return out;
 }

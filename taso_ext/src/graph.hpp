@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "context.hpp"
+#include "shared_array.hpp"
 #include "types.hpp"
 
 namespace rlflow {
@@ -20,11 +21,12 @@ struct Node {
 };
 
 struct Value {
+  enum class Kind : std::uint8_t { kResult, kInput, kWeight };
   TypeId type = 0;
   NodeId producer = kNoNode;
   NameId name = 0;
-  std::int32_t weight = -1;    // index among the initializers
-  std::int32_t input = -1;     // position among the graph inputs
+  std::int32_t index = 0;    // among the results of its producer, the graph inputs or the initializers
+  Kind kind = Kind::kResult;
   bool weight_only = false;
 };
 
@@ -33,7 +35,7 @@ inline constexpr Hash128 kNoValueHash{13, 14};    // where an optional operand i
 // Hash of a node whose operands hash as `operand_hash(k)` says.
 template <typename OperandHash>
 [[nodiscard]] Hash128 hash_node(const Signature& signature, std::uint32_t identity, std::size_t operands, OperandHash operand_hash) {
-  Hash128 hash = fold(signature.hash, identity);
+  Hash128 hash = identity == 0 ? signature.hash : fold(signature.hash, identity);
   if (signature.commutative) {    // two operands
     const Hash128 a = operand_hash(0), b = operand_hash(1);
     return fold(fold(hash, a < b ? a : b), a < b ? b : a);
@@ -41,6 +43,8 @@ template <typename OperandHash>
   for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
   return hash;
 }
+// Of the index-th result of a node.
+[[nodiscard]] constexpr Hash128 hash_result(Hash128 node, std::uint32_t index) { return fold(node, index); }
 // Of a graph with these run-time nodes; the hashes of the outputs are folded in afterwards.
 [[nodiscard]] constexpr Hash128 hash_live(Hash128 live_sum) { return fold(Hash128{16, 17}, live_sum); }
 
@@ -55,9 +59,10 @@ class Graph {
   [[nodiscard]] Context& context() const { return *context_; }
   [[nodiscard]] const std::shared_ptr<Context>& shared_context() const { return context_; }
 
-  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
-  [[nodiscard]] const std::vector<Value>& values() const { return values_; }
-  [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].weight]; }
+  // Slots, dead ones included.
+  [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
+  [[nodiscard]] std::size_t value_count() const { return values_.size(); }
+  [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].index]; }
   [[nodiscard]] const std::vector<ValueId>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<ValueId>& outputs() const { return outputs_; }
   [[nodiscard]] const std::vector<NodeId>& order() const { return order_; }
@@ -67,7 +72,8 @@ class Graph {
   [[nodiscard]] bool alive(NodeId id) const { return rank_[id] >= 0; }
   [[nodiscard]] std::int32_t rank(NodeId id) const { return rank_[id]; }
   [[nodiscard]] std::span<const ValueId> operands(NodeId id) const {
-    return {operands_.data() + nodes_[id].input_begin, nodes_[id].input_count};
+    const Node& node = nodes_[id];
+    return {operands_.data() + node.input_begin, node.input_count};
   }
   [[nodiscard]] const Signature& signature(NodeId id) const { return context_->signature(nodes_[id].signature); }
   [[nodiscard]] const TensorType& type(ValueId id) const { return context_->type(values_[id].type); }
@@ -82,9 +88,10 @@ class Graph {
   }
   [[nodiscard]] std::size_t runtime_node_count() const;
   [[nodiscard]] Hash128 hash() const { return hash_; }
-  // The parts it is made of: Merkle hashes, and the sum of those of the run-time nodes.
+  // The parts it is made of: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time
+  // nodes; a sum, so that it is the multiset that counts.
   [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
-  [[nodiscard]] Hash128 value_hash(ValueId id) const { return id == kNoValue ? kNoValueHash : value_hashes_[id]; }
+  [[nodiscard]] Hash128 value_hash(ValueId id) const;
   [[nodiscard]] Hash128 live_sum() const { return live_sum_; }
   [[nodiscard]] std::size_t memory_bytes() const;
 
@@ -125,17 +132,17 @@ class Graph {
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
-  std::vector<Node> nodes_;
-  std::vector<Value> values_;
+  SharedArray<Node> nodes_;
+  SharedArray<Value> values_;
   std::vector<ValueId> operands_;
   std::vector<ValueId> inputs_, outputs_;
-  std::vector<Hash128> node_hashes_, value_hashes_;    // Merkle: everything that a node depends on
+  std::vector<Hash128> node_hashes_;
   std::vector<NodeId> rewired_;    // nodes that read other operands than in the parent
   std::vector<NodeId> order_;
   std::vector<std::int32_t> rank_;
   std::vector<std::uint32_t> consumer_begin_;
   std::vector<NodeId> consumers_;
-  std::vector<std::int32_t> output_uses_;
+  std::vector<std::uint8_t> output_uses_;    // 255 stands for all that are more
   Hash128 hash_, live_sum_;
 };
 

@@ -427,7 +427,7 @@ const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
 // Whether some replaced tensor is needed to compute something the new nodes read. Walks upwards from what they read and
 // stops at ranks below the replaced ones.
 bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
-  visited_.resize(std::max(visited_.size(), graph_->nodes().size()));
+  visited_.resize(std::max(visited_.size(), graph_->node_count()));
   if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
   stack_.clear();
   std::int32_t lowest = std::numeric_limits<std::int32_t>::max();

@@ -133,9 +133,9 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
   graph_ = &graph, recipe_ = &recipe, values_ = values;
   count_uses();
   find_dead();
-  rehashed_.resize(std::max(rehashed_.size(), graph.values().size()));
+  rehashed_.resize(std::max(rehashed_.size(), graph.value_count()));
   value_hashes_.resize(rehashed_.size());
-  stale_.resize(std::max(stale_.size(), graph.nodes().size()));
+  stale_.resize(std::max(stale_.size(), graph.node_count()));
   if (++call_ == 0) {
     std::fill(rehashed_.begin(), rehashed_.end(), 0);
     std::fill(stale_.begin(), stale_.end(), 0);
@@ -159,7 +159,7 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
       const ValueRef ref = recipe.operands[node.operand_begin + k];
       return is_new(ref) ? new_hashes_[new_index(ref)] : graph.value_hash(values[ref]);
     });
-    for (std::uint32_t k = 0; k < node.value_count; ++k) new_hashes_[node.first_value + k] = fold(hash, k);
+    for (std::uint32_t k = 0; k < node.value_count; ++k) new_hashes_[node.first_value + k] = hash_result(hash, k);
     if (needed_[i] && !node.weight_only) live += hash;
   }
   std::int32_t first = std::numeric_limits<std::int32_t>::max();
@@ -178,7 +178,7 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
     const Hash128 hash = hash_node(context.signature(node.signature), node.identity, reads.size(), [&](std::size_t k) { return hash_of(reads[k]); });
     if (hash == graph.node_hash(*at) || is_dead(*at)) continue;
     if (!node.weight_only) live += hash, live -= graph.node_hash(*at);
-    for (std::uint32_t k = 0; k < node.output_count; ++k) set_hash(node.output_begin + static_cast<ValueId>(k), fold(hash, k));
+    for (std::uint32_t k = 0; k < node.output_count; ++k) set_hash(node.output_begin + static_cast<ValueId>(k), hash_result(hash, k));
   }
   Hash128 whole = hash_live(live);
   for (const ValueId output : graph.outputs()) whole = fold(whole, hash_of(output));

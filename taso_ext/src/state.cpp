@@ -15,7 +15,7 @@ bool in_order(const Match& a, const Match& b) { return a.rule != b.rule ? a.rule
 // Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, with their
 // distance, counted in shared run-time tensors: 0 reads or makes a changed one.
 void measure_distances(const Graph& graph, std::span<const ValueId> changed, std::int32_t longest, Game::Desk& desk) {
-  desk.distance.resize(std::max(desk.distance.size(), graph.nodes().size()), kFar);
+  desk.distance.resize(std::max(desk.distance.size(), graph.node_count()), kFar);
   desk.reached.clear();
   const auto reach = [&](ValueId value, std::int32_t at) {
     if (graph.value(value).weight_only) return;
@@ -222,13 +222,13 @@ void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
     held_.node_ms[id] = game_->costs().price(graph().signature(id), held_.fused[id]).ms;
   };
   if (previous) {
-    held_.fused.reserve(graph().nodes().size());
-    held_.node_ms.reserve(graph().nodes().size());
+    held_.fused.reserve(graph().node_count());
+    held_.node_ms.reserve(graph().node_count());
     held_.fused = previous->held_.fused;
     held_.node_ms = previous->held_.node_ms;
   }
-  held_.fused.resize(graph().nodes().size());
-  held_.node_ms.resize(graph().nodes().size());
+  held_.fused.resize(graph().node_count());
+  held_.node_ms.resize(graph().node_count());
   std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
   for (const NodeId id : graph().order()) cost_ms_ += held_.node_ms[id];    // weights cost nothing
 }
@@ -241,8 +241,8 @@ void State::compact() {
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = i < match.recipe->node_count ? to.nodes[ids[i]] : to.values[ids[i]];
     match.key = match_key(match.rule, ids);
   }
-  std::vector<char> fused(graph().nodes().size());
-  std::vector<double> node_ms(graph().nodes().size());
+  std::vector<char> fused(graph().node_count());
+  std::vector<double> node_ms(graph().node_count());
   for (std::size_t id = 0; id < to.nodes.size(); ++id) {
     if (to.nodes[id] == kNoNode) continue;
     fused[to.nodes[id]] = held_.fused[id];
