@@ -102,7 +102,7 @@ class GraphBuilder {
       names.push_back(context_->name(output));
     }
     const auto signature = context_->given(context_->op(domain, op_type), context_->attributes(attributes_from(attributes)), input_types, output_types);
-    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful, 0);
+    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful);
     std::vector<ValueId> values(outputs.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph_->node(id).output_begin + static_cast<ValueId>(i);
     return values;
@@ -228,6 +228,11 @@ class Session {
     past_.push_back(std::exchange(state_, std::move(next)));
     if (past_.size() > kMostUndone) past_.pop_front();
   }
+  // As `state`, with the prices of all rewrites; they are kept, and later states inherit what a step does not touch.
+  const State& priced() {
+    if (!state_->is_priced()) state_ = state_->priced();
+    return *state_;
+  }
   void undo() {
     if (past_.empty()) {
       throw InvalidInput("there is no step to undo: this state is where its walk started, or " + std::to_string(kMostUndone) +
@@ -274,11 +279,11 @@ py::array_t<std::int32_t> legal_actions(const State& state) {
   return to_array(std::move(pairs), {static_cast<py::ssize_t>(state.matches().size()), 2});
 }
 
-py::tuple candidates(const State& state) {
+py::tuple candidates(Session& session) {
   std::vector<Candidate> list;
   {
     const py::gil_scoped_release release;
-    list = state.candidates();
+    list = session.priced().candidates();
   }
   std::vector<std::int32_t> rules, locations;
   std::vector<double> costs;
@@ -413,7 +418,7 @@ PYBIND11_MODULE(_core, module) {
       .def("location_mask", [](const Session& session) { return location_mask(session.state()); })
       .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
       .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
-      .def("candidates", [](const Session& session) { return candidates(session.state()); })
+      .def("candidates", &candidates)
       .def("features", [](const Session& session) { return features(session.state()); });
 
   py::class_<SearchResult>(module, "SearchResult")

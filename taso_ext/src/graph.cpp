@@ -20,18 +20,25 @@ ValueId Graph::add_weight(NameId name, const std::string& handle, TypeId type) {
 }
 
 NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
-                       NameId name, bool stateful, std::int32_t site) {
+                       NameId name, bool stateful) {
+  const auto id = static_cast<std::uint32_t>(nodes_.size());
+  return append({.signature = signature, .name = name, .identity = stateful ? id + 1 : 0}, operands, output_names);
+}
+
+NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands, std::int32_t site, Hash128 origin) {
+  origins_.push_back(origin);
+  return append({.signature = signature, .site = site}, operands, {});
+}
+
+// Adds a node whose signature, site, name and identity are given.
+NodeId Graph::append(Node node, std::span<const ValueId> operands, std::span<const NameId> output_names) {
   const auto id = static_cast<NodeId>(nodes_.size());
-  const Signature& info = context_->signature(signature);
-  Node node{.signature = signature,
-            .input_begin = static_cast<std::uint32_t>(operands_.size()),
-            .input_count = static_cast<std::uint32_t>(operands.size()),
-            .output_begin = static_cast<ValueId>(values_.size()),
-            .output_count = static_cast<std::uint32_t>(info.outputs.size()),
-            .site = site,
-            .name = name,
-            .identity = stateful ? static_cast<std::uint32_t>(id + 1) : 0};
-  node.weight_only = !stateful && !operands.empty();
+  const Signature& info = context_->signature(node.signature);
+  node.input_begin = static_cast<std::uint32_t>(operands_.size());
+  node.input_count = static_cast<std::uint32_t>(operands.size());
+  node.output_begin = static_cast<ValueId>(values_.size());
+  node.output_count = static_cast<std::uint32_t>(info.outputs.size());
+  node.weight_only = node.identity == 0 && !operands.empty();
   for (const ValueId operand : operands) {
     node.weight_only = node.weight_only && (operand == kNoValue || values_[operand].weight_only);
   }
@@ -42,6 +49,12 @@ NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands,
   }
   nodes_.push_back(node);
   return id;
+}
+
+Hash128 Graph::value_origin(ValueId id) const {
+  const Value& value = values_[id];
+  const Hash128 of = value.kind == Value::Kind::kResult ? origins_[value.producer] : Hash128{18, static_cast<std::uint64_t>(value.kind)};
+  return fold(of, static_cast<std::uint64_t>(value.index));
 }
 
 void Graph::succeed(const Graph& parent) {
@@ -57,6 +70,7 @@ void Graph::succeed(const Graph& parent) {
   weights_ = parent.weights_;
   nodes_.assign(parent.nodes_);
   values_.assign(parent.values_);
+  origins_.assign(parent.origins_);
   copy(parent.operands_, operands_, 32);
   copy(parent.node_hashes_, node_hashes_, 8);
   inputs_ = parent.inputs_;
@@ -77,6 +91,9 @@ void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_n
 void Graph::finalize() {
   nodes_.freeze();
   values_.freeze();
+  std::vector<Hash128> origins;
+  for (std::size_t id = 0; id < nodes_.size(); ++id) origins.push_back(fold(Hash128{19, 20}, id));
+  origins_.freeze(std::move(origins));
   sort_and_link();
   node_hashes_.clear();
   hash_from(0);
@@ -147,14 +164,7 @@ std::size_t Graph::runtime_node_count() const {
       std::count_if(order_.begin(), order_.end(), [&](NodeId id) { return !nodes_[id].weight_only; }));
 }
 
-Hash128 Graph::value_hash(ValueId id) const {
-  if (id == kNoValue) return kNoValueHash;
-  const Value& value = values_[id];
-  switch (value.kind) {
-    case Value::Kind::kResult: return hash_result(node_hashes_[value.producer], static_cast<std::uint32_t>(value.index));
-    case Value::Kind::kWeight: return weights_->hashes[value.index];
-    case Value::Kind::kInput: break;
-  }
+Hash128 Graph::input_hash(const Value& value) const {
   return fold(fold(Hash128{11, 12}, static_cast<std::uint64_t>(value.index)), context_->type_hash(value.type));
 }
 
@@ -186,7 +196,7 @@ void Graph::hash_from(NodeId first_fresh) {
 
 std::size_t Graph::memory_bytes() const {
   const auto bytes = [](const auto& items) { return items.capacity() * sizeof(items[0]); };
-  return sizeof *this + nodes_.own_bytes() + values_.own_bytes() + bytes(operands_) + bytes(inputs_) + bytes(outputs_) +
+  return sizeof *this + nodes_.own_bytes() + values_.own_bytes() + origins_.own_bytes() + bytes(operands_) + bytes(inputs_) + bytes(outputs_) +
          bytes(node_hashes_) + bytes(order_) + bytes(rank_) + bytes(consumer_begin_) + bytes(consumers_) + bytes(output_uses_);
 }
 
@@ -207,6 +217,7 @@ Graph::Renumbering Graph::compact() {
     values.push_back(value);
   }
   std::vector<Node> nodes;
+  std::vector<Hash128> origins;
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
     if (rank_[id] < 0) continue;
     to.nodes[id] = static_cast<NodeId>(nodes.size());
@@ -215,6 +226,7 @@ Graph::Renumbering Graph::compact() {
     if (node.output_count > 0) node.output_begin = to.values[node.output_begin];
     for (const ValueId operand : operands(id)) kept.operands_.push_back(operand == kNoValue ? kNoValue : to.values[operand]);
     nodes.push_back(node);
+    origins.push_back(origins_[id]);
     kept.node_hashes_.push_back(node_hashes_[id]);
   }
   for (Value& value : values) {
@@ -222,6 +234,7 @@ Graph::Renumbering Graph::compact() {
   }
   kept.nodes_.freeze(std::move(nodes));
   kept.values_.freeze(std::move(values));
+  kept.origins_.freeze(std::move(origins));
   for (const ValueId input : inputs_) kept.inputs_.push_back(to.values[input]);
   for (const ValueId output : outputs_) kept.outputs_.push_back(to.values[output]);
   kept.sort_and_link();

@@ -43,8 +43,10 @@ template <typename OperandHash>
   for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
   return hash;
 }
-// Of the index-th result of a node.
-[[nodiscard]] constexpr Hash128 hash_result(Hash128 node, std::uint32_t index) { return fold(node, index); }
+// Of the index-th result of a node; whoever reads it mixes it.
+[[nodiscard]] constexpr Hash128 hash_result(Hash128 node, std::uint32_t index) {
+  return {node.high + index * 0x9e3779b97f4a7c15ULL, node.low ^ (index * 0xc2b2ae3d27d4eb4fULL)};
+}
 // Of a graph with these run-time nodes; the hashes of the outputs are folded in afterwards.
 [[nodiscard]] constexpr Hash128 hash_live(Hash128 live_sum) { return fold(Hash128{16, 17}, live_sum); }
 
@@ -87,11 +89,20 @@ class Graph {
     return static_cast<std::int32_t>(consumer_begin_[id + 1] - consumer_begin_[id]) + output_uses_[id];
   }
   [[nodiscard]] std::size_t runtime_node_count() const;
+  // Who a node or value is, whatever its id: those of the start graph by their place, those of a rewrite by the rewrite.
+  // Graphs made by the same set of rewrites in any order name their parts alike.
+  [[nodiscard]] Hash128 origin(NodeId id) const { return origins_[id]; }
+  [[nodiscard]] Hash128 value_origin(ValueId id) const;
   [[nodiscard]] Hash128 hash() const { return hash_; }
   // The parts it is made of: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time
   // nodes; a sum, so that it is the multiset that counts.
   [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
-  [[nodiscard]] Hash128 value_hash(ValueId id) const;
+  [[nodiscard]] Hash128 value_hash(ValueId id) const {
+    if (id == kNoValue) return kNoValueHash;
+    const Value& value = values_[id];
+    if (value.kind == Value::Kind::kResult) return hash_result(node_hashes_[value.producer], static_cast<std::uint32_t>(value.index));
+    return value.kind == Value::Kind::kWeight ? weights_->hashes[value.index] : input_hash(value);
+  }
   [[nodiscard]] Hash128 live_sum() const { return live_sum_; }
   [[nodiscard]] std::size_t memory_bytes() const;
 
@@ -99,7 +110,7 @@ class Graph {
   ValueId add_weight(NameId name, const std::string& handle, TypeId type);
   // Adds a node and its output values (named `output_names`, or unnamed when empty); returns the node.
   NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
-                  NameId name, bool stateful, std::int32_t site);
+                  NameId name, bool stateful);
   void add_output(ValueId value) { outputs_.push_back(value); }
   // Establishes the invariant. Throws InvalidInput when the nodes form a cycle.
   void finalize();
@@ -108,6 +119,8 @@ class Graph {
 
   // Becomes a copy of `parent` that is to be changed and then finalized; keeps the memory it has.
   void succeed(const Graph& parent);
+  // Adds a node that a rewrite makes.
+  NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::int32_t site, Hash128 origin);
   // Makes every node and output that reads `old` in `parent` read `fresh`; with `take_name` the name goes over as well.
   void replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name);
   // As finalize(), for a successor of `parent`: only what the change can reach is hashed again.
@@ -126,6 +139,8 @@ class Graph {
     std::vector<std::string> handles;
     std::vector<Hash128> hashes;
   };
+  [[nodiscard]] Hash128 input_hash(const Value& value) const;
+  NodeId append(Node node, std::span<const ValueId> operands, std::span<const NameId> output_names);
   void sort_and_link();
   // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
   void hash_from(NodeId first_fresh);
@@ -134,6 +149,7 @@ class Graph {
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
   SharedArray<Node> nodes_;
   SharedArray<Value> values_;
+  SharedArray<Hash128> origins_;    // of nodes
   std::vector<ValueId> operands_;
   std::vector<ValueId> inputs_, outputs_;
   std::vector<Hash128> node_hashes_;

@@ -185,8 +185,8 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
   return whole;
 }
 
-void apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values,
-           Graph& next, std::vector<ValueId>& changed) {
+void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
+           std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed) {
   next.succeed(graph);
   changed.clear();
   std::vector<ValueId> created(recipe.values.size()), operands;
@@ -194,7 +194,7 @@ void apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nod
   for (const NewNode& node : recipe.nodes) {
     operands.clear();
     for (std::uint32_t k = 0; k < node.operand_count; ++k) operands.push_back(resolve(recipe.operands[node.operand_begin + k]));
-    const NodeId id = next.add_node(node.signature, operands, {}, 0, false, graph.node(nodes[node.site_of]).site);
+    const NodeId id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, fold(key, node.first_value));
     changed.insert(changed.end(), operands.begin(), operands.end());
     for (std::uint32_t k = 0; k < node.value_count; ++k) {
       created[node.first_value + k] = next.node(id).output_begin + static_cast<ValueId>(k);

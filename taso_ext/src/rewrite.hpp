@@ -44,8 +44,8 @@ class Preview {
 };
 
 // Makes `next` the graph after a rewrite of `graph`, and `changed` the tensors that are new, or that others read or make
-// now.
-void apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values,
-           Graph& next, std::vector<ValueId>& changed);
+// now. `key` says which rewrite it is.
+void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
+           std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed);
 
 }  // namespace rlflow

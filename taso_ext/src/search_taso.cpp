@@ -26,7 +26,7 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
+      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
       take_next();
     }
     watch.finish();
@@ -45,6 +45,12 @@ class TasoSearch {
     for (std::size_t i = 0; i < matches.size(); ++i) {
       const QueuedRewrite rewrite{state.cost_ms() + matches[i].delta_ms, index, static_cast<std::uint32_t>(i)};
       if (rewrite.cost_ms >= alpha_ * result_.cost_ms) continue;
+      Hash128 history = state.history();
+      history += matches[i].key;
+      if (!histories_.insert(history)) {    // other rewrites in another order: queued already
+        ++result_.duplicates;
+        continue;
+      }
       ++queued_[index];
       push(rewrite);
     }
@@ -71,18 +77,24 @@ class TasoSearch {
   }
 
   void take_next() {
+    if (pool_.width() == 1) {
+      const QueuedRewrite rewrite = frontier_.pop();
+      if (rewrite.cost_ms >= alpha_ * result_.cost_ms) return frontier_.clear();    // and so is everything behind it
+      return take(rewrite, explored_.carry_out(rewrite));
+    }
     while (!frontier_.empty() && next_.size() < pool_.width()) look_ahead(frontier_.pop());
     const auto first = next_.begin();
     const QueuedRewrite rewrite = first->first;
     const std::shared_ptr<Job<Outcome>> job = std::move(first->second);
     next_.erase(first);
-    if (rewrite.cost_ms >= alpha_ * result_.cost_ms) {    // and so is everything behind it
-      job->cancel();
-      for (auto& [later, other] : next_) other->cancel();
-      next_.clear();
-      return frontier_.clear();
-    }
-    const Outcome outcome = std::move(job->get());
+    if (rewrite.cost_ms < alpha_ * result_.cost_ms) return take(rewrite, job->get());
+    job->cancel();
+    for (auto& [later, other] : next_) other->cancel();
+    next_.clear();
+    frontier_.clear();
+  }
+
+  void take(const QueuedRewrite& rewrite, const Outcome& outcome) {
     if (explored_.insert(outcome.hash)) expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
     else ++result_.duplicates;
     done_with(rewrite);
@@ -97,6 +109,7 @@ class TasoSearch {
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
   Explored explored_;
+  HashSet histories_;    // of all graphs that were ever queued
   std::vector<std::int32_t> queued_;    // by visited graph: how many of its rewrites wait
   Frontier frontier_;
   std::map<QueuedRewrite, std::shared_ptr<Job<Outcome>>> next_;

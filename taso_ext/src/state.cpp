@@ -90,7 +90,7 @@ State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roo
 State State::after(const Match& match) const {
   State next(game_, game_->storage());
   const auto desk = game_->desk();
-  apply(graph(), *match.recipe, held_.matches.nodes(match), held_.matches.values(match), next.held_.graph, desk->changed);
+  apply(graph(), *match.recipe, match.key, held_.matches.nodes(match), held_.matches.values(match), next.held_.graph, desk->changed);
   // Matches without a location are not kept, so while there are any, all are looked for again.
   const bool everything = truncated_ > 0;
   measure_distances(next.graph(), desk->changed, everything ? 0 : game_->book().longest_radius + 1, *desk);
@@ -99,6 +99,8 @@ State State::after(const Match& match) const {
   const auto beyond = std::find_if(desk->reached.begin(), desk->reached.end(), [&](NodeId id) { return desk->distance[id] > 0; });
   next.sum_costs(this, {desk->reached.begin(), beyond});
   for (const NodeId id : desk->reached) desk->distance[id] = kFar;
+  next.history_ = history_;
+  next.history_ += match.key;
   if (next.graph().is_sparse()) next.compact();
   return next;
 }
@@ -131,8 +133,8 @@ void State::find_all(Game::Desk& desk, const State* previous) {
 void State::find_changed(Game::Desk& desk, const State& previous) {
   MatchList& found = held_.matches;
   found.matches.clear();
-  found.matches.reserve(previous.matches().size() + 64);
-  found.ids.reserve(previous.held_.matches.ids.size() + 1024);
+  found.matches.reserve(previous.matches().size() + 16);
+  found.ids.reserve(previous.held_.matches.ids.size() + 128);
   found.ids = previous.held_.matches.ids;
   for (const Match& match : previous.matches()) {
     const Rule& rule = game_->rules()[match.rule];
@@ -200,7 +202,7 @@ void State::settle(std::size_t kept, const State* previous) {
 
 // Ids of matches that are gone stay in the list until they are the greater part of it.
 void State::drop_unused_ids() {
-  constexpr std::size_t kAlwaysKept = 1024;
+  constexpr std::size_t kAlwaysKept = 256;
   std::size_t used = 0;
   for (const Match& match : matches()) used += match.recipe->node_count + match.recipe->value_count;
   if (held_.matches.ids.size() <= 2 * used + kAlwaysKept) return;
@@ -239,7 +241,6 @@ void State::compact() {
     match.anchor = to.nodes[match.anchor];
     const auto ids = std::span(held_.matches.ids).subspan(match.begin, match.recipe->node_count + match.recipe->value_count);
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = i < match.recipe->node_count ? to.nodes[ids[i]] : to.values[ids[i]];
-    match.key = match_key(match.rule, ids);
   }
   std::vector<char> fused(graph().node_count());
   std::vector<double> node_ms(graph().node_count());
@@ -267,14 +268,14 @@ const Match& State::match(std::int32_t rule, std::int32_t location) const {
 }
 
 std::vector<Candidate> State::candidates() const {
-  const auto desk = game_->desk();
   std::vector<Candidate> out;
   out.reserve(matches().size());
-  for (const Match& match : matches()) {
-    const double delta = std::isnan(match.delta_ms) ? desk->preview.price(graph(), *match.recipe, held_.matches.values(match), held_.fused, game_->costs()) : match.delta_ms;
-    out.push_back({match.rule, match.location, cost_ms_ + delta});
-  }
+  for (const Match& match : matches()) out.push_back({match.rule, match.location, cost_ms_ + match.delta_ms});
   return out;
+}
+
+bool State::is_priced() const {
+  return std::none_of(matches().begin(), matches().end(), [](const Match& match) { return std::isnan(match.delta_ms); });
 }
 
 std::shared_ptr<const State> State::price_matches() && {

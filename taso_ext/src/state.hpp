@@ -82,12 +82,17 @@ class State {
   [[nodiscard]] Game& game() const { return *game_; }
   [[nodiscard]] const std::vector<Match>& matches() const { return held_.matches.matches; }
   [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return held_.matches.nodes(match); }
+  // The sum of the keys of all rewrites since the start. Equal histories are equal graphs, though a graph may have more
+  // than one: a set of rewrites decides the graph, whatever their order.
+  [[nodiscard]] Hash128 history() const { return history_; }
   [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
   [[nodiscard]] double cost_ms() const { return cost_ms_; }
   [[nodiscard]] Cost cost() const { return total_cost(held_.graph, game_->costs()); }
   // Throws InvalidInput when there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
+  // All rewrites with their prices; only of a priced state.
   [[nodiscard]] std::vector<Candidate> candidates() const;
+  [[nodiscard]] bool is_priced() const;
   // This state, and the one after a match, with the price of every match.
   [[nodiscard]] std::shared_ptr<const State> priced() const { return State(*this).price_matches(); }
   [[nodiscard]] std::shared_ptr<const State> priced_after(const Match& match) const { return after(match).price_matches(); }
@@ -110,6 +115,7 @@ class State {
   Game::Storage held_;
   double cost_ms_ = 0;
   std::int64_t truncated_ = 0;
+  Hash128 history_;
 };
 
 }  // namespace rlflow
