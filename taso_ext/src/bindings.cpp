@@ -90,7 +90,7 @@ class GraphBuilder {
                             const std::vector<std::tuple<std::string, int, std::optional<Dims>>>& outputs,
                             const std::string& name, bool stateful) {
     open();
-    if (graph_->nodes().size() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
+    if (graph_->node_count() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
     if (outputs.empty()) throw InvalidInput("operator '" + op_type + "' (" + name + ") has no output");
     std::vector<TypeId> input_types, output_types;
     for (const ValueId input : inputs) {
@@ -103,7 +103,7 @@ class GraphBuilder {
       names.push_back(context_->name(output));
     }
     const auto signature = context_->given(context_->op(domain, op_type), context_->attributes(attributes_from(attributes)), input_types, output_types);
-    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful, 0);
+    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful);
     std::vector<ValueId> values(outputs.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph_->node(id).output_begin + static_cast<ValueId>(i);
     return values;
@@ -128,8 +128,8 @@ class GraphBuilder {
     if (!graph_) throw InvalidInput("this builder has already built its graph; make a new one");
   }
   void check(ValueId value) const {
-    if (value < 0 || value >= static_cast<ValueId>(graph_->values().size())) {
-      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->values().size()));
+    if (value < 0 || value >= static_cast<ValueId>(graph_->value_count())) {
+      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->value_count()));
     }
   }
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
@@ -155,12 +155,12 @@ struct NodeView {
 
 py::dict values_of(const Graph& graph) {
   py::dict out;
-  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id) {
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.value_count()); ++id) {
     const Value& value = graph.value(id);
     if (value.producer != kNoNode && !graph.alive(value.producer)) continue;
     const TensorType& type = graph.type(id);
     out[py::int_(id)] = ValueView{graph.context().name(value.name), type.dtype, type.ranked ? std::optional(type.dims) : std::nullopt,
-                                  value.weight >= 0 ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
+                                  value.kind == Value::Kind::kWeight ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
   }
   return out;
 }
@@ -229,6 +229,11 @@ class Session {
     past_.push_back(std::exchange(state_, std::move(next)));
     if (past_.size() > kMostUndone) past_.pop_front();
   }
+  // As `state`, with the prices of all rewrites; they are kept, and later states inherit what a step does not touch.
+  const State& priced() {
+    if (!state_->is_priced()) state_ = state_->priced();
+    return *state_;
+  }
   void undo() {
     if (past_.empty()) {
       throw InvalidInput("there is no step to undo: this state is where its walk started, or " + std::to_string(kMostUndone) +
@@ -275,11 +280,11 @@ py::array_t<std::int32_t> legal_actions(const State& state) {
   return to_array(std::move(pairs), {static_cast<py::ssize_t>(state.matches().size()), 2});
 }
 
-py::tuple candidates(const State& state) {
+py::tuple candidates(Session& session) {
   std::vector<Candidate> list;
   {
     const py::gil_scoped_release release;
-    list = state.candidates();
+    list = session.priced().candidates();
   }
   std::vector<std::int32_t> rules, locations;
   std::vector<double> costs;
@@ -429,10 +434,10 @@ PYBIND11_MODULE(_core, module) {
       .def("location_mask", [](const Session& session) { return location_mask(session.state()); })
       .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
       .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
-      .def("candidates", [](const Session& session) { return candidates(session.state()); })
+      .def("candidates", &candidates)
       .def("features", [](const Session& session) { return features(session.state()); })
-      .def("candidate_features", [](const Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
-             return candidate_features(session.state(), max_candidates, one_hot_rules, costs);
+      .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+             return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs);
            }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false);
 
   py::class_<SearchResult>(module, "SearchResult")

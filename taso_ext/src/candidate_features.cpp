@@ -10,7 +10,7 @@ float log_scaled(double value) { return static_cast<float>(std::log1p(std::max(0
 
 // Number of a run-time node among all of them, by node. Ranks would also count the weight-only ones, whose order means nothing.
 std::vector<std::int32_t> runtime_positions(const Graph& graph, std::int32_t& count) {
-  std::vector<std::int32_t> positions(graph.nodes().size());
+  std::vector<std::int32_t> positions(graph.node_count());
   count = 0;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) positions[id] = count++;

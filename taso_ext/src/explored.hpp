@@ -1,6 +1,8 @@
 // What all searches that remember graphs share: carrying out a queued rewrite unless it leads to a graph seen before.
 #pragma once
 
+#include <algorithm>
+
 #include "frontier.hpp"
 #include "search_tree.hpp"
 
@@ -16,7 +18,9 @@ struct Outcome {
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
 class Explored {
  public:
-  Explored(std::shared_ptr<const State> root, std::size_t state_bytes) : tree_(root, state_bytes) { (void)insert(root->graph().hash()); }
+  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), tree_(root) {
+    (void)insert(root->graph().hash());
+  }
 
   [[nodiscard]] SearchTree& tree() { return tree_; }
   // Whether the graph is new; from now on it is not.
@@ -34,9 +38,15 @@ class Explored {
     if (outcome.state->graph().hash() != outcome.hash) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
     return outcome;
   }
-  [[nodiscard]] std::size_t memory_bytes() const {
-    const std::lock_guard guard(mutex_);
-    return tree_.memory_bytes() + seen_.memory_bytes();
+  // Lets the states have what the rest leaves, and at least a quarter; returns what is held then. `others`: of the queue.
+  [[nodiscard]] std::size_t share_memory(std::size_t others) {
+    std::size_t fixed = others + tree_.path_bytes();
+    {
+      const std::lock_guard guard(mutex_);
+      fixed += seen_.memory_bytes();
+    }
+    tree_.limit(std::max(memory_bytes_ - std::min(memory_bytes_, fixed), memory_bytes_ / 4));
+    return fixed + tree_.state_bytes();
   }
 
  private:
@@ -44,6 +54,7 @@ class Explored {
     const std::lock_guard guard(mutex_);
     return seen_.contains(hash);
   }
+  const std::size_t memory_bytes_;
   SearchTree tree_;
   HashSet seen_;
   mutable std::mutex mutex_;    // of `seen_`

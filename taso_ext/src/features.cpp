@@ -27,7 +27,7 @@ std::uint32_t feature_operator_count() { return known_operator_count() + kUnknow
 Features graph_features(const Graph& graph, const Roofline& costs) {
   Features features;
   const Context& context = graph.context();
-  std::vector<std::int64_t> row(graph.values().size(), -1);
+  std::vector<std::int64_t> row(graph.value_count(), -1);
   const auto add_row = [&]() -> float* {
     features.nodes.resize(features.nodes.size() + kNodeFeatures);
     return features.nodes.data() + features.nodes.size() - kNodeFeatures;

@@ -8,7 +8,7 @@
 
 namespace rlflow {
 
-// The index-th match of a visited graph. 16 bytes; the graph it leads to is made when its turn comes.
+// The index-th match of a visited graph; the graph it leads to is made when its turn comes.
 struct QueuedRewrite {
   double cost_ms = 0;
   std::int32_t parent = 0;

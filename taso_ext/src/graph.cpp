@@ -6,60 +6,76 @@
 namespace rlflow {
 
 ValueId Graph::add_input(NameId name, TypeId type) {
-  values_.push_back({.type = type, .name = name, .input = static_cast<std::int32_t>(inputs_.size())});
+  values_.push_back({.type = type, .name = name, .index = static_cast<std::int32_t>(inputs_.size()), .kind = Value::Kind::kInput});
   inputs_.push_back(static_cast<ValueId>(values_.size() - 1));
   return inputs_.back();
 }
 
 ValueId Graph::add_weight(NameId name, const std::string& handle, TypeId type) {
-  values_.push_back({.type = type, .name = name, .weight = static_cast<std::int32_t>(weights_->handles.size()),
-                     .weight_only = true});
+  values_.push_back({.type = type, .name = name, .index = static_cast<std::int32_t>(weights_->handles.size()),
+                     .kind = Value::Kind::kWeight, .weight_only = true});
   weights_->handles.push_back(handle);
   weights_->hashes.push_back(hash_bytes(handle, 15));
   return static_cast<ValueId>(values_.size() - 1);
 }
 
 NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
-                       NameId name, bool stateful, std::int32_t site) {
+                       NameId name, bool stateful) {
+  const auto id = static_cast<std::uint32_t>(nodes_.size());
+  return append({.signature = signature, .name = name, .identity = stateful ? id + 1 : 0}, operands, output_names);
+}
+
+NodeId Graph::add_node(SignatureId signature, std::span<const ValueId> operands, std::int32_t site, Hash128 origin) {
+  origins_.push_back(origin);
+  return append({.signature = signature, .site = site}, operands, {});
+}
+
+// Adds a node whose signature, site, name and identity are given.
+NodeId Graph::append(Node node, std::span<const ValueId> operands, std::span<const NameId> output_names) {
   const auto id = static_cast<NodeId>(nodes_.size());
-  const Signature& info = context_->signature(signature);
-  Node node{.signature = signature,
-            .input_begin = static_cast<std::uint32_t>(operands_.size()),
-            .input_count = static_cast<std::uint32_t>(operands.size()),
-            .output_begin = static_cast<ValueId>(values_.size()),
-            .output_count = static_cast<std::uint32_t>(info.outputs.size()),
-            .site = site,
-            .name = name,
-            .identity = stateful ? static_cast<std::uint32_t>(id + 1) : 0};
-  node.weight_only = !stateful && !operands.empty();
+  const Signature& info = context_->signature(node.signature);
+  node.input_begin = static_cast<std::uint32_t>(operands_.size());
+  node.input_count = static_cast<std::uint32_t>(operands.size());
+  node.output_begin = static_cast<ValueId>(values_.size());
+  node.output_count = static_cast<std::uint32_t>(info.outputs.size());
+  node.weight_only = node.identity == 0 && !operands.empty();
   for (const ValueId operand : operands) {
     node.weight_only = node.weight_only && (operand == kNoValue || values_[operand].weight_only);
   }
   operands_.insert(operands_.end(), operands.begin(), operands.end());
   for (std::uint32_t i = 0; i < node.output_count; ++i) {
     values_.push_back({.type = info.outputs[i], .producer = id, .name = i < output_names.size() ? output_names[i] : 0,
-                       .weight_only = node.weight_only});
+                       .index = static_cast<std::int32_t>(i), .weight_only = node.weight_only});
   }
   nodes_.push_back(node);
   return id;
 }
 
-Graph Graph::successor() const {
-  Graph next(context_);
+Hash128 Graph::value_origin(ValueId id) const {
+  const Value& value = values_[id];
+  const Hash128 of = value.kind == Value::Kind::kResult ? origins_[value.producer] : Hash128{18, static_cast<std::uint64_t>(value.kind)};
+  return fold(of, static_cast<std::uint64_t>(value.index));
+}
+
+void Graph::succeed(const Graph& parent) {
   // Room for a typical rewrite, so that adding to the copy does not move it again.
   const auto copy = [](const auto& from, auto& to, std::size_t room) {
-    to.reserve(from.size() + room);
-    to.insert(to.end(), from.begin(), from.end());
+    if (to.capacity() < from.size() + room) {
+      to.clear();
+      to.reserve(from.size() + from.size() / 16 + room);
+    }
+    to.assign(from.begin(), from.end());
   };
-  next.weights_ = weights_;
-  copy(nodes_, next.nodes_, 8);
-  copy(values_, next.values_, 16);
-  copy(operands_, next.operands_, 32);
-  copy(node_hashes_, next.node_hashes_, 8);
-  copy(value_hashes_, next.value_hashes_, 16);
-  next.inputs_ = inputs_;
-  next.outputs_ = outputs_;
-  return next;
+  context_ = parent.context_;
+  weights_ = parent.weights_;
+  nodes_.assign(parent.nodes_);
+  values_.assign(parent.values_);
+  origins_.assign(parent.origins_);
+  copy(parent.operands_, operands_, 32);
+  copy(parent.node_hashes_, node_hashes_, 8);
+  inputs_ = parent.inputs_;
+  outputs_ = parent.outputs_;
+  rewired_.clear();
 }
 
 void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name) {
@@ -69,13 +85,17 @@ void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_n
     rewired_.push_back(consumer);
   }
   std::replace(outputs_.begin(), outputs_.end(), old, fresh);
-  if (take_name) values_[fresh].name = values_[old].name;
+  if (take_name) values_.own(fresh).name = values_[old].name;    // which this rewrite has just made
 }
 
 void Graph::finalize() {
+  nodes_.freeze();
+  values_.freeze();
+  std::vector<Hash128> origins;
+  for (std::size_t id = 0; id < nodes_.size(); ++id) origins.push_back(fold(Hash128{19, 20}, id));
+  origins_.freeze(std::move(origins));
   sort_and_link();
   node_hashes_.clear();
-  value_hashes_.clear();
   hash_from(0);
 }
 
@@ -127,14 +147,16 @@ void Graph::sort_and_link() {
     }
   }
   output_uses_.assign(value_count, 0);
-  for (const ValueId output : outputs_) ++output_uses_[output];
+  for (const ValueId output : outputs_) output_uses_[output] += output_uses_[output] < 255;
 }
 
 void Graph::number_sites() {
+  std::vector<Node> nodes = nodes_.take();
   std::int32_t next = 0;
   for (const NodeId id : order_) {
-    if (!nodes_[id].weight_only) nodes_[id].site = next++;
+    if (!nodes[id].weight_only) nodes[id].site = next++;
   }
+  nodes_.freeze(std::move(nodes));
 }
 
 std::size_t Graph::runtime_node_count() const {
@@ -142,21 +164,17 @@ std::size_t Graph::runtime_node_count() const {
       std::count_if(order_.begin(), order_.end(), [&](NodeId id) { return !nodes_[id].weight_only; }));
 }
 
+Hash128 Graph::input_hash(const Value& value) const {
+  return fold(fold(Hash128{11, 12}, static_cast<std::uint64_t>(value.index)), context_->type_hash(value.type));
+}
+
 void Graph::hash_from(NodeId first_fresh) {
-  const std::size_t known_values = value_hashes_.size();
   node_hashes_.resize(nodes_.size());
-  value_hashes_.resize(values_.size());
-  for (std::size_t id = known_values; id < values_.size(); ++id) {
-    const Value& value = values_[id];
-    if (value.weight >= 0) value_hashes_[id] = weights_->hashes[value.weight];
-    if (value.input >= 0) value_hashes_[id] = fold(fold(Hash128{11, 12}, static_cast<std::uint64_t>(value.input)), context_->type_hash(value.type));
-  }
   std::vector<char> stale(nodes_.size());
   for (const NodeId id : rewired_) stale[id] = 1;
   rewired_.clear();
-  rewired_.shrink_to_fit();
   std::fill(stale.begin() + first_fresh, stale.end(), char{1});
-  live_sum_ = {};    // a sum, so that it is the multiset of run-time nodes that counts
+  live_sum_ = {};
   for (const NodeId id : order_) {
     const Node& node = nodes_[id];
     if (stale[id]) {
@@ -166,23 +184,20 @@ void Graph::hash_from(NodeId first_fresh) {
       if (hash != node_hashes_[id]) {
         node_hashes_[id] = hash;
         for (std::uint32_t i = 0; i < node.output_count; ++i) {
-          const ValueId value = node.output_begin + static_cast<ValueId>(i);
-          value_hashes_[value] = fold(hash, i);
-          for (const NodeId consumer : consumers(value)) stale[consumer] = 1;
+          for (const NodeId consumer : consumers(node.output_begin + static_cast<ValueId>(i))) stale[consumer] = 1;
         }
       }
     }
     if (!node.weight_only) live_sum_ += node_hashes_[id];
   }
   hash_ = hash_live(live_sum_);
-  for (const ValueId output : outputs_) hash_ = fold(hash_, value_hashes_[output]);
+  for (const ValueId output : outputs_) hash_ = fold(hash_, value_hash(output));
 }
 
 std::size_t Graph::memory_bytes() const {
   const auto bytes = [](const auto& items) { return items.capacity() * sizeof(items[0]); };
-  return sizeof *this + bytes(nodes_) + bytes(values_) + bytes(operands_) + bytes(inputs_) + bytes(outputs_) +
-         bytes(node_hashes_) + bytes(value_hashes_) + bytes(order_) + bytes(rank_) + bytes(consumer_begin_) +
-         bytes(consumers_) + bytes(output_uses_);
+  return sizeof *this + nodes_.own_bytes() + values_.own_bytes() + origins_.own_bytes() + bytes(operands_) + bytes(inputs_) + bytes(outputs_) +
+         bytes(node_hashes_) + bytes(order_) + bytes(rank_) + bytes(consumer_begin_) + bytes(consumers_) + bytes(output_uses_);
 }
 
 bool Graph::is_sparse() const {
@@ -194,26 +209,32 @@ Graph::Renumbering Graph::compact() {
   Renumbering to{std::vector<NodeId>(nodes_.size(), kNoNode), std::vector<ValueId>(values_.size(), kNoValue)};
   Graph kept(context_);
   kept.weights_ = weights_;
+  std::vector<Value> values;
   for (ValueId id = 0; id < static_cast<ValueId>(values_.size()); ++id) {
     const Value& value = values_[id];
     if (value.producer != kNoNode && rank_[value.producer] < 0) continue;
-    to.values[id] = static_cast<ValueId>(kept.values_.size());
-    kept.values_.push_back(value);
-    kept.value_hashes_.push_back(value_hashes_[id]);
+    to.values[id] = static_cast<ValueId>(values.size());
+    values.push_back(value);
   }
+  std::vector<Node> nodes;
+  std::vector<Hash128> origins;
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
     if (rank_[id] < 0) continue;
-    to.nodes[id] = static_cast<NodeId>(kept.nodes_.size());
+    to.nodes[id] = static_cast<NodeId>(nodes.size());
     Node node = nodes_[id];
     node.input_begin = static_cast<std::uint32_t>(kept.operands_.size());
     if (node.output_count > 0) node.output_begin = to.values[node.output_begin];
     for (const ValueId operand : operands(id)) kept.operands_.push_back(operand == kNoValue ? kNoValue : to.values[operand]);
-    kept.nodes_.push_back(node);
+    nodes.push_back(node);
+    origins.push_back(origins_[id]);
     kept.node_hashes_.push_back(node_hashes_[id]);
   }
-  for (Value& value : kept.values_) {
+  for (Value& value : values) {
     if (value.producer != kNoNode) value.producer = to.nodes[value.producer];
   }
+  kept.nodes_.freeze(std::move(nodes));
+  kept.values_.freeze(std::move(values));
+  kept.origins_.freeze(std::move(origins));
   for (const ValueId input : inputs_) kept.inputs_.push_back(to.values[input]);
   for (const ValueId output : outputs_) kept.outputs_.push_back(to.values[output]);
   kept.sort_and_link();

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "context.hpp"
+#include "shared_array.hpp"
 #include "types.hpp"
 
 namespace rlflow {
@@ -20,11 +21,12 @@ struct Node {
 };
 
 struct Value {
+  enum class Kind : std::uint8_t { kResult, kInput, kWeight };
   TypeId type = 0;
   NodeId producer = kNoNode;
   NameId name = 0;
-  std::int32_t weight = -1;    // index among the initializers
-  std::int32_t input = -1;     // position among the graph inputs
+  std::int32_t index = 0;    // among the results of its producer, the graph inputs or the initializers
+  Kind kind = Kind::kResult;
   bool weight_only = false;
 };
 
@@ -33,13 +35,17 @@ inline constexpr Hash128 kNoValueHash{13, 14};    // where an optional operand i
 // Hash of a node whose operands hash as `operand_hash(k)` says.
 template <typename OperandHash>
 [[nodiscard]] Hash128 hash_node(const Signature& signature, std::uint32_t identity, std::size_t operands, OperandHash operand_hash) {
-  Hash128 hash = fold(signature.hash, identity);
+  Hash128 hash = identity == 0 ? signature.hash : fold(signature.hash, identity);
   if (signature.commutative) {    // two operands
     const Hash128 a = operand_hash(0), b = operand_hash(1);
     return fold(fold(hash, a < b ? a : b), a < b ? b : a);
   }
   for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
   return hash;
+}
+// Of the index-th result of a node; whoever reads it mixes it.
+[[nodiscard]] constexpr Hash128 hash_result(Hash128 node, std::uint32_t index) {
+  return {node.high + index * 0x9e3779b97f4a7c15ULL, node.low ^ (index * 0xc2b2ae3d27d4eb4fULL)};
 }
 // Of a graph with these run-time nodes; the hashes of the outputs are folded in afterwards.
 [[nodiscard]] constexpr Hash128 hash_live(Hash128 live_sum) { return fold(Hash128{16, 17}, live_sum); }
@@ -49,14 +55,16 @@ template <typename OperandHash>
 // that of the whole graph. A finalized graph does not change: a rewrite makes a successor.
 class Graph {
  public:
+  Graph() = default;    // holds nothing until it succeeds another
   explicit Graph(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   [[nodiscard]] Context& context() const { return *context_; }
   [[nodiscard]] const std::shared_ptr<Context>& shared_context() const { return context_; }
 
-  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
-  [[nodiscard]] const std::vector<Value>& values() const { return values_; }
-  [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].weight]; }
+  // Slots, dead ones included.
+  [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
+  [[nodiscard]] std::size_t value_count() const { return values_.size(); }
+  [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].index]; }
   [[nodiscard]] const std::vector<ValueId>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<ValueId>& outputs() const { return outputs_; }
   [[nodiscard]] const std::vector<NodeId>& order() const { return order_; }
@@ -66,7 +74,8 @@ class Graph {
   [[nodiscard]] bool alive(NodeId id) const { return rank_[id] >= 0; }
   [[nodiscard]] std::int32_t rank(NodeId id) const { return rank_[id]; }
   [[nodiscard]] std::span<const ValueId> operands(NodeId id) const {
-    return {operands_.data() + nodes_[id].input_begin, nodes_[id].input_count};
+    const Node& node = nodes_[id];
+    return {operands_.data() + node.input_begin, node.input_count};
   }
   [[nodiscard]] const Signature& signature(NodeId id) const { return context_->signature(nodes_[id].signature); }
   [[nodiscard]] const TensorType& type(ValueId id) const { return context_->type(values_[id].type); }
@@ -80,10 +89,20 @@ class Graph {
     return static_cast<std::int32_t>(consumer_begin_[id + 1] - consumer_begin_[id]) + output_uses_[id];
   }
   [[nodiscard]] std::size_t runtime_node_count() const;
+  // Who a node or value is, whatever its id: those of the start graph by their place, those of a rewrite by the rewrite.
+  // Graphs made by the same set of rewrites in any order name their parts alike.
+  [[nodiscard]] Hash128 origin(NodeId id) const { return origins_[id]; }
+  [[nodiscard]] Hash128 value_origin(ValueId id) const;
   [[nodiscard]] Hash128 hash() const { return hash_; }
-  // The parts it is made of: Merkle hashes, and the sum of those of the run-time nodes.
+  // The parts it is made of: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time
+  // nodes; a sum, so that it is the multiset that counts.
   [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
-  [[nodiscard]] Hash128 value_hash(ValueId id) const { return id == kNoValue ? kNoValueHash : value_hashes_[id]; }
+  [[nodiscard]] Hash128 value_hash(ValueId id) const {
+    if (id == kNoValue) return kNoValueHash;
+    const Value& value = values_[id];
+    if (value.kind == Value::Kind::kResult) return hash_result(node_hashes_[value.producer], static_cast<std::uint32_t>(value.index));
+    return value.kind == Value::Kind::kWeight ? weights_->hashes[value.index] : input_hash(value);
+  }
   [[nodiscard]] Hash128 live_sum() const { return live_sum_; }
   [[nodiscard]] std::size_t memory_bytes() const;
 
@@ -91,15 +110,17 @@ class Graph {
   ValueId add_weight(NameId name, const std::string& handle, TypeId type);
   // Adds a node and its output values (named `output_names`, or unnamed when empty); returns the node.
   NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
-                  NameId name, bool stateful, std::int32_t site);
+                  NameId name, bool stateful);
   void add_output(ValueId value) { outputs_.push_back(value); }
   // Establishes the invariant. Throws InvalidInput when the nodes form a cycle.
   void finalize();
   // Numbers the run-time nodes 0, 1, ... in topological order; done once, when an episode starts.
   void number_sites();
 
-  // A copy to be changed; only what the constructors and methods below need is copied.
-  [[nodiscard]] Graph successor() const;
+  // Becomes a copy of `parent` that is to be changed and then finalized; keeps the memory it has.
+  void succeed(const Graph& parent);
+  // Adds a node that a rewrite makes.
+  NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::int32_t site, Hash128 origin);
   // Makes every node and output that reads `old` in `parent` read `fresh`; with `take_name` the name goes over as well.
   void replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name);
   // As finalize(), for a successor of `parent`: only what the change can reach is hashed again.
@@ -118,23 +139,26 @@ class Graph {
     std::vector<std::string> handles;
     std::vector<Hash128> hashes;
   };
+  [[nodiscard]] Hash128 input_hash(const Value& value) const;
+  NodeId append(Node node, std::span<const ValueId> operands, std::span<const NameId> output_names);
   void sort_and_link();
   // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
   void hash_from(NodeId first_fresh);
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
-  std::vector<Node> nodes_;
-  std::vector<Value> values_;
+  SharedArray<Node> nodes_;
+  SharedArray<Value> values_;
+  SharedArray<Hash128> origins_;    // of nodes
   std::vector<ValueId> operands_;
   std::vector<ValueId> inputs_, outputs_;
-  std::vector<Hash128> node_hashes_, value_hashes_;    // Merkle: everything that a node depends on
+  std::vector<Hash128> node_hashes_;
   std::vector<NodeId> rewired_;    // nodes that read other operands than in the parent
   std::vector<NodeId> order_;
   std::vector<std::int32_t> rank_;
   std::vector<std::uint32_t> consumer_begin_;
   std::vector<NodeId> consumers_;
-  std::vector<std::int32_t> output_uses_;
+  std::vector<std::uint8_t> output_uses_;    // 255 stands for all that are more
   Hash128 hash_, live_sum_;
 };
 

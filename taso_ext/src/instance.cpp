@@ -200,7 +200,7 @@ class Builder final : public Scope {
     const std::string label = rule_.value_names[statement.results[0].slot];
     std::vector<NameId> names;
     for (std::size_t i = 0; i < results; ++i) names.push_back(context_->name(label + "_" + std::to_string(names_++)));
-    const NodeId node = graph_->add_node(*signature, operands, names, context_->name(""), false, 0);
+    const NodeId node = graph_->add_node(*signature, operands, names, context_->name(""), false);
     graph_->finalize();
     for (std::size_t i = 0; i < results; ++i) {
       const ValueId value = graph_->node(node).output_begin + static_cast<ValueId>(i);

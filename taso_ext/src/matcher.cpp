@@ -8,12 +8,6 @@ namespace rlflow {
 Matcher::Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes)
     : context_(std::move(context)), book_(std::move(book)), recipes_(std::move(recipes)), may_be_(book_->statements), table_(1024) {}
 
-std::uint64_t match_key(std::int32_t rule, std::span<const std::int32_t> ids) {
-  std::uint64_t key = mix(static_cast<std::uint64_t>(rule) + 1);
-  for (const std::int32_t id : ids) key = mix(key ^ static_cast<std::uint64_t>(id));
-  return key;
-}
-
 const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
   if (signature >= rules_at_.size()) rules_at_.resize(signature + 1);
   if (!rules_at_[signature]) {
@@ -209,9 +203,9 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_
 }
 
 // Order of nodes that may change places: that of the start graph, so that what is merged comes out as later operators
-// want to read it. Unlike ranks, it does not change when others are rewritten.
+// want to read it. Unlike ranks and ids, it does not depend on what else was rewritten, and when.
 bool Matcher::comes_before(NodeId a, NodeId b) const {
-  return std::pair(graph_->node(a).site, a) < std::pair(graph_->node(b).site, b);
+  return std::pair(graph_->node(a).site, graph_->origin(a)) < std::pair(graph_->node(b).site, graph_->origin(b));
 }
 
 // The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first`
@@ -427,7 +421,7 @@ const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
 // Whether some replaced tensor is needed to compute something the new nodes read. Walks upwards from what they read and
 // stops at ranks below the replaced ones.
 bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
-  visited_.resize(std::max(visited_.size(), graph_->nodes().size()));
+  visited_.resize(std::max(visited_.size(), graph_->node_count()));
   if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
   stack_.clear();
   std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
@@ -465,7 +459,9 @@ void Matcher::accept() {
   lay_out(out);
   const std::span<const ValueId> values(out.ids.data() + begin + elements_.size(), out.ids.size() - begin - elements_.size());
   const Recipe& recipe = recipe_of(values);
-  const std::uint64_t key = match_key(rule_index_, std::span(out.ids).subspan(begin));
+  Hash128 key{21, static_cast<std::uint64_t>(rule_index_)};
+  for (std::size_t i = begin; i < begin + elements_.size(); ++i) key = fold(key, graph_->origin(out.ids[i]));
+  for (const ValueId value : values) key = fold(key, graph_->value_origin(value));
   const bool known = std::any_of(out.matches.begin() + static_cast<std::ptrdiff_t>(first_), out.matches.end(), [&](const Match& match) { return match.key == key; });
   if (known || !recipe.legal || (rule_->may_cycle && closes_cycle(recipe, values))) {
     out.ids.resize(begin);

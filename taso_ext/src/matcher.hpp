@@ -8,7 +8,7 @@
 namespace rlflow {
 
 struct Match {
-  std::uint64_t key = 0;    // of the rule and all it binds; equal keys are equal rewrites
+  Hash128 key;              // of the rule and the origin of all it binds: the same rewrite wherever it is met
   const Recipe* recipe = nullptr;
   double delta_ms = 0;      // change of the cost; NaN while unknown
   NodeId anchor = kNoNode;
@@ -16,8 +16,6 @@ struct Match {
   std::int32_t location = -1;
   std::uint32_t begin = 0;    // of its nodes and tensors, laid out as the recipe says, in MatchList::ids
 };
-
-[[nodiscard]] std::uint64_t match_key(std::int32_t rule, std::span<const std::int32_t> ids);
 
 struct MatchList {
   std::vector<Match> matches;

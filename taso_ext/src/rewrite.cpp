@@ -133,9 +133,9 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
   graph_ = &graph, recipe_ = &recipe, values_ = values;
   count_uses();
   find_dead();
-  rehashed_.resize(std::max(rehashed_.size(), graph.values().size()));
+  rehashed_.resize(std::max(rehashed_.size(), graph.value_count()));
   value_hashes_.resize(rehashed_.size());
-  stale_.resize(std::max(stale_.size(), graph.nodes().size()));
+  stale_.resize(std::max(stale_.size(), graph.node_count()));
   if (++call_ == 0) {
     std::fill(rehashed_.begin(), rehashed_.end(), 0);
     std::fill(stale_.begin(), stale_.end(), 0);
@@ -159,7 +159,7 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
       const ValueRef ref = recipe.operands[node.operand_begin + k];
       return is_new(ref) ? new_hashes_[new_index(ref)] : graph.value_hash(values[ref]);
     });
-    for (std::uint32_t k = 0; k < node.value_count; ++k) new_hashes_[node.first_value + k] = fold(hash, k);
+    for (std::uint32_t k = 0; k < node.value_count; ++k) new_hashes_[node.first_value + k] = hash_result(hash, k);
     if (needed_[i] && !node.weight_only) live += hash;
   }
   std::int32_t first = std::numeric_limits<std::int32_t>::max();
@@ -178,23 +178,23 @@ Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const 
     const Hash128 hash = hash_node(context.signature(node.signature), node.identity, reads.size(), [&](std::size_t k) { return hash_of(reads[k]); });
     if (hash == graph.node_hash(*at) || is_dead(*at)) continue;
     if (!node.weight_only) live += hash, live -= graph.node_hash(*at);
-    for (std::uint32_t k = 0; k < node.output_count; ++k) set_hash(node.output_begin + static_cast<ValueId>(k), fold(hash, k));
+    for (std::uint32_t k = 0; k < node.output_count; ++k) set_hash(node.output_begin + static_cast<ValueId>(k), hash_result(hash, k));
   }
   Hash128 whole = hash_live(live);
   for (const ValueId output : graph.outputs()) whole = fold(whole, hash_of(output));
   return whole;
 }
 
-Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
-  Rewritten result{graph.successor(), {}};
-  Graph& next = result.graph;
-  std::vector<ValueId>& changed = result.changed;
+void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
+           std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed) {
+  next.succeed(graph);
+  changed.clear();
   std::vector<ValueId> created(recipe.values.size()), operands;
   const auto resolve = [&](ValueRef ref) { return is_new(ref) ? created[new_index(ref)] : values[ref]; };
   for (const NewNode& node : recipe.nodes) {
     operands.clear();
     for (std::uint32_t k = 0; k < node.operand_count; ++k) operands.push_back(resolve(recipe.operands[node.operand_begin + k]));
-    const NodeId id = next.add_node(node.signature, operands, {}, 0, false, graph.node(nodes[node.site_of]).site);
+    const NodeId id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, fold(key, node.first_value));
     changed.insert(changed.end(), operands.begin(), operands.end());
     for (std::uint32_t k = 0; k < node.value_count; ++k) {
       created[node.first_value + k] = next.node(id).output_begin + static_cast<ValueId>(k);
@@ -214,7 +214,6 @@ Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId
     changed.insert(changed.end(), dead.begin(), dead.end());
   }
   std::erase(changed, kNoValue);
-  return result;
 }
 
 }  // namespace rlflow

@@ -43,11 +43,9 @@ class Preview {
   std::uint32_t call_ = 0;
 };
 
-struct Rewritten {
-  Graph graph;
-  std::vector<ValueId> changed;    // tensors that are new, or that others read or make now
-};
-
-[[nodiscard]] Rewritten apply(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
+// Makes `next` the graph after a rewrite of `graph`, and `changed` the tensors that are new, or that others read or make
+// now. `key` says which rewrite it is.
+void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
+           std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed);
 
 }  // namespace rlflow

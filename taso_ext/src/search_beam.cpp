@@ -12,7 +12,7 @@ constexpr std::int64_t kMostWidth = 1'000'000;
 class BeamSearch {
  public:
   BeamSearch(const State& start, std::int64_t width, const SearchLimits& limits)
-      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes / 4), pool_(limits.threads) {
+      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes), pool_(limits.threads) {
     result_.cost_ms = start.cost_ms();
   }
 
@@ -31,7 +31,7 @@ class BeamSearch {
   // The level below, or nothing when there is none or a limit was met.
   std::vector<std::int32_t> next_level(const std::vector<std::int32_t>& level, SearchWatch& watch) {
     Frontier frontier(limits_.memory_bytes / 2, [](const QueuedRewrite&) {});
-    const auto held = [&] { return explored_.memory_bytes() + frontier.memory_bytes(); };
+    const auto held = [&] { return explored_.share_memory(frontier.memory_bytes()); };
     for (const std::int32_t index : level) {
       if (!watch.go_on(held())) return {};
       expand(index, frontier);

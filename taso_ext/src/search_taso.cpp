@@ -13,7 +13,7 @@ namespace {
 class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
-      : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes / 4),
+      : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes),
         frontier_(limits.memory_bytes / 2, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
     result_.cost_ms = start.cost_ms();
   }
@@ -26,7 +26,7 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(memory_bytes())) break;
+      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
       take_next();
     }
     watch.finish();
@@ -38,10 +38,6 @@ class TasoSearch {
   }
 
  private:
-  [[nodiscard]] std::size_t memory_bytes() const {
-    return explored_.memory_bytes() + frontier_.memory_bytes() + queued_.capacity() * sizeof queued_[0];
-  }
-
   void expand(std::int32_t index, const State& state) {
     if (is_cheaper(state.cost_ms(), result_.cost_ms)) result_.cost_ms = state.cost_ms(), best_ = index;
     queued_.push_back(0);
@@ -49,6 +45,12 @@ class TasoSearch {
     for (std::size_t i = 0; i < matches.size(); ++i) {
       const QueuedRewrite rewrite{state.cost_ms() + matches[i].delta_ms, index, static_cast<std::uint32_t>(i)};
       if (rewrite.cost_ms >= alpha_ * result_.cost_ms) continue;
+      Hash128 history = state.history();
+      history += matches[i].key;
+      if (!histories_.insert(history)) {    // other rewrites in another order: queued already
+        ++result_.duplicates;
+        continue;
+      }
       ++queued_[index];
       push(rewrite);
     }
@@ -75,18 +77,24 @@ class TasoSearch {
   }
 
   void take_next() {
+    if (pool_.width() == 1) {
+      const QueuedRewrite rewrite = frontier_.pop();
+      if (rewrite.cost_ms >= alpha_ * result_.cost_ms) return frontier_.clear();    // and so is everything behind it
+      return take(rewrite, explored_.carry_out(rewrite));
+    }
     while (!frontier_.empty() && next_.size() < pool_.width()) look_ahead(frontier_.pop());
     const auto first = next_.begin();
     const QueuedRewrite rewrite = first->first;
     const std::shared_ptr<Job<Outcome>> job = std::move(first->second);
     next_.erase(first);
-    if (rewrite.cost_ms >= alpha_ * result_.cost_ms) {    // and so is everything behind it
-      job->cancel();
-      for (auto& [later, other] : next_) other->cancel();
-      next_.clear();
-      return frontier_.clear();
-    }
-    const Outcome outcome = std::move(job->get());
+    if (rewrite.cost_ms < alpha_ * result_.cost_ms) return take(rewrite, job->get());
+    job->cancel();
+    for (auto& [later, other] : next_) other->cancel();
+    next_.clear();
+    frontier_.clear();
+  }
+
+  void take(const QueuedRewrite& rewrite, const Outcome& outcome) {
     if (explored_.insert(outcome.hash)) expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
     else ++result_.duplicates;
     done_with(rewrite);
@@ -101,6 +109,7 @@ class TasoSearch {
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
   Explored explored_;
+  HashSet histories_;    // of all graphs that were ever queued
   std::vector<std::int32_t> queued_;    // by visited graph: how many of its rewrites wait
   Frontier frontier_;
   std::map<QueuedRewrite, std::shared_ptr<Job<Outcome>>> next_;

@@ -27,7 +27,10 @@ class HashSet {
 // a depth that is a multiple of kCheckpoint are given up last, so that few steps have to be repeated. Thread-safe.
 class SearchTree {
  public:
-  SearchTree(std::shared_ptr<const State> root, std::size_t memory_bytes);
+  explicit SearchTree(std::shared_ptr<const State> root);
+
+  // From now on the states held take at most this much memory, beside the root.
+  void limit(std::size_t state_bytes);
 
   // Adds the state reached from `parent` by (rule, location); returns its index, counted from the root, 0.
   std::int32_t add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state);
@@ -36,8 +39,8 @@ class SearchTree {
   void release(std::int32_t index);
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> path(std::int32_t index) const;
   [[nodiscard]] std::int64_t rebuilt() const { return rebuilt_; }
-  [[nodiscard]] std::size_t memory_bytes() const;
-  [[nodiscard]] std::size_t state_bytes() const { return state_bytes_; }
+  [[nodiscard]] std::size_t state_bytes() const;
+  [[nodiscard]] std::size_t path_bytes() const;    // of how the states were reached
 
  private:
   static constexpr std::int32_t kCheckpoint = 8;
@@ -51,15 +54,15 @@ class SearchTree {
   };
   void hold(std::int32_t index, std::shared_ptr<const State> state);
   void drop(std::int32_t index);
+  void shrink();
   [[nodiscard]] std::list<std::int32_t>& line(std::int32_t index) { return visited_[index].depth % kCheckpoint ? recent_ : checkpoints_; }
 
   mutable std::mutex mutex_;
   std::shared_ptr<const State> root_;
-  std::size_t memory_bytes_;    // for states
   std::vector<Visited> visited_;
   std::unordered_map<std::int32_t, Held> held_;
   std::list<std::int32_t> recent_, checkpoints_;    // least recently used first
-  std::size_t state_bytes_ = 0;
+  std::size_t state_bytes_ = 0, most_state_bytes_ = 0;
   std::int64_t rebuilt_ = 0;
 };
 

@@ -15,7 +15,7 @@ bool in_order(const Match& a, const Match& b) { return a.rule != b.rule ? a.rule
 // Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, with their
 // distance, counted in shared run-time tensors: 0 reads or makes a changed one.
 void measure_distances(const Graph& graph, std::span<const ValueId> changed, std::int32_t longest, Game::Desk& desk) {
-  desk.distance.resize(std::max(desk.distance.size(), graph.nodes().size()), kFar);
+  desk.distance.resize(std::max(desk.distance.size(), graph.node_count()), kFar);
   desk.reached.clear();
   const auto reach = [&](ValueId value, std::int32_t at) {
     if (graph.value(value).weight_only) return;
@@ -48,7 +48,7 @@ Game::Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> boo
 
 std::unique_ptr<Game::Desk, Game::Return> Game::desk() {
   const std::lock_guard guard(mutex_);
-  if (idle_.empty()) idle_.push_back(std::make_unique<Desk>(Desk{Matcher(context_, book_, recipes_), {}, {}, {}}));
+  if (idle_.empty()) idle_.push_back(std::make_unique<Desk>(Desk{Matcher(context_, book_, recipes_), {}, {}, {}, {}}));
   std::unique_ptr<Desk, Return> desk(idle_.back().release(), Return{this});
   idle_.pop_back();
   return desk;
@@ -59,87 +59,111 @@ void Game::Return::operator()(Desk* desk) const {
   game->idle_.emplace_back(desk);
 }
 
+Game::Storage Game::storage() {
+  const std::lock_guard guard(mutex_);
+  if (spare_.empty()) return {};
+  Storage storage = std::move(spare_.back());
+  spare_.pop_back();
+  return storage;
+}
+
+void Game::give_back(Storage storage) {
+  constexpr std::size_t kMostSpare = 16;
+  const std::lock_guard guard(mutex_);
+  if (spare_.size() < kMostSpare) spare_.push_back(std::move(storage));
+}
+
+State::~State() {
+  if (game_) game_->give_back(std::move(held_));
+}
+
 State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations) {
   graph.number_sites();
   const auto locations = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph.runtime_node_count()));
   auto game = std::make_shared<Game>(graph.shared_context(), std::move(rules), costs, locations);
-  State state(game, std::move(graph));
+  State state(game, {std::move(graph), {}, {}, {}});
   state.find_all(*game->desk(), nullptr);
   state.sum_costs(nullptr, {});
   return state;
 }
 
 State State::after(const Match& match) const {
-  auto [graph, changed] = apply(graph_, *match.recipe, matches_.nodes(match), matches_.values(match));
-  State next(game_, std::move(graph));
+  State next(game_, game_->storage());
   const auto desk = game_->desk();
+  apply(graph(), *match.recipe, match.key, held_.matches.nodes(match), held_.matches.values(match), next.held_.graph, desk->changed);
   // Matches without a location are not kept, so while there are any, all are looked for again.
   const bool everything = truncated_ > 0;
-  measure_distances(next.graph_, changed, everything ? 0 : game_->book().longest_radius + 1, *desk);
+  measure_distances(next.graph(), desk->changed, everything ? 0 : game_->book().longest_radius + 1, *desk);
   if (everything) next.find_all(*desk, this);
   else next.find_changed(*desk, *this);
   const auto beyond = std::find_if(desk->reached.begin(), desk->reached.end(), [&](NodeId id) { return desk->distance[id] > 0; });
   next.sum_costs(this, {desk->reached.begin(), beyond});
   for (const NodeId id : desk->reached) desk->distance[id] = kFar;
-  if (next.graph_.is_sparse()) next.compact();
+  next.history_ = history_;
+  next.history_ += match.key;
+  if (next.graph().is_sparse()) next.compact();
   return next;
 }
 
 Hash128 State::hash_after(const Match& match) const {
-  if (game_->rules()[match.rule].may_cycle) return apply(graph_, *match.recipe, matches_.nodes(match), matches_.values(match)).graph.hash();
-  return game_->desk()->preview.hash(graph_, *match.recipe, matches_.values(match));
+  if (game_->rules()[match.rule].may_cycle) return after(match).graph().hash();
+  return game_->desk()->preview.hash(graph(), *match.recipe, held_.matches.values(match));
 }
 
 State State::rematched() const {
-  State same(game_, graph_);
+  State same(game_, {graph(), {}, {}, {}});
   same.find_all(*game_->desk(), this);
   same.sum_costs(nullptr, {});
   return same;
 }
 
 void State::find_all(Game::Desk& desk, const State* previous) {
-  MatchList found;
-  for (const NodeId anchor : graph_.order()) {
-    if (graph_.node(anchor).weight_only) continue;
-    const Matcher::Rules& rules = desk.matcher.rules_at(graph_.node(anchor).signature);
-    for (const std::int32_t r : rules.near) desk.matcher.find(graph_, r, anchor, found);
-    for (const std::int32_t r : rules.far) desk.matcher.find(graph_, r, anchor, found);
+  MatchList& found = held_.matches;
+  found.matches.clear();
+  found.ids.clear();
+  for (const NodeId anchor : graph().order()) {
+    if (graph().node(anchor).weight_only) continue;
+    const Matcher::Rules& rules = desk.matcher.rules_at(graph().node(anchor).signature);
+    for (const std::int32_t r : rules.near) desk.matcher.find(graph(), r, anchor, found);
+    for (const std::int32_t r : rules.far) desk.matcher.find(graph(), r, anchor, found);
   }
-  settle(std::move(found), 0, previous);
+  settle(0, previous);
 }
 
 void State::find_changed(Game::Desk& desk, const State& previous) {
-  MatchList found;
-  found.matches.reserve(previous.matches().size() + 32);
-  found.ids.reserve(previous.matches_.ids.size() + 256);
-  found.ids = previous.matches_.ids;
+  MatchList& found = held_.matches;
+  found.matches.clear();
+  found.matches.reserve(previous.matches().size() + 16);
+  found.ids.reserve(previous.held_.matches.ids.size() + 128);
+  found.ids = previous.held_.matches.ids;
   for (const Match& match : previous.matches()) {
     const Rule& rule = game_->rules()[match.rule];
-    if (rule.far || !graph_.alive(match.anchor) || desk.distance[match.anchor] <= rule.radius) continue;
+    if (rule.far || !graph().alive(match.anchor) || desk.distance[match.anchor] <= rule.radius) continue;
     Match& kept = found.matches.emplace_back(match);
     // The price also looks at the readers of what the match reads and makes.
     if (rule.may_free || desk.distance[match.anchor] == rule.radius + 1) kept.delta_ms = kUnknown;
   }
   const std::size_t kept = found.matches.size();
   for (const NodeId anchor : desk.reached) {
-    for (const std::int32_t r : desk.matcher.rules_at(graph_.node(anchor).signature).near) {
-      if (desk.distance[anchor] <= game_->rules()[r].radius) desk.matcher.find(graph_, r, anchor, found);
+    for (const std::int32_t r : desk.matcher.rules_at(graph().node(anchor).signature).near) {
+      if (desk.distance[anchor] <= game_->rules()[r].radius) desk.matcher.find(graph(), r, anchor, found);
     }
   }
-  for (const NodeId anchor : graph_.order()) {
-    if (graph_.node(anchor).weight_only) continue;
-    for (const std::int32_t r : desk.matcher.rules_at(graph_.node(anchor).signature).far) desk.matcher.find(graph_, r, anchor, found);
+  for (const NodeId anchor : graph().order()) {
+    if (graph().node(anchor).weight_only) continue;
+    for (const std::int32_t r : desk.matcher.rules_at(graph().node(anchor).signature).far) desk.matcher.find(graph(), r, anchor, found);
   }
-  settle(std::move(found), kept, &previous);
+  settle(kept, &previous);
 }
 
-// Gives the matches found, of which the first `kept` are in order and have a location already, theirs.
-void State::settle(MatchList found, std::size_t kept, const State* previous) {
+void State::settle(std::size_t kept, const State* previous) {
+  MatchList& found = held_.matches;
   std::vector<Match>& all = found.matches;
+  truncated_ = 0;
   const auto fresh = all.begin() + static_cast<std::ptrdiff_t>(kept);
   const auto by_rule = [](const Match& a, const Match& b) { return a.rule < b.rule; };
   std::stable_sort(fresh, all.end(), [&](const Match& a, const Match& b) {
-    return a.rule != b.rule ? a.rule < b.rule : graph_.rank(found.root(a)) < graph_.rank(found.root(b));
+    return a.rule != b.rule ? a.rule < b.rule : graph().rank(found.root(a)) < graph().rank(found.root(b));
   });
   std::vector<char> taken(game_->locations());
   for (auto begin = fresh; begin != all.end();) {
@@ -159,7 +183,7 @@ void State::settle(MatchList found, std::size_t kept, const State* previous) {
     }
     for (auto match = begin; match != end; ++match) {
       if (match->location >= 0) continue;
-      std::int32_t location = graph_.node(found.root(*match)).site % game_->locations(), tried = 0;
+      std::int32_t location = graph().node(found.root(*match)).site % game_->locations(), tried = 0;
       while (tried < game_->locations() && taken[location]) location = (location + 1) % game_->locations(), ++tried;
       if (tried == game_->locations()) {
         ++truncated_;
@@ -173,62 +197,60 @@ void State::settle(MatchList found, std::size_t kept, const State* previous) {
   all.erase(std::remove_if(fresh, all.end(), [](const Match& match) { return match.location < 0; }), all.end());
   std::sort(all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(), in_order);
   std::inplace_merge(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(), in_order);
-  matches_ = std::move(found);
   drop_unused_ids();
 }
 
 // Ids of matches that are gone stay in the list until they are the greater part of it.
 void State::drop_unused_ids() {
-  constexpr std::size_t kAlwaysKept = 1024;
+  constexpr std::size_t kAlwaysKept = 256;
   std::size_t used = 0;
   for (const Match& match : matches()) used += match.recipe->node_count + match.recipe->value_count;
-  if (matches_.ids.size() <= 2 * used + kAlwaysKept) return;
+  if (held_.matches.ids.size() <= 2 * used + kAlwaysKept) return;
   std::vector<std::int32_t> ids;
   ids.reserve(used);
-  for (Match& match : matches_.matches) {
-    const auto begin = matches_.ids.begin() + match.begin;
+  for (Match& match : held_.matches.matches) {
+    const auto begin = held_.matches.ids.begin() + match.begin;
     match.begin = static_cast<std::uint32_t>(ids.size());
     ids.insert(ids.end(), begin, begin + match.recipe->node_count + match.recipe->value_count);
   }
-  matches_.ids = std::move(ids);
+  held_.matches.ids = std::move(ids);
 }
 
 // `touched` lists the nodes that may cost something else than in `previous`.
 void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
   const auto update = [&](NodeId id) {
-    if (graph_.node(id).weight_only) return;
-    fused_[id] = is_fused(graph_, id);
-    node_ms_[id] = game_->costs().price(graph_.signature(id), fused_[id]).ms;
+    if (graph().node(id).weight_only) return;
+    held_.fused[id] = is_fused(graph(), id);
+    held_.node_ms[id] = game_->costs().price(graph().signature(id), held_.fused[id]).ms;
   };
   if (previous) {
-    fused_.reserve(graph_.nodes().size());
-    node_ms_.reserve(graph_.nodes().size());
-    fused_ = previous->fused_;
-    node_ms_ = previous->node_ms_;
+    held_.fused.reserve(graph().node_count());
+    held_.node_ms.reserve(graph().node_count());
+    held_.fused = previous->held_.fused;
+    held_.node_ms = previous->held_.node_ms;
   }
-  fused_.resize(graph_.nodes().size());
-  node_ms_.resize(graph_.nodes().size());
-  std::ranges::for_each(previous ? touched : std::span(graph_.order()), update);
-  for (const NodeId id : graph_.order()) cost_ms_ += node_ms_[id];    // weights cost nothing
+  held_.fused.resize(graph().node_count());
+  held_.node_ms.resize(graph().node_count());
+  std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
+  for (const NodeId id : graph().order()) cost_ms_ += held_.node_ms[id];    // weights cost nothing
 }
 
 void State::compact() {
-  const Graph::Renumbering to = graph_.compact();
-  for (Match& match : matches_.matches) {
+  const Graph::Renumbering to = held_.graph.compact();
+  for (Match& match : held_.matches.matches) {
     match.anchor = to.nodes[match.anchor];
-    const auto ids = std::span(matches_.ids).subspan(match.begin, match.recipe->node_count + match.recipe->value_count);
+    const auto ids = std::span(held_.matches.ids).subspan(match.begin, match.recipe->node_count + match.recipe->value_count);
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = i < match.recipe->node_count ? to.nodes[ids[i]] : to.values[ids[i]];
-    match.key = match_key(match.rule, ids);
   }
-  std::vector<char> fused(graph_.nodes().size());
-  std::vector<double> node_ms(graph_.nodes().size());
+  std::vector<char> fused(graph().node_count());
+  std::vector<double> node_ms(graph().node_count());
   for (std::size_t id = 0; id < to.nodes.size(); ++id) {
     if (to.nodes[id] == kNoNode) continue;
-    fused[to.nodes[id]] = fused_[id];
-    node_ms[to.nodes[id]] = node_ms_[id];
+    fused[to.nodes[id]] = held_.fused[id];
+    node_ms[to.nodes[id]] = held_.node_ms[id];
   }
-  fused_ = std::move(fused);
-  node_ms_ = std::move(node_ms);
+  held_.fused = std::move(fused);
+  held_.node_ms = std::move(node_ms);
 }
 
 const Match& State::match(std::int32_t rule, std::int32_t location) const {
@@ -246,29 +268,29 @@ const Match& State::match(std::int32_t rule, std::int32_t location) const {
 }
 
 std::vector<Candidate> State::candidates() const {
-  const auto desk = game_->desk();
   std::vector<Candidate> out;
   out.reserve(matches().size());
-  for (const Match& match : matches()) {
-    const double delta = std::isnan(match.delta_ms) ? desk->preview.price(graph_, *match.recipe, matches_.values(match), fused_, game_->costs()) : match.delta_ms;
-    out.push_back({match.rule, match.location, cost_ms_ + delta});
-  }
+  for (const Match& match : matches()) out.push_back({match.rule, match.location, cost_ms_ + match.delta_ms});
   return out;
+}
+
+bool State::is_priced() const {
+  return std::none_of(matches().begin(), matches().end(), [](const Match& match) { return std::isnan(match.delta_ms); });
 }
 
 std::shared_ptr<const State> State::price_matches() && {
   {
     const auto desk = game_->desk();
-    for (Match& match : matches_.matches) {
-      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph_, *match.recipe, matches_.values(match), fused_, game_->costs());
+    for (Match& match : held_.matches.matches) {
+      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph(), *match.recipe, held_.matches.values(match), held_.fused, game_->costs());
     }
   }
   return std::make_shared<const State>(std::move(*this));
 }
 
 std::size_t State::memory_bytes() const {
-  return sizeof *this + graph_.memory_bytes() - sizeof graph_ + matches_.matches.capacity() * sizeof(Match) +
-         matches_.ids.capacity() * sizeof(std::int32_t) + fused_.capacity() + node_ms_.capacity() * sizeof(double);
+  return sizeof *this - sizeof held_.graph + graph().memory_bytes() + held_.matches.matches.capacity() * sizeof(Match) +
+         held_.matches.ids.capacity() * sizeof(std::int32_t) + held_.fused.capacity() + held_.node_ms.capacity() * sizeof(double);
 }
 
 }  // namespace rlflow

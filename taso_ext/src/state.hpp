@@ -29,7 +29,17 @@ class Game {
     Preview preview;
     std::vector<std::int32_t> distance;    // by node, kFar between uses
     std::vector<NodeId> reached;
+    std::vector<ValueId> changed;
   };
+  // The memory of a state, which the next one can use again: taking it from the system costs as much as a step.
+  struct Storage {
+    Graph graph;
+    MatchList matches;
+    std::vector<char> fused;        // by node: absorbed by the kernel that feeds it
+    std::vector<double> node_ms;    // by node: its share of the cost
+  };
+  [[nodiscard]] Storage storage();
+  void give_back(Storage storage);
   // A desk for as long as the pointer lives; it comes back with all that it has learned.
   struct Return {
     Game* game;
@@ -45,6 +55,7 @@ class Game {
   std::int32_t locations_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Desk>> idle_;
+  std::vector<Storage> spare_;
 };
 
 // Invariant: `matches` are the legal rewrites of `graph`, ordered by rule and location; a match that a step did not
@@ -52,6 +63,12 @@ class Game {
 // step makes a new one, so that states may be kept, shared between threads and returned to.
 class State {
  public:
+  State(const State&) = default;
+  State(State&&) = default;
+  State& operator=(const State&) = delete;
+  State& operator=(State&&) = delete;
+  ~State();
+
   // The start of a game; max_locations 0 means as many as there are run-time operators.
   [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations);
   // The state after a match. Prices that the step did not touch are taken over.
@@ -61,40 +78,44 @@ class State {
   // The same graph and locations with every match looked for anew, as `after` does incrementally.
   [[nodiscard]] State rematched() const;
 
-  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const Graph& graph() const { return held_.graph; }
   [[nodiscard]] Game& game() const { return *game_; }
-  [[nodiscard]] const std::vector<Match>& matches() const { return matches_.matches; }
-  [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return matches_.nodes(match); }
+  [[nodiscard]] const std::vector<Match>& matches() const { return held_.matches.matches; }
+  [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return held_.matches.nodes(match); }
+  // The sum of the keys of all rewrites since the start. Equal histories are equal graphs, though a graph may have more
+  // than one: a set of rewrites decides the graph, whatever their order.
+  [[nodiscard]] Hash128 history() const { return history_; }
   [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
   [[nodiscard]] double cost_ms() const { return cost_ms_; }
-  [[nodiscard]] Cost cost() const { return total_cost(graph_, game_->costs()); }
+  [[nodiscard]] Cost cost() const { return total_cost(held_.graph, game_->costs()); }
   // Throws InvalidInput when there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
+  // All rewrites with their prices; only of a priced state.
   [[nodiscard]] std::vector<Candidate> candidates() const;
+  [[nodiscard]] bool is_priced() const;
   // This state, and the one after a match, with the price of every match.
   [[nodiscard]] std::shared_ptr<const State> priced() const { return State(*this).price_matches(); }
   [[nodiscard]] std::shared_ptr<const State> priced_after(const Match& match) const { return after(match).price_matches(); }
   [[nodiscard]] std::size_t memory_bytes() const;
 
  private:
-  State(std::shared_ptr<Game> game, Graph graph) : game_(std::move(game)), graph_(std::move(graph)) {}
+  State(std::shared_ptr<Game> game, Game::Storage storage) : game_(std::move(game)), held_(std::move(storage)) {}
   // The legal rewrites when nothing is known; locations as in `previous`, if there is one, where the match is the same.
   void find_all(Game::Desk& desk, const State* previous);
   // The same, keeping those of `previous` that are too far from the change (see `desk`) to be touched by it.
   void find_changed(Game::Desk& desk, const State& previous);
-  void settle(MatchList found, std::size_t kept, const State* previous);
+  // Gives the matches found, of which the first `kept` are in order and have a location already, theirs.
+  void settle(std::size_t kept, const State* previous);
   void drop_unused_ids();
   [[nodiscard]] std::shared_ptr<const State> price_matches() &&;
   void sum_costs(const State* previous, std::span<const NodeId> touched);
   void compact();
 
   std::shared_ptr<Game> game_;
-  Graph graph_;
-  MatchList matches_;
-  std::vector<char> fused_;        // by node: absorbed by the kernel that feeds it
-  std::vector<double> node_ms_;    // by node: its share of the cost
+  Game::Storage held_;
   double cost_ms_ = 0;
   std::int64_t truncated_ = 0;
+  Hash128 history_;
 };
 
 }  // namespace rlflow

@@ -1,0 +1,51 @@
+// An array whose beginning is shared with others that began alike.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rlflow {
+
+// Copies share what was there at the last `freeze` and own what was appended since. Shared items do not change.
+template <typename T>
+class SharedArray {
+ public:
+  [[nodiscard]] const T& operator[](std::size_t index) const {
+    return index < shared_count_ ? shared_items_[index] : own_[index - shared_count_];
+  }
+  [[nodiscard]] T& own(std::size_t index) { return own_[index - shared_count_]; }
+  [[nodiscard]] std::size_t size() const { return shared_count_ + own_.size(); }
+  [[nodiscard]] std::size_t own_bytes() const { return own_.capacity() * sizeof(T); }
+  void push_back(const T& item) { own_.push_back(item); }
+
+  // Becomes a copy, in the memory it has.
+  void assign(const SharedArray& other) {
+    shared_ = other.shared_, shared_items_ = other.shared_items_, shared_count_ = other.shared_count_;
+    own_.assign(other.own_.begin(), other.own_.end());
+  }
+  // All items, to be changed; nothing is shared any more.
+  [[nodiscard]] std::vector<T> take() {
+    std::vector<T> all;
+    all.reserve(size());
+    all.insert(all.end(), shared_items_, shared_items_ + shared_count_);
+    all.insert(all.end(), own_.begin(), own_.end());
+    return all;
+  }
+  // From now on copies share these items.
+  void freeze(std::vector<T> items) {
+    shared_ = std::make_shared<const std::vector<T>>(std::move(items));
+    shared_items_ = shared_->data(), shared_count_ = shared_->size();
+    own_.clear();
+  }
+  void freeze() { freeze(take()); }
+
+ private:
+  std::shared_ptr<const std::vector<T>> shared_;
+  const T* shared_items_ = nullptr;
+  std::size_t shared_count_ = 0;
+  std::vector<T> own_;
+};
+
+}  // namespace rlflow
