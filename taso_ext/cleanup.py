@@ -19,8 +19,9 @@ from taso_ext.constant_folding import fold_constants
 from taso_ext.detached import DetachedModel, for_inference
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.inlining import inline_functions
-from taso_ext.ir_form import from_ir, learn_shapes, to_ir
+from taso_ext.ir_form import from_ir, has_graphs, learn_shapes, nodes, to_ir
 from taso_ext.older_opsets import fit_to_opset, replace_old_dropouts
+from taso_ext.operators import DEFAULT_DOMAINS
 from taso_ext.protected_operators import hidden
 from taso_ext.rewriting_rules import rewrite_once
 from taso_ext.shapes import forget_inferable_shapes
@@ -80,8 +81,10 @@ def _run(model: ir.Model, level: str) -> None:
         common.RemoveUnusedNodesPass()(model)
         if not changed:
             break
-    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    common.LiftSubgraphInitializersToMainGraphPass()(model)
+    if all(node.domain in DEFAULT_DOMAINS for node in nodes(model) if has_graphs(node)):
+        # Elsewhere a graph inside a node need not be able to capture what is lifted out of it.
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        common.LiftSubgraphInitializersToMainGraphPass()(model)
     if level == "full":
         with hidden(model):
             _merge_equals(model)

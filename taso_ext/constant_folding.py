@@ -10,12 +10,6 @@ from onnxscript import optimizer
 LARGEST_FOLDED = 1 << 18
 """Elements up to which a constant is computed at load; larger ones are only computed when the model is exported."""
 
-
-def fold_constants(model: ir.Model) -> bool:
-    """Folds what depends on constants alone; whether anything changed."""
-    return bool(optimizer.fold_constants_ir(model, should_fold=_should_fold).modified)
-
-
 _SIZED_BY_VALUES = frozenset(
     {
         "AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "ConvTranspose", "Expand",
@@ -26,10 +20,13 @@ _SIZED_BY_VALUES = frozenset(
 """Operators that make something large of a few numbers."""
 
 
+def fold_constants(model: ir.Model) -> bool:
+    """Folds what depends on constants alone; whether anything changed."""
+    return bool(optimizer.fold_constants_ir(model, should_fold=_should_fold).modified)
+
+
 def _should_fold(node: ir.Node) -> bool | None:
     """No where the result might be larger than anything is worth, else None: as the library thinks best."""
-    if node.op_type == "Transpose":
-        return None  # a view of a weight, however large
     return None if all(_is_small(value, node) for value in node.outputs) else False
 
 

@@ -60,6 +60,14 @@ def nodes(model: ir.Model, op_type: str | None = None) -> Iterator[ir.Node]:
     return (node for node in model.graph.all_nodes() if op_type in (None, node.op_type))
 
 
+def has_graphs(node: ir.Node) -> bool:
+    """Whether a node carries graphs as attributes."""
+    return any(attribute.type in _GRAPHS for attribute in node.attributes.values())
+
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
 def _detached(model: ir.Model) -> DetachedModel:
     held = dict(model.graph.initializers)
     model.graph.initializers.clear()

@@ -62,7 +62,10 @@ class _Lifting:
             self._keep(graph, moved, nested)
 
     def settle(self, node: onnx.NodeProto, lifts: bool) -> None:
-        """Reads in the tensors that stay in a node's attributes; the graphs inside it are lifted from, or settled."""
+        """Reads in the tensors that stay in a node's attributes; the graphs inside it are lifted from, or settled.
+
+        Other domains need not let a graph capture values.
+        """
         for attribute in node.attribute:
             if attribute.type == AttributeProto.SPARSE_TENSOR and node.op_type == "Constant":
                 dense = tensor_proto(dense_tensor(attribute.sparse_tensor), "")
@@ -70,7 +73,7 @@ class _Lifting:
             for tensor in _tensors(attribute):
                 self._restore(tensor)
             for body in _graphs(attribute):
-                if lifts:
+                if lifts and node.domain in DEFAULT_DOMAINS:
                     self.lift(body, nested=True)
                 else:
                     self._settle_graph(body)

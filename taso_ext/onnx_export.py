@@ -13,6 +13,7 @@ from taso_ext._core import Graph, Node, Value
 from taso_ext.detached import OLDEST_IR, DetachedModel
 from taso_ext.emission import Emission
 from taso_ext.errors import ModelError
+from taso_ext.foldable import computable_nodes
 from taso_ext.onnx_import import Imported
 from taso_ext.onnx_session import NEWEST_RUNNABLE_IR
 from taso_ext.operators import DEFAULT_DOMAINS
@@ -78,9 +79,10 @@ def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Pa
     folded: list[Node] = []
     needed, needed_now = set(graph.outputs), set[int]()
     handed_over: list[int] = []
-    for node in reversed(nodes):
+    computable = computable_nodes(values, nodes)
+    for position, node in reversed(list(enumerate(nodes))):
         results = [value for value in node.outputs if value in needed]
-        folds = node.weight_only and all(can_fold(values[value].dtype) for value in results)
+        folds = position in computable and all(can_fold(values[value].dtype) for value in results)
         if results and not folds:
             written.append(node)
             needed.update(node.inputs)

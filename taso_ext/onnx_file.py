@@ -14,11 +14,8 @@ from taso_ext.detached import DetachedModel, detach, for_inference
 from taso_ext.dimensions import bind_dims
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.mapped_files import MappedFiles, map_file
-from taso_ext.operators import DEFAULT_DOMAINS
+from taso_ext.oldest_opset import raise_to_oldest
 from taso_ext.wire_format import ends_inside_a_model, without_weights
-
-OLDEST_OPSET = 7
-"""Opset 7 brought NumPy broadcasting; before it, elementwise operators mean something else."""
 
 
 def read_model(
@@ -34,7 +31,7 @@ def read_model(
       freeze_initializers: treat initializers that a caller could override as constants.
     Raises:
       ModelError: a missing, empty, truncated or foreign file, a directory, missing external data, a model that fails
-        `onnx.checker`, an opset below 7, or an unknown name in `dims`.
+        `onnx.checker`, an opset below 7 that cannot be raised, or an unknown name in `dims`.
     """
     if isinstance(source, (onnx.ModelProto, DetachedModel)):
         model, files = source, MappedFiles()
@@ -42,9 +39,8 @@ def read_model(
         model, files = _open(Path(source))
     name = name_of(source)
     detached = _detach(model, name, freeze_initializers, files)
-    _require_opset(detached.skeleton, name)
     _check(detached, name)
-    return bind_dims(detached, dims or {}, name)
+    return bind_dims(raise_to_oldest(detached, name), dims or {}, name)
 
 
 def name_of(source: str | os.PathLike[str] | onnx.ModelProto | DetachedModel) -> str:
@@ -122,13 +118,3 @@ def _check(detached: DetachedModel, name: str) -> None:
             f"{name} is not a valid ONNX model; onnx.checker reports: {one_paragraph(error)} "
             f"Correct the exporter, or the file, until onnx.checker accepts it."
         ) from error
-
-
-def _require_opset(model: onnx.ModelProto, name: str) -> None:
-    for entry in model.opset_import:
-        if entry.domain in DEFAULT_DOMAINS and entry.version < OLDEST_OPSET:
-            raise ModelError(
-                f"{name} uses opset {entry.version}; at least opset {OLDEST_OPSET} is needed, because older "
-                f"elementwise operators broadcast differently. Convert it first, for example with "
-                f"onnx.version_converter.convert_version(model, 13)."
-            )

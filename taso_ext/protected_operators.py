@@ -33,6 +33,8 @@ def _is_mistreated(node: ir.Node, opset: int) -> bool:
         return True  # it merges two equal Bernoulli, or Dropout while training
     if node.op_type in ("Clip", "Min", "Max", "Pad"):
         return opset < 11  # it looks for bounds and pads among the inputs, where older opsets have attributes
+    if node.op_type == "CastLike":
+        return len(node.attributes) > 0  # the Cast it becomes lacks them: saturate, round_mode
     if node.op_type == "ConcatFromSequence":
         return opset < 13  # it writes Unsqueeze as opset 13 does
     if node.op_type == "SplitToSequence":

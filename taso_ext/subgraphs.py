@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs that a node carries as attributes, in the order of the attributes' names."""
-    for attribute in sorted(node.attribute, key=lambda each: each.name):
+    holders = [attribute for attribute in node.attribute if attribute.type in _GRAPHS]
+    for attribute in sorted(holders, key=lambda each: each.name):
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from taso_ext import OnnxModel
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
 node = helper.make_node
 
@@ -98,6 +98,20 @@ def assert_round_trip(
     feeds = random_feeds(model) if feeds is None else feeds
     assert_same(run(model, feeds), run(exported, feeds), tolerance)
     return exported
+
+
+def random_walk(graph: Graph, rng: np.random.Generator, steps: int) -> list[Graph]:
+    """The graph, and what it becomes with each random rewrite: a random rule that applies, at a random place."""
+    state = State(graph, RuleSet.default(), CostModel.roofline("rtx2070"))
+    graphs = [state.graph]
+    for _ in range(steps):
+        legal = state.legal_actions()
+        if not len(legal):
+            break
+        rule = rng.choice(np.unique(legal[:, 0]))
+        state.step(*map(int, rng.choice(legal[legal[:, 0] == rule])))
+        graphs.append(state.graph)
+    return graphs
 
 
 def operators(model: onnx.ModelProto) -> list[str]:

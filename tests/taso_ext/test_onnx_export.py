@@ -8,11 +8,21 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_cases import assert_round_trip, assert_same, make_model, node, operators, random_feeds, run, value
+from onnx_cases import (
+    assert_round_trip,
+    assert_same,
+    make_model,
+    node,
+    operators,
+    random_feeds,
+    random_walk,
+    run,
+    value,
+)
 
 from environment import zoo
 from environment.verification import verify
-from taso_ext import CostModel, OnnxModel, RuleSet, State
+from taso_ext import OnnxModel
 from taso_ext.cleanup import LEVELS
 
 FLOAT, INT64, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
@@ -391,7 +401,7 @@ def test_export_can_be_loaded_again_and_is_the_same_graph() -> None:
 def test_names_of_values_are_unique_after_rewriting() -> None:
     for name in ("squeezenet1.1-tiny", "bert-base-tiny"):
         model = OnnxModel.load(zoo.build(name))
-        for exported in (model.export(graph) for graph in walk(model, seed=1, steps=10)):
+        for exported in (model.export(graph) for graph in random_walk(model.graph, np.random.default_rng(1), 10)):
             names = [output for each in exported.graph.node for output in each.output]
             names += [tensor.name for tensor in exported.graph.initializer]
             names += [each.name for each in exported.graph.input]
@@ -430,25 +440,10 @@ def small_network(opset: int) -> onnx.ModelProto:
     return make_model(nodes, [value("x", [2, 3, 6, 6])], [value("y", [2, 13])], weights, opset=opset)
 
 
-def walk(model: OnnxModel, seed: int, steps: int) -> list:
-    """Graphs along a random episode."""
-    rng = np.random.default_rng(seed)
-    state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
-    graphs = [state.graph]
-    for _ in range(steps):
-        legal = state.legal_actions()
-        if not len(legal):
-            break
-        rule = rng.choice(np.unique(legal[:, 0]))
-        state.step(*map(int, rng.choice(legal[legal[:, 0] == rule])))
-        graphs.append(state.graph)
-    return graphs
-
-
 @pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13, 17, 18, 21, 26])
 def test_rewritten_graphs_are_valid_and_equal_at_every_opset(opset: int) -> None:
     model = OnnxModel.load(small_network(opset))
-    graphs = [graph for seed in range(3) for graph in walk(model, seed, 12)[1::2]]
+    graphs = [graph for seed in range(3) for graph in random_walk(model.graph, np.random.default_rng(seed), 12)[1::2]]
     assert len(graphs) > 8
     for graph in graphs:
         found = verify(model.original, model.export(graph), num_inputs=2)
