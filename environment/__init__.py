@@ -3,13 +3,17 @@
     from environment import GraphSubstitutionEnv
     env = GraphSubstitutionEnv("squeezenet1.1")
 
+`Padded(env)` gives observations of a fixed size, `Candidates(env)` a list of rewrites to pick from.
+
 Importing this registers `rlflow/GraphSubstitution-v0` with Gymnasium. Nothing here imports TensorFlow.
 """
 
 import gymnasium
 
+from environment.candidates import Candidates
 from environment.env import GraphSubstitutionEnv
+from environment.padded import Padded
 
-__all__ = ["GraphSubstitutionEnv"]
+__all__ = ["Candidates", "GraphSubstitutionEnv", "Padded"]
 
 gymnasium.register("rlflow/GraphSubstitution-v0", entry_point="environment.env:GraphSubstitutionEnv")
