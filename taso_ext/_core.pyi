@@ -44,6 +44,9 @@ class Node:
     def weight_only(self) -> bool: ...
     @property
     def site(self) -> int: ...
+    @property
+    def origin(self) -> str:
+        """32 hex digits: the place in the start graph, or the rewrite that made it; survives all rewrites elsewhere."""
 
 class Cost:
     """What one inference costs under a cost model."""

@@ -151,6 +151,7 @@ struct NodeView {
   std::string name;
   bool weight_only;
   std::int32_t site;
+  std::string origin;
 };
 
 py::dict values_of(const Graph& graph) {
@@ -171,7 +172,7 @@ std::vector<NodeView> nodes_of(const Graph& graph) {
     const Node& node = graph.node(id);
     const Signature& signature = graph.signature(id);
     const auto [domain, op_type] = graph.context().op_name(signature.op);
-    NodeView view{std::string(domain), std::string(op_type), {}, {}, {}, graph.context().name(node.name), node.weight_only, node.site};
+    NodeView view{std::string(domain), std::string(op_type), {}, {}, {}, graph.context().name(node.name), node.weight_only, node.site, hex(graph.origin(id))};
     for (const auto& [name, value] : graph.context().attributes(signature.attributes)) view.attributes[py::str(name)] = attribute_to(value);
     view.inputs.assign(graph.operands(id).begin(), graph.operands(id).end());
     for (std::uint32_t i = 0; i < node.output_count; ++i) view.outputs.push_back(node.output_begin + static_cast<ValueId>(i));
@@ -373,7 +374,8 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NodeView>(module, "Node")
       .def_readonly("domain", &NodeView::domain).def_readonly("op_type", &NodeView::op_type).def_readonly("attributes", &NodeView::attributes)
       .def_readonly("inputs", &NodeView::inputs).def_readonly("outputs", &NodeView::outputs).def_readonly("name", &NodeView::name)
-      .def_readonly("weight_only", &NodeView::weight_only).def_readonly("site", &NodeView::site);
+      .def_readonly("weight_only", &NodeView::weight_only).def_readonly("site", &NodeView::site)
+      .def_readonly("origin", &NodeView::origin);
   py::class_<Cost>(module, "Cost")
       .def_readonly("ms", &Cost::ms).def_readonly("flops", &Cost::flops).def_readonly("memory_bytes", &Cost::memory_bytes)
       .def_readonly("kernel_launches", &Cost::kernel_launches)

@@ -41,6 +41,7 @@ class Operator:
     outputs: tuple[int, ...]
     weight_only: bool
     site: int
+    origin: str = ""  # only what the engine has made has one
 
     @property
     def commutative(self) -> bool:
@@ -63,7 +64,7 @@ class PlainGraph:
             for id_, v in graph.values().items()
         }
         operators = tuple(
-            Operator(n.domain, n.op_type, n.attributes, tuple(n.inputs), tuple(n.outputs), n.weight_only, n.site)
+            Operator(n.domain, n.op_type, n.attributes, tuple(n.inputs), tuple(n.outputs), n.weight_only, n.site, n.origin)
             for n in graph.nodes()
         )
         return PlainGraph(tensors, operators, tuple(graph.inputs), tuple(graph.outputs))

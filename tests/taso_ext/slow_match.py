@@ -47,6 +47,6 @@ class Match:
         return (tuple(named), tuple(sorted(self.tensors.items())), tuple(sorted(self.lists.items())))
 
 
-def age(operator: Operator) -> tuple[int, int]:
-    """Place in the order of interchangeable operators: the site, then who came first (ids of values grow)."""
-    return operator.site, operator.outputs[0]
+def place(operator: Operator) -> tuple[int, str]:
+    """Place in the order of interchangeable operators: the site, then the origin."""
+    return operator.site, operator.origin

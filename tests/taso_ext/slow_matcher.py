@@ -6,7 +6,7 @@ What that page leaves open is settled here as follows.
   operator of two interchangeable operands is read both ways, and each way that gives names another meaning is a match.
 * `*y = F(x, *w)` stands for *all* operators that fit together with one of them, unless its results or a list among its
   operands are fixed by another statement (`y = Concat(*t)`): then there is one operator for each element.
-* Interchangeable operators (`unordered`, elements of a list) are ordered by site, then by age.
+* Interchangeable operators (`unordered`, elements of a list) are ordered by site, then by origin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from slow_expressions import Quantity, Scope, evaluate, holds
 from slow_graph import ABSENT, Operator, PlainGraph
-from slow_match import Match, age
+from slow_match import Match, place
 from slow_rules import Extent, Rule, Statement, Term, Variable
 
 FLOATS = frozenset((1, 10, 11, 16))  # FLOAT, FLOAT16, DOUBLE, BFLOAT16 of onnx.TensorProto
@@ -247,7 +247,7 @@ class _Matcher:
         return (
             self.attributes_hold(match, scope)
             and all(holds(condition, scope) for condition in self.rule.conditions)
-            and all(age(self.producer(match, a)) <= age(self.producer(match, b)) for a, b in self.rule.unordered)
+            and all(place(self.producer(match, a)) <= place(self.producer(match, b)) for a, b in self.rule.unordered)
             and self.closed(match)
         )
 
