@@ -38,7 +38,6 @@ void put_candidate_features(const State& state, const CandidateColumns& columns,
     const auto nodes = state.nodes(match);
     double flops = 0, bytes = 0;
     for (const NodeId id : nodes) {
-      if (graph.node(id).weight_only) continue;    // folded at export
       flops += graph.signature(id).flops;
       bytes += graph.signature(id).bytes;
     }
