@@ -107,7 +107,7 @@ def test_positions_lead_to_the_sites(name: str) -> None:
 
 @pytest.mark.parametrize("name", ("inception-v3-tiny", "bert-base-tiny"))
 def test_positions_start_as_the_locations(name: str) -> None:
-    """Sites are positions in the start graph; where a rule's matches all have sites of their own, they are locations."""
+    """Sites are positions in the start graph; matches of a rule with a site each take these for locations."""
     env = Candidates(GraphSubstitutionEnv(name), M)
     rows = env.reset(seed=0)[0]["candidates"][env.action_masks()][1:]
     rules, locations, positions = rows[:, :-4].argmax(axis=1), rows[:, -4], rows[:, -3]
