@@ -64,7 +64,9 @@ class PlainGraph:
             for id_, v in graph.values().items()
         }
         operators = tuple(
-            Operator(n.domain, n.op_type, n.attributes, tuple(n.inputs), tuple(n.outputs), n.weight_only, n.site, n.origin)
+            Operator(
+                n.domain, n.op_type, n.attributes, tuple(n.inputs), tuple(n.outputs), n.weight_only, n.site, n.origin
+            )
             for n in graph.nodes()
         )
         return PlainGraph(tensors, operators, tuple(graph.inputs), tuple(graph.outputs))

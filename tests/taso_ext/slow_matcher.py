@@ -130,7 +130,7 @@ class _Matcher:
                 for node in self.candidates
                 if node is first or (not match.uses(node) and self.element_fits(bound[0], statement, node))
             ]
-            group = tuple(sorted(alike, key=age))
+            group = tuple(sorted(alike, key=place))
             if (key := tuple(node.outputs for node in group)) not in seen:
                 seen.add(key)
                 yield group
@@ -211,8 +211,8 @@ class _Matcher:
             bound = fitting and fitting[0]
             columns.append(fitting[1] if fitting else [])
         starred = [extent.symbol for extent in variable.shape or () if extent.kind == "starred"]
-        for place, symbol in enumerate(starred):
-            bound = bound and bound.bind("symbols", symbol, tuple(column[place] for column in columns))
+        for at, symbol in enumerate(starred):
+            bound = bound and bound.bind("symbols", symbol, tuple(column[at] for column in columns))
         return bound
 
     def variable_fits(self, match: Match, variable: Variable, value: int) -> tuple[Match, list[int]] | None:
