@@ -130,7 +130,7 @@ class _Matcher:
                 for node in self.candidates
                 if node is first or (not match.uses(node) and self.element_fits(bound[0], statement, node))
             ]
-            group = tuple(sorted(alike, key=age))
+            group = tuple(sorted(alike, key=place))
             if (key := tuple(node.outputs for node in group)) not in seen:
                 seen.add(key)
                 yield group
