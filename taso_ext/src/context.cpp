@@ -128,8 +128,8 @@ SignatureId Context::add(Signature signature) {
   const AttributeMap& map = attributes(signature.attributes);
   const OperatorInfo* info = known ? &operator_info(signature.op) : nullptr;
   signature.execution = info ? info->execution : Execution::kOpaque;
-  // Commutative only where every input is interchangeable: not for the broadcasting-free variadic forms with one input.
-  signature.commutative = info && info->commutative && signature.inputs.size() == 2;
+  signature.symmetric = info && info->symmetric;
+  signature.commutative = signature.symmetric && signature.inputs.size() == 2;
   signature.flops = count_flops(signature.op, map, inputs, outputs);
   signature.bytes = count_bytes(signature.op, inputs, outputs);
   signature.output_bytes = outputs.empty() || !outputs[0] ? 0.0 : static_cast<double>(outputs[0]->bytes());

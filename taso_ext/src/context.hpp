@@ -39,7 +39,8 @@ struct Signature {
   std::vector<TypeId> inputs;   // kNoType where an optional input is absent
   std::vector<TypeId> outputs;
   Execution execution = Execution::kOpaque;
-  bool commutative = false;
+  bool symmetric = false;      // the operands may change places
+  bool commutative = false;    // there are two and they may
   bool contiguous_split = false;
   double flops = 0;
   double bytes = 0;

@@ -10,7 +10,6 @@ namespace rlflow {
 
 // What a queued rewrite leads to; no state when the graph was seen before.
 struct Outcome {
-  Hash128 hash;
   std::int32_t rule = 0, location = 0;
   std::shared_ptr<const State> state;
 };
@@ -19,25 +18,24 @@ struct Outcome {
 class Explored {
  public:
   Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), tree_(root) {
-    (void)insert(root->graph().hash());
+    (void)insert(root->graph());
   }
 
   [[nodiscard]] SearchTree& tree() { return tree_; }
-  // Whether the graph is new; from now on it is not.
-  bool insert(Hash128 hash) {
-    const std::lock_guard guard(mutex_);
-    return seen_.insert(hash);
-  }
+  // Whether an outcome is a new graph; from now on it is not.
+  [[nodiscard]] bool insert(const Outcome& outcome) { return outcome.state && insert(outcome.state->graph()); }
   // Leaves a graph that is known already unmade, so it may be called before its turn: if not known now, it may be then.
   [[nodiscard]] Outcome carry_out(const QueuedRewrite& rewrite) {
     const std::shared_ptr<const State> parent = tree_.state(rewrite.parent);
     const Match& match = parent->matches()[rewrite.index];
-    Outcome outcome{parent->hash_after(match), match.rule, match.location, nullptr};
-    if (contains(outcome.hash)) return outcome;
+    Outcome outcome{match.rule, match.location, nullptr};
+    const Hash128 foretold = parent->plain_hash_after(match);
+    if (is_known(foretold)) return outcome;
     outcome.state = parent->priced_after(match);
-    if (outcome.state->graph().hash() != outcome.hash) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
+    if (outcome.state->graph().plain_hash() != foretold) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
     return outcome;
   }
+
   // Lets the states have what the rest leaves, and at least a quarter; returns what is held then. `others`: of the queue.
   [[nodiscard]] std::size_t share_memory(std::size_t others) {
     std::size_t fixed = others + tree_.path_bytes();
@@ -50,9 +48,14 @@ class Explored {
   }
 
  private:
-  [[nodiscard]] bool contains(Hash128 hash) const {
+  bool insert(const Graph& graph) {
     const std::lock_guard guard(mutex_);
-    return seen_.contains(hash);
+    return seen_.insert(graph.hash());
+  }
+  // Finds graphs without twins only: the hash of one with twins is not its plain hash.
+  [[nodiscard]] bool is_known(Hash128 plain_hash) const {
+    const std::lock_guard guard(mutex_);
+    return seen_.contains(plain_hash);
   }
   const std::size_t memory_bytes_;
   SearchTree tree_;

@@ -1,6 +1,7 @@
 #include "graph.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace rlflow {
@@ -190,8 +191,62 @@ void Graph::hash_from(NodeId first_fresh) {
     }
     if (!node.weight_only) live_sum_ += node_hashes_[id];
   }
-  hash_ = hash_live(live_sum_);
-  for (const ValueId output : outputs_) hash_ = fold(hash_, value_hash(output));
+  plain_hash_ = hash_live(live_sum_);
+  for (const ValueId output : outputs_) plain_hash_ = fold(plain_hash_, value_hash(output));
+  hash_ = has_twins() ? fold(plain_hash_, hash_of_twins()) : plain_hash_;
+}
+
+bool Graph::has_twins() const {
+  const std::size_t size = std::bit_ceil(2 * order_.size() + 1);
+  std::vector<NodeId> table(size, kNoNode);
+  for (const NodeId id : order_) {
+    if (nodes_[id].weight_only) continue;
+    std::size_t at = node_hashes_[id].low & (size - 1);
+    for (; table[at] != kNoNode; at = (at + 1) & (size - 1)) {
+      if (node_hashes_[table[at]] == node_hashes_[id]) return true;
+    }
+    table[at] = id;
+  }
+  return false;
+}
+
+// Colours the nodes by what they compute, then, again and again, by the colours of what they read and of who reads them,
+// until no more can be told apart (Weisfeiler and Leman's refinement).
+Hash128 Graph::hash_of_twins() const {
+  std::vector<Hash128> colour(nodes_.size()), next(nodes_.size());
+  for (const NodeId id : order_) colour[id] = node_hashes_[id];
+  const auto count_colours = [&] {
+    std::vector<Hash128> live;
+    for (const NodeId id : order_) live.push_back(colour[id]);
+    std::sort(live.begin(), live.end());
+    return static_cast<std::size_t>(std::unique(live.begin(), live.end()) - live.begin());
+  };
+  std::size_t told_apart = 0;
+  for (std::size_t count = count_colours(); count > told_apart; count = count_colours()) {
+    told_apart = count;
+    for (const NodeId id : order_) next[id] = {};
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const Value& value = values_[outputs_[i]];
+      if (value.producer != kNoNode) next[value.producer] += fold(fold(Hash128{22, 23}, i), static_cast<std::uint64_t>(value.index));
+    }
+    for (const NodeId id : order_) {    // tells each end of an edge about the other
+      const bool symmetric = signature(id).symmetric;
+      const auto reads = operands(id);
+      for (std::size_t k = 0; k < reads.size(); ++k) {
+        if (reads[k] == kNoValue || values_[reads[k]].producer == kNoNode) continue;
+        const Value& value = values_[reads[k]];
+        const Hash128 place = fold(fold(Hash128{24, 25}, symmetric ? 0 : k), static_cast<std::uint64_t>(value.index));
+        next[value.producer] += fold(fold(place, colour[id]), 1);
+        next[id] += fold(fold(place, colour[value.producer]), 2);
+      }
+    }
+    for (const NodeId id : order_) colour[id] = fold(colour[id], next[id]);
+  }
+  Hash128 sum;
+  for (const NodeId id : order_) {
+    if (!nodes_[id].weight_only) sum += colour[id];
+  }
+  return sum;
 }
 
 std::size_t Graph::memory_bytes() const {
@@ -239,6 +294,7 @@ Graph::Renumbering Graph::compact() {
   for (const ValueId output : outputs_) kept.outputs_.push_back(to.values[output]);
   kept.sort_and_link();
   kept.hash_ = hash_;
+  kept.plain_hash_ = plain_hash_;
   kept.live_sum_ = live_sum_;
   *this = std::move(kept);
   return to;

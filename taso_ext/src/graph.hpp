@@ -1,6 +1,7 @@
 // The graph of tensor operators: flat arrays, nodes and values keep their ids for life, dead ones stay as empty slots.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "context.hpp"
@@ -36,9 +37,16 @@ inline constexpr Hash128 kNoValueHash{13, 14};    // where an optional operand i
 template <typename OperandHash>
 [[nodiscard]] Hash128 hash_node(const Signature& signature, std::uint32_t identity, std::size_t operands, OperandHash operand_hash) {
   Hash128 hash = identity == 0 ? signature.hash : fold(signature.hash, identity);
-  if (signature.commutative) {    // two operands
+  if (signature.commutative) {
     const Hash128 a = operand_hash(0), b = operand_hash(1);
     return fold(fold(hash, a < b ? a : b), a < b ? b : a);
+  }
+  if (signature.symmetric) {
+    std::vector<Hash128> sorted(operands);
+    for (std::size_t k = 0; k < operands; ++k) sorted[k] = operand_hash(k);
+    std::sort(sorted.begin(), sorted.end());
+    for (const Hash128& operand : sorted) hash = fold(hash, operand);
+    return hash;
   }
   for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
   return hash;
@@ -94,8 +102,11 @@ class Graph {
   [[nodiscard]] Hash128 origin(NodeId id) const { return origins_[id]; }
   [[nodiscard]] Hash128 value_origin(ValueId id) const;
   [[nodiscard]] Hash128 hash() const { return hash_; }
-  // The parts it is made of: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time
-  // nodes; a sum, so that it is the multiset that counts.
+  // The hash without what matters only where two run-time nodes compute the same (twins): which of them is read. In a
+  // graph without twins it is the hash.
+  [[nodiscard]] Hash128 plain_hash() const { return plain_hash_; }
+  // The parts of that: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time nodes;
+  // a sum, so that it is the multiset that counts.
   [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
   [[nodiscard]] Hash128 value_hash(ValueId id) const {
     if (id == kNoValue) return kNoValueHash;
@@ -144,6 +155,8 @@ class Graph {
   void sort_and_link();
   // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
   void hash_from(NodeId first_fresh);
+  [[nodiscard]] bool has_twins() const;
+  [[nodiscard]] Hash128 hash_of_twins() const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
@@ -159,7 +172,7 @@ class Graph {
   std::vector<std::uint32_t> consumer_begin_;
   std::vector<NodeId> consumers_;
   std::vector<std::uint8_t> output_uses_;    // 255 stands for all that are more
-  Hash128 hash_, live_sum_;
+  Hash128 hash_, plain_hash_, live_sum_;
 };
 
 }  // namespace rlflow

@@ -418,32 +418,62 @@ const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
   return recipe;
 }
 
-// Whether some replaced tensor is needed to compute something the new nodes read. Walks upwards from what they read and
-// stops at ranks below the replaced ones.
-bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
-  visited_.resize(std::max(visited_.size(), graph_->node_count()));
+// Which replaced tensors, by position in the recipe, are needed to compute what `fresh` stands for. Walks upwards from
+// what the new nodes behind it read and stops at ranks below the replaced ones.
+void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, ValueRef fresh, std::int32_t lowest, std::vector<char>& needs) {
   if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
   stack_.clear();
-  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
-  for (const auto& [old, fresh] : recipe.replaced) lowest = std::min(lowest, graph_->rank(graph_->value(values[old]).producer));
   const auto push = [&](ValueId value) {
-    const NodeId producer = value == kNoValue ? kNoNode : graph_->value(value).producer;
+    if (value == kNoValue) return;
+    for (std::size_t i = 0; i < recipe.replaced.size(); ++i) {
+      if (values[recipe.replaced[i].first] != value) continue;
+      needs[i] = 1;    // and what that needs is asked for it
+      return;
+    }
+    const NodeId producer = graph_->value(value).producer;
     if (producer == kNoNode || graph_->rank(producer) < lowest || visited_[producer] == walk_) return;
     visited_[producer] = walk_;
     stack_.push_back(producer);
   };
-  const auto push_ref = [&](ValueRef ref) {
-    if (ref >= 0) push(values[ref]);
-  };
-  for (const ValueRef operand : recipe.operands) push_ref(operand);
-  for (const auto& [old, fresh] : recipe.replaced) push_ref(fresh);
+  std::vector<ValueRef> created = {fresh};
+  for (std::size_t next = 0; next < created.size(); ++next) {
+    if (!is_new(created[next])) {
+      push(values[created[next]]);
+      continue;
+    }
+    const NewNode& node = recipe.nodes[recipe.values[new_index(created[next])].producer];
+    for (std::uint32_t k = 0; k < node.operand_count; ++k) {
+      const ValueRef operand = recipe.operands[node.operand_begin + k];
+      if (std::find(created.begin(), created.end(), operand) == created.end()) created.push_back(operand);
+    }
+  }
   while (!stack_.empty()) {
     const NodeId node = stack_.back();
     stack_.pop_back();
-    for (const auto& [old, fresh] : recipe.replaced) {
-      if (graph_->value(values[old]).producer == node) return true;
-    }
     for (const ValueId operand : graph_->operands(node)) push(operand);
+  }
+}
+
+// Whether some replaced tensor would be needed, through others or not, to compute itself.
+bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
+  visited_.resize(std::max(visited_.size(), graph_->node_count()));
+  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [old, fresh] : recipe.replaced) lowest = std::min(lowest, graph_->rank(graph_->value(values[old]).producer));
+  const std::size_t count = recipe.replaced.size();
+  std::vector<std::vector<char>> needs(count, std::vector<char>(count));
+  bool any = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    find_needs(recipe, values, recipe.replaced[i].second, lowest, needs[i]);
+    any = any || std::find(needs[i].begin(), needs[i].end(), 1) != needs[i].end();
+  }
+  if (!any) return false;
+  for (std::size_t via = 0; via < count; ++via) {
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; needs[i][via] && j < count; ++j) needs[i][j] |= needs[via][j];
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (needs[i][i]) return true;
   }
   return false;
 }

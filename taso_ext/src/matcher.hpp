@@ -79,6 +79,7 @@ class Matcher {
   [[nodiscard]] bool stands_alone() const;
   void lay_out(MatchList& out) const;
   [[nodiscard]] const Recipe& recipe_of(std::span<const ValueId> values);
+  void find_needs(const Recipe& recipe, std::span<const ValueId> values, ValueRef fresh, std::int32_t lowest, std::vector<char>& needs);
   [[nodiscard]] bool closes_cycle(const Recipe& recipe, std::span<const ValueId> values);
 
   std::shared_ptr<Context> context_;

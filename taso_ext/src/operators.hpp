@@ -18,7 +18,7 @@ enum class Execution : std::uint8_t {
 struct OperatorInfo {
   std::string_view name;
   Execution execution;
-  bool commutative = false;  // in its first two inputs
+  bool symmetric = false;    // its inputs may change places
 };
 
 // Ids below this are positions in the table of known operators; higher ones are operators met in models.

@@ -55,6 +55,7 @@ class Planner final : public Scope {
         if (!reading_.add(i, {recipe_.key[at], recipe_.key[at + 1]})) return false;
       }
       nodes += count;
+      recipe_.kept.resize(nodes, rule_.source[i].kept);
     }
     recipe_.node_count = nodes;
     std::uint32_t bit = 0;

@@ -33,6 +33,7 @@ struct Recipe {
   std::vector<std::uint32_t> key;    // see RecipeBook
   bool legal = false;
   std::uint32_t node_count = 0, value_count = 0;
+  std::vector<char> kept;            // by node of the match: stays as it is
   std::uint32_t root = 0;            // position among the nodes of the one that gives the match its site
   std::vector<NewNode> nodes;
   std::vector<NewValue> values;

@@ -30,12 +30,28 @@ std::int32_t Preview::uses_after(ValueId value) const {
   return graph_->uses(value);
 }
 
+void Preview::look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
+  graph_ = &graph, recipe_ = &recipe, nodes_ = nodes, values_ = values;
+  count_uses();
+  find_dead();
+}
+
+// Readers of a replaced tensor that live on; those inside the match go away with it.
+std::int32_t Preview::moved_uses(ValueId old) const {
+  std::int32_t uses = graph_->uses(old);
+  for (const NodeId consumer : graph_->consumers(old)) {
+    const auto at = std::find(nodes_.begin(), nodes_.end(), consumer);
+    uses -= at != nodes_.end() && !recipe_->kept[at - nodes_.begin()];
+  }
+  return uses;
+}
+
 void Preview::count_uses() {
   changes_.clear();
   new_uses_.assign(recipe_->values.size(), 0);
   needed_.assign(recipe_->nodes.size(), 0);
   for (const auto& [old, fresh] : recipe_->replaced) {
-    const std::int32_t moved = graph_->uses(values_[old]);
+    const std::int32_t moved = moved_uses(values_[old]);
     change(values_[old], -moved);
     add_use(fresh, moved);
   }
@@ -92,11 +108,9 @@ bool Preview::fused_after(const Signature& signature, std::span<const ValueId> o
   });
 }
 
-double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values, std::span<const char> fused,
-                     const Roofline& costs) {
-  graph_ = &graph, recipe_ = &recipe, values_ = values;
-  count_uses();
-  find_dead();
+double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes,
+                      std::span<const ValueId> values, std::span<const char> fused, const Roofline& costs) {
+  look_at(graph, recipe, nodes, values);
   double delta = 0;
   for (const NodeId id : dead_) {
     if (!graph.node(id).weight_only) delta -= costs.price(graph.signature(id), fused[id]).ms;
@@ -129,10 +143,8 @@ double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const 
   return delta;
 }
 
-Hash128 Preview::hash(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values) {
-  graph_ = &graph, recipe_ = &recipe, values_ = values;
-  count_uses();
-  find_dead();
+Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
+  look_at(graph, recipe, nodes, values);
   rehashed_.resize(std::max(rehashed_.size(), graph.value_count()));
   value_hashes_.resize(rehashed_.size());
   stale_.resize(std::max(stale_.size(), graph.node_count()));

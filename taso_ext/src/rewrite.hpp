@@ -11,16 +11,18 @@ namespace rlflow {
 // a time.
 class Preview {
  public:
-  // Change of the total cost, in ms, from the neighbourhood alone. `values` are the tensors of the match, `fused` says
-  // of each node of the graph whether it is fused into a producer.
-  [[nodiscard]] double price(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values,
-                             std::span<const char> fused, const Roofline& costs);
-  // Hash of the graph after the rewrite; only for rules that cannot close a cycle, whose new nodes therefore read
+  // Change of the total cost, in ms, from the neighbourhood alone. `nodes` and `values` are those of the match, `fused`
+  // says of each node of the graph whether it is fused into a producer.
+  [[nodiscard]] double price(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes,
+                             std::span<const ValueId> values, std::span<const char> fused, const Roofline& costs);
+  // Plain hash of the graph after the rewrite; only for rules that cannot close a cycle, whose new nodes therefore read
   // nothing that the rewrite changes.
-  [[nodiscard]] Hash128 hash(const Graph& graph, const Recipe& recipe, std::span<const ValueId> values);
+  [[nodiscard]] Hash128 plain_hash(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
 
  private:
+  void look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
   void count_uses();
+  [[nodiscard]] std::int32_t moved_uses(ValueId old) const;
   void find_dead();
   void change(ValueId value, std::int32_t delta);
   void add_use(ValueRef ref, std::int32_t count);
@@ -32,6 +34,7 @@ class Preview {
 
   const Graph* graph_ = nullptr;
   const Recipe* recipe_ = nullptr;
+  std::span<const NodeId> nodes_;
   std::span<const ValueId> values_;
   std::vector<std::int32_t> new_uses_;
   std::vector<char> needed_;    // new nodes that somebody reads

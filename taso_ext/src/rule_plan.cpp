@@ -125,7 +125,6 @@ bool target_reads(const Rule& rule, std::int32_t slot) {
 // A new operator makes a replaced tensor depend on what the target reads. That closes a cycle only if what it reads
 // depends on another replaced tensor, which cannot be where every replaced tensor depends on it already.
 bool can_close_cycle(const Rule& rule) {
-  if (rule.outputs.size() == 1 && !rule.outputs[0].starred) return false;
   for (const Term& output : rule.outputs) {
     const auto above = ancestors(rule, output.slot, false);
     for (const Variable& variable : rule.variables) {

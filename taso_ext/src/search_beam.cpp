@@ -64,7 +64,7 @@ class BeamSearch {
     }
     for (auto& [rewrite, job] : jobs) {
       const Outcome outcome = std::move(job->get());
-      if (!explored_.insert(outcome.hash)) {
+      if (!explored_.insert(outcome)) {
         ++result_.duplicates;
         continue;
       }

@@ -95,7 +95,7 @@ class TasoSearch {
   }
 
   void take(const QueuedRewrite& rewrite, const Outcome& outcome) {
-    if (explored_.insert(outcome.hash)) expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
+    if (explored_.insert(outcome)) expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
     else ++result_.duplicates;
     done_with(rewrite);
   }

@@ -105,9 +105,9 @@ State State::after(const Match& match) const {
   return next;
 }
 
-Hash128 State::hash_after(const Match& match) const {
-  if (game_->rules()[match.rule].may_cycle) return after(match).graph().hash();
-  return game_->desk()->preview.hash(graph(), *match.recipe, held_.matches.values(match));
+Hash128 State::plain_hash_after(const Match& match) const {
+  if (game_->rules()[match.rule].may_cycle) return after(match).graph().plain_hash();
+  return game_->desk()->preview.plain_hash(graph(), *match.recipe, nodes(match), held_.matches.values(match));
 }
 
 State State::rematched() const {
@@ -282,7 +282,7 @@ std::shared_ptr<const State> State::price_matches() && {
   {
     const auto desk = game_->desk();
     for (Match& match : held_.matches.matches) {
-      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph(), *match.recipe, held_.matches.values(match), held_.fused, game_->costs());
+      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph(), *match.recipe, nodes(match), held_.matches.values(match), held_.fused, game_->costs());
     }
   }
   return std::make_shared<const State>(std::move(*this));

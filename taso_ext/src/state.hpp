@@ -73,8 +73,8 @@ class State {
   [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations);
   // The state after a match. Prices that the step did not touch are taken over.
   [[nodiscard]] State after(const Match& match) const;
-  // Hash of the graph after a match; a small part of the work of `after`.
-  [[nodiscard]] Hash128 hash_after(const Match& match) const;
+  // Plain hash of the graph after a match; a small part of the work of `after`.
+  [[nodiscard]] Hash128 plain_hash_after(const Match& match) const;
   // The same graph and locations with every match looked for anew, as `after` does incrementally.
   [[nodiscard]] State rematched() const;
 

@@ -267,11 +267,6 @@ def read_by_its_own_operand(rules: str) -> State:
     return start(builder.build(), rules=RuleSet.parse(rules))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Rules of one result are taken for safe from cycles, but an operator under `given` may read what depends on "
-    "it: the match is offered, and taking it fails.",
-)
 def test_a_target_that_reads_a_given_operand_may_close_a_cycle() -> None:
     state = read_by_its_own_operand("""
 rule like-the-given-one
@@ -283,11 +278,6 @@ rule like-the-given-one
     assert state.legal_actions().tolist() == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="All results are held to depend on everything that the target reads, so a rewrite is refused although only "
-    "the second result needs the first.",
-)
 def test_results_that_do_not_need_each_other_close_no_cycle() -> None:
     state = read_by_its_own_operand("""
 rule one-by-one
