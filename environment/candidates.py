@@ -35,8 +35,8 @@ class Candidates(
     [M + 1, F]: row k describes action k, rows without a rewrite are zero. Its columns, by name in `columns`, are of
     order 1:
 
-    - the rule, a category. "one-hot": R + 1 columns, the last for NO-OP. "id": one column, (rule + 1) / (R + 1), which
-      takes a fraction of the memory and suits agents that embed rules themselves;
+    - the rule, a category. "one-hot": R + 1 columns, the last for NO-OP. "id": one column, (rule + 1) / (R + 1), for
+      agents that embed rules themselves, or have no room (with 64 rules and M = 512: 10 kB an observation, not 142);
     - `location`, (location + 1) / L: a rewrite keeps it for as long as no step touches it, and it tells apart what is
       alike in all other columns;
     - `position` of the rewrite's root in topological order, in (0, 1], 0 for NO-OP;
