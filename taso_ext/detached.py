@@ -9,9 +9,10 @@ import onnx
 import onnx_ir as ir
 
 from taso_ext.errors import ModelError
-from taso_ext.lifted_weights import LARGEST_INLINE, lift_weights, tensor_of
+from taso_ext.lifted_weights import LARGEST_INLINE, lift_weights
 from taso_ext.mapped_files import MappedFiles
-from taso_ext.weights import dense_tensor, static_dims, tensor_proto
+from taso_ext.sparse_tensors import dense_tensor
+from taso_ext.weights import static_dims, tensor_proto
 
 OLDEST_IR = 4
 """From IR version 4 on, initializers need not be listed as inputs."""
@@ -55,8 +56,8 @@ def detach(
         return model
     files = files or MappedFiles()
     skeleton = _copy_without_initializers(model)
-    named = [(tensor.name, tensor_of(tensor, files)) for tensor in model.graph.initializer]
-    named += [(sparse.values.name, dense_tensor(sparse)) for sparse in model.graph.sparse_initializer]
+    named = [(tensor.name, files.tensor(tensor)) for tensor in model.graph.initializer]
+    named += [(sparse.values.name, dense_tensor(sparse, files)) for sparse in model.graph.sparse_initializer]
     tensors = _by_unique_name(named)
     lift_weights(skeleton, tensors, files)
     listed = [value.name for value in skeleton.graph.input if value.name in tensors]

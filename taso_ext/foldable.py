@@ -36,7 +36,7 @@ def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[
 
 def _bytes(value: Value) -> int | None:
     """None where the size is not known; a string counts as its shortest form."""
-    if value.dims is None:
+    if value.dims is None or value.dtype == ir.DataType.UNDEFINED:
         return None
     dtype = ir.DataType.UINT8 if value.dtype == ir.DataType.STRING else ir.DataType(value.dtype)
     return nbytes(dtype, tuple(value.dims))

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from taso_ext.detached import DetachedModel, for_inference
-from taso_ext.shapes import infer_shapes
+from taso_ext.shapes import infer_shapes, without_output_shapes
 from taso_ext.weights import static_dims
 
 
@@ -45,7 +45,7 @@ def from_ir(model: ir.Model, source: DetachedModel) -> DetachedModel:
 
 def learn_shapes(model: ir.Model) -> None:
     """Runs ONNX shape inference over the whole model, which propagates more than onnxscript's node by node."""
-    inferred = infer_shapes(for_inference(_detached(model)))
+    inferred = infer_shapes(without_output_shapes(for_inference(_detached(model))))
     types = {value.name: value.type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for node in model.graph:
         for value in node.outputs:

@@ -11,16 +11,12 @@ from onnx import AttributeProto
 
 from taso_ext.mapped_files import EXTERNAL, MappedFiles
 from taso_ext.operators import DEFAULT_DOMAINS
+from taso_ext.sparse_tensors import dense_tensor
 from taso_ext.subgraphs import rename_captured, value_names
-from taso_ext.weights import content_bytes, dense_tensor, lazy_tensor, tensor_proto
+from taso_ext.weights import content_bytes, tensor_proto
 
 LARGEST_INLINE = 1024
 """Elements up to which a tensor is shown to shape inference: shapes, axes, pads and scalars are far below."""
-
-
-def tensor_of(proto: onnx.TensorProto, files: MappedFiles) -> ir.TensorProtocol:
-    """The tensor of a TensorProto, wherever its data lie."""
-    return files.tensor(proto) if proto.data_location == EXTERNAL else lazy_tensor(proto)
 
 
 def lift_weights(model: onnx.ModelProto, tensors: dict[str, ir.TensorProtocol], files: MappedFiles) -> None:
@@ -54,7 +50,7 @@ class _Lifting:
                 self.settle(node, lifts=True)
                 kept.append(node)
             else:
-                moved[node.output[0]] = tensor_of(value, self._files)
+                moved[node.output[0]] = self._files.tensor(value)
         if len(kept) < len(graph.node):
             del graph.node[:]
             graph.node.extend(kept)
@@ -68,7 +64,7 @@ class _Lifting:
         """
         for attribute in node.attribute:
             if attribute.type == AttributeProto.SPARSE_TENSOR and node.op_type == "Constant":
-                dense = tensor_proto(dense_tensor(attribute.sparse_tensor), "")
+                dense = tensor_proto(dense_tensor(attribute.sparse_tensor, self._files), "")
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
             for tensor in _tensors(attribute):
                 self._restore(tensor)
@@ -93,7 +89,7 @@ class _Lifting:
                 self._restore(tensor)
                 kept.append(tensor)
             else:
-                moved[tensor.name] = tensor_of(tensor, self._files)
+                moved[tensor.name] = self._files.tensor(tensor)
         if moved:
             del graph.initializer[:]
             graph.initializer.extend(kept)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx.external_data_helper import ExternalDataInfo, _open_external_data_fd
 
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.weights import description, nbytes, type_and_dims, wrong_size
+from taso_ext.weights import description, lazy_tensor, nbytes, type_and_dims, wrong_size
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
 _PACKED_BITS = 8
@@ -38,6 +38,14 @@ class MappedFiles:
         self._files[location] = data
 
     def tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
+        """The tensor of a TensorProto, wherever its data lie.
+
+        Raises:
+          ModelError: see `lazy_tensor`; or its file is missing, outside the model's directory or too small.
+        """
+        return self._external(proto) if proto.data_location == EXTERNAL else lazy_tensor(proto)
+
+    def _external(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
         """The tensor that an external TensorProto describes.
 
         Raises:
@@ -48,6 +56,8 @@ class MappedFiles:
         except ValueError as error:
             raise ModelError(f"the external data of '{proto.name}' are malformed: {one_paragraph(error)}") from error
         dtype, dims = type_and_dims(proto)
+        if dtype == ir.DataType.STRING:
+            raise ModelError(f"the strings of '{proto.name}' lie in a separate file, which ONNX does not allow.")
         data, offset = self._open(info.location, proto.name), info.offset or 0
         size = nbytes(dtype, dims)
         available = max(len(data) - offset, 0)

@@ -56,7 +56,7 @@ class RawNode:
     def integers_at(self, position: int) -> list[int] | None:
         """A constant input that is a list of integers; None where it is absent or not constant."""
         value = self.constants.get(position)
-        return None if value is None else [int(each) for each in value.reshape(-1)]
+        return None if value is None or value.dtype.kind not in "iu" else [int(each) for each in value.reshape(-1)]
 
     def given(self, position: int) -> bool:
         return position in self.present

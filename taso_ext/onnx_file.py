@@ -15,6 +15,7 @@ from taso_ext.dimensions import bind_dims
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.mapped_files import MappedFiles, map_file
 from taso_ext.oldest_opset import raise_to_oldest
+from taso_ext.text import require_text
 from taso_ext.wire_format import ends_inside_a_model, without_weights
 
 
@@ -39,7 +40,8 @@ def read_model(
         model, files = _open(Path(source))
     name = name_of(source)
     detached = _detach(model, name, freeze_initializers, files)
-    _check(detached, name)
+    if detached is not source:
+        _check(detached, name)
     return bind_dims(raise_to_oldest(detached, name), dims or {}, name)
 
 
@@ -69,17 +71,19 @@ def _open(path: Path) -> tuple[onnx.ModelProto, MappedFiles]:
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
-    if path.is_dir():
-        inside = sorted(file.name for file in path.glob("*.onnx"))
-        hint = f" It holds {', '.join(inside[:5])}." if inside else ""
-        raise ModelError(f"{path} is a directory; expected one ONNX file.{hint} Give the path of the file itself.")
     try:
         with path.open("rb") as file:
             data = map_file(file)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; expected the path of an ONNX file.") from None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror}); expected a readable ONNX file.") from error
+    except IsADirectoryError:
+        inside = sorted(file.name for file in path.glob("*.onnx"))
+        hint = f" It holds {', '.join(inside[:5])}." if inside else ""
+        raise ModelError(
+            f"{path} is a directory; expected one ONNX file.{hint} Give the path of the file itself."
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise ModelError(f"{path} cannot be read ({error}); expected a readable ONNX file.") from error
     if not data:
         raise ModelError(f"{path} is empty (0 bytes); expected an ONNX model. Export or download it again.")
     return data
@@ -100,13 +104,15 @@ _LFS_POINTER = b"version https://git-lfs"
 def _detach(
     model: onnx.ModelProto | DetachedModel, name: str, freeze_initializers: bool, files: MappedFiles
 ) -> DetachedModel:
-    """Takes the model apart, which reads what the checker does not: all text, all element types."""
+    """Takes the model apart, and checks what the checker does not: text, element types, sizes."""
     try:
-        return detach(model, freeze_initializers, files)
+        detached = detach(model, freeze_initializers, files)
+        require_text(detached.skeleton)
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise ModelError(f"{name} is damaged: {one_paragraph(error)} Export or download it again.") from error
+    except (ValueError, TypeError) as error:  # bytes that are no text, copied into another message
+        raise ModelError(f"{name} is damaged: {one_paragraph(error)}. Export or download it again.") from error
+    return detached
 
 
 def _check(detached: DetachedModel, name: str) -> None:

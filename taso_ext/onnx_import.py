@@ -12,14 +12,14 @@ import onnx_ir as ir
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.attributes import AttributeStore
 from taso_ext.detached import DetachedModel
-from taso_ext.errors import ModelError
+from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.lifted_weights import LARGEST_INLINE
 from taso_ext.lifting import has_normal_form, lift
 from taso_ext.normal_form import RAW_DOMAIN, Attribute, RawNode
 from taso_ext.operators import DEFAULT_DOMAINS, is_random
 from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names
-from taso_ext.weights import content_handle, lazy_tensor, static_dims
+from taso_ext.weights import content_handle, lazy_tensor, read_values, static_dims
 
 _ABSENT = -1
 
@@ -131,7 +131,7 @@ class _Importer:
         self, op_type: str, attributes: dict[str, Attribute], inputs: Sequence[str], outputs: Sequence[str]
     ) -> RawNode:
         small = {
-            position: self.constants[name].numpy()
+            position: read_values(name, self.constants[name])
             for position, name in enumerate(inputs)
             if name in self.constants and self.constants[name].size <= LARGEST_INLINE
         }
@@ -163,8 +163,14 @@ class _Importer:
 
 
 def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
-    """The tensor a Constant node stands for."""
-    attribute = node.attribute[0]
+    """The tensor a Constant node stands for; None for a kind of value that is not known.
+
+    Raises:
+      ModelError: no value, several ones, or one that is not of the type its name says.
+    """
+    if len(node.attribute) != 1:
+        raise ModelError(f"the Constant '{node.output[0]}' has {len(node.attribute)} values; expected one.")
+    (attribute,) = node.attribute
     if attribute.name == "value":
         return lazy_tensor(attribute.t)
     if attribute.name in ("value_string", "value_strings"):
@@ -176,7 +182,10 @@ def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
     kind = scalars.get(attribute.name) or lists.get(attribute.name)
     if kind is None:
         return None
-    return ir.tensor(np.asarray(onnx.helper.get_attribute_value(attribute), dtype=kind))
+    try:
+        return ir.tensor(np.asarray(onnx.helper.get_attribute_value(attribute), dtype=kind))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"the Constant '{node.output[0]}' has a malformed value: {one_paragraph(error)}.") from error
 
 
 def _without_trailing_absent(names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ NEWEST_RUNNABLE_IR = 13
 
 _SHARED_FROM_BYTES = 1 << 16
 """Initializers from this size on are handed to the session as arrays instead of being serialised with the model."""
-_ERROR_SEVERITY = 3  # warnings about unused initializers and the like are not for the user
+_FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
 
 
 def session_options(*, optimise: bool, threads: int = 1) -> ort.SessionOptions:
@@ -28,7 +28,7 @@ def session_options(*, optimise: bool, threads: int = 1) -> ort.SessionOptions:
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = _ERROR_SEVERITY
+    options.log_severity_level = _FATAL_SEVERITY
     return options
 
 

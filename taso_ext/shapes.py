@@ -8,6 +8,7 @@ from typing import NamedTuple
 import onnx
 
 from taso_ext.detached import DetachedModel, for_inference
+from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.operators import DEFAULT_DOMAINS
 from taso_ext.subgraphs import bodies
 from taso_ext.weights import static_dims
@@ -24,8 +25,18 @@ UNKNOWN = ValueType(0, None)
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred types; where inference finds a contradiction, it leaves that value unknown."""
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    """The model with inferred types; where inference finds a contradiction, it leaves that value unknown.
+
+    Raises:
+      ModelError: the contradiction is between types that are declared.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"the types and shapes that the model declares contradict each other: {one_paragraph(error)} "
+            f"Export it again, or remove what it declares about values (graph.value_info)."
+        ) from error
 
 
 def value_types(detached: DetachedModel) -> dict[str, ValueType]:
@@ -33,15 +44,19 @@ def value_types(detached: DetachedModel) -> dict[str, ValueType]:
 
     Declared shapes of outputs are not trusted: what a rewrite relies on is derived from the inputs alone.
     """
-    model = for_inference(detached)
-    for value in model.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    inferred = infer_shapes(model).graph
+    inferred = infer_shapes(without_output_shapes(for_inference(detached))).graph
     types = {value.name: value_type(value.type) for value in (*inferred.value_info, *inferred.output, *inferred.input)}
     for name, tensor in detached.tensors.items():
         types[name] = ValueType(tensor.dtype.value, static_dims(tensor))
     return types
+
+
+def without_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, changed: its outputs have their types, but not their shapes."""
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return model
 
 
 def value_type(kind: onnx.TypeProto) -> ValueType:
@@ -57,16 +72,17 @@ def forget_inferable_shapes(detached: DetachedModel) -> DetachedModel:
     """Drops declared shapes that inference finds by itself: files often declare stale ones, and those would win."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(detached.skeleton)
-    _forget_in(skeleton.graph)
+    _forget_in(skeleton.graph, {value.name for value in skeleton.graph.input} | detached.tensors.keys())
     return replace(detached, skeleton=skeleton)
 
 
-def _forget_in(graph: onnx.GraphProto) -> None:
-    inferable = set()
+def _forget_in(graph: onnx.GraphProto, known: set[str]) -> None:
+    """`known`: names of values whose types are known from elsewhere."""
+    inferable = known | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         inner = list(bodies(node)) if node.attribute else []
         for body in inner:
-            _forget_in(body)
+            _forget_in(body, {value.name for value in body.input})
         if node.domain in DEFAULT_DOMAINS and not inner:
             inferable.update(node.output)
     for value in graph.value_info:

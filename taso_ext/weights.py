@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
 from taso_ext.errors import ModelError, one_paragraph
 
@@ -31,27 +32,6 @@ def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
             f"is damaged. Export or download it again."
         )
     return ir.StringTensor(list(proto.string_data), shape=ir.Shape(dims), **description(proto))
-
-
-def dense_tensor(sparse: onnx.SparseTensorProto) -> ir.TensorProtocol:
-    """The dense tensor that a sparse one means: operators see no difference.
-
-    Raises:
-      ModelError: indices outside the shape.
-    """
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    try:
-        dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-        if indices.ndim == 1:
-            dense.reshape(-1)[indices] = values
-        else:
-            dense[tuple(indices.T)] = values
-    except (IndexError, ValueError, MemoryError) as error:
-        raise ModelError(
-            f"the sparse tensor '{sparse.values.name}' of shape {list(sparse.dims)} cannot be read: "
-            f"{one_paragraph(error)}. Export the model again."
-        ) from error
-    return ir.tensor(dense, name=sparse.values.name)
 
 
 def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
@@ -82,8 +62,24 @@ def content_bytes(name: str, tensor: ir.TensorProtocol) -> memoryview | bytes:
     raw = getattr(tensor, "raw", None)
     if isinstance(raw, np.ndarray) and raw.flags.c_contiguous and raw.nbytes == tensor.nbytes and _is_little(raw):
         return raw.reshape(-1).view(np.uint8).data
-    try:
+    with _reading(name):
         return tensor.tobytes()
+
+
+def read_values(name: str, tensor: ir.TensorProtocol) -> np.ndarray:
+    """A tensor's values.
+
+    Raises:
+      ModelError: if they cannot be read as the tensor's type and shape.
+    """
+    with _reading(name):
+        return tensor.numpy()
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, TypeError, AssertionError) as error:
         raise ModelError(f"the tensor '{name}' is damaged: {one_paragraph(error)}. Export the model again.") from error
 
@@ -102,7 +98,8 @@ def tensor_proto(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 def tensor_header(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
     """The tensor as a TensorProto of the given name without any data."""
     proto = onnx.TensorProto(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
-    proto.doc_string = tensor.doc_string or ""
+    if tensor.doc_string:
+        proto.doc_string = tensor.doc_string
     for key, value in tensor.metadata_props.items():
         proto.metadata_props.add(key=key, value=value)
     return proto

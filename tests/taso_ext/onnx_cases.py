@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -36,6 +38,26 @@ def make_model(
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version, **extra)
     onnx.checker.check_model(model)
     return model
+
+
+def model_with(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """A model that adds weights of one shape to its input."""
+    names = ["x", *(f"s{i}" for i in range(len(weights)))]
+    adds = [node("Add", [names[i], name], [names[i + 1]]) for i, name in enumerate(weights)]
+    dims = next(iter(weights.values())).shape
+    return make_model(adds, [value("x", dims)], [value(names[-1], dims)], weights)
+
+
+def normal(*dims: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+def is_mapped(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor's values are a view of a mapped file."""
+    array = getattr(tensor, "raw", None)
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return (isinstance(array, memoryview) and isinstance(array.obj, mmap.mmap)) or isinstance(array, mmap.mmap)
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[object]:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
-from onnx_cases import assert_round_trip, assert_same, make_model, node, operators, run, value
+from onnx_cases import assert_round_trip, assert_same, make_model, node, normal, operators, run, value
 
 from taso_ext import ModelError, OnnxModel
 from taso_ext.cleanup import LEVELS
@@ -26,10 +26,6 @@ def ints(*numbers: int) -> np.ndarray:
 
 def f32(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)
-
-
-def normal(*dims: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(dims).astype(np.float32)
 
 
 BATCH_NORM = {"s": f32(1, 2, 0.5), "b": f32(0.1, 0.2, 0.3), "m": f32(0.5, 0.1, 0.2), "v": f32(1, 2, 3)}

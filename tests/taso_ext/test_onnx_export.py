@@ -13,6 +13,7 @@ from onnx_cases import (
     assert_same,
     make_model,
     node,
+    normal,
     operators,
     random_feeds,
     random_walk,
@@ -26,10 +27,6 @@ from taso_ext import OnnxModel
 from taso_ext.cleanup import LEVELS
 
 FLOAT, INT64, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
-
-
-def normal(*dims: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
 
 
 def branch(name: str, nodes: list[onnx.NodeProto], output: str) -> onnx.GraphProto:
