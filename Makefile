@@ -1,6 +1,7 @@
 # make demo   install everything into .venv (once) and optimise full-size SqueezeNet1.1
 # make test   install everything into .venv (once), then ruff, mypy and the tests
 # make test-full   the same with what takes long: full-size networks, all of onnx's own cases, many random graphs
+# make test-sb3    trains sb3-contrib's MaskablePPO on the environment; installs PyTorch first
 # make lint   ruff and mypy only
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ ENGINE_SOURCES := $(wildcard taso_ext/src/*)
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test test-full lint install clean
+.PHONY: demo test test-full test-sb3 lint install clean
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
@@ -27,7 +28,11 @@ test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-full: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "full or not full"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not sb3"
+
+test-sb3: $(BUILT)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
+	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/test_candidates_sb3.py
 
 lint: $(BUILT)
 	$(BIN)/ruff check .

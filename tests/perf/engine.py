@@ -1,6 +1,8 @@
 """How long the engine and the environment take: `python -m tests.perf.engine [--csv FILE] [GRAPH ...]`.
 
-Prints a table and asserts nothing: a clock is no test. One thread; medians over the steps of random episodes.
+Prints two tables and asserts nothing: a clock is no test. One thread; CPU time; medians over the steps of random
+episodes. `resnet50:basic` is the graph whose batch norms are not folded. The second table shows how a step on BERT grows
+with its layers. `--csv FILE` writes the first table to FILE and the second to FILE with `-scaling` in its name.
 """
 
 from __future__ import annotations
@@ -11,28 +13,41 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from environment import GraphSubstitutionEnv, zoo
+from environment import GraphSubstitutionEnv, cost_models, zoo
 from environment.random_agent import RandomAgent
+from environment.zoo import bert
 from taso_ext import OnnxModel, RuleSet, State, search_taso
 
+GRAPHS = [name for name in zoo.names() if not name.endswith("-tiny")] + ["resnet50:basic"]
+LAYERS = (12, 24, 48, 96)
 COLUMNS = {
-    "graph": "zoo graph",
+    "graph": "zoo graph, cleaned in full unless it says so",
     "operators": "run-time operators of the start graph",
     "legal": "legal rewrites in the start state",
-    "step_us": "one engine step: apply, match all rules, masks",
-    "env_us": "one environment step: the same with the observation arrays",
-    "price_us": "pricing one candidate by its delta",
-    "search_per_s": "candidates priced per second in taso search, matching and copying included",
+    "step_us": "one engine step of a random episode: apply, match all rules, rule and location masks",
+    "env_us": "one environment step: the same with info and the observation arrays",
+    "full_us": "matching the state after a step from scratch",
+    "full_per_step": "full_us / step_us",
+    "price_us": "pricing one rewrite by its delta, none of them known",
+    "priced_per_s": "taso search (alpha 1.05): rewrites priced per second, prices inherited from the parent included",
+    "expand_us": "the same search: per graph expanded, duplicates, matching and the queue included",
+    "bytes_per_rewrite": "held by the search at its end per rewrite priced: queue, hashes, states",
+    "evicted": "rewrites given up for want of memory (512 MB)",
 }
+SCALING = {"layers": "of BERT-Base's shape", "operators": COLUMNS["operators"], "step_us": COLUMNS["step_us"]}
+
+Row = dict[str, str | float]
 
 
 def microseconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time_ns()
     work()
-    return 1e6 * (time.perf_counter() - start)
+    return (time.process_time_ns() - start) / 1e3
 
 
 def random_action(state: State, rng: np.random.Generator) -> tuple[int, int]:
@@ -42,21 +57,27 @@ def random_action(state: State, rng: np.random.Generator) -> tuple[int, int]:
     return int(rule), int(location)
 
 
-def engine_steps(start: State, episodes: int, length: int) -> list[float]:
+def engine_steps(start: State, episodes: int, length: int = 50) -> tuple[list[float], list[float], list[float]]:
+    """Times of a step, of matching its result from scratch, and of pricing one of its rewrites, in microseconds."""
+
     def step(state: State, action: tuple[int, int]) -> None:
         state.step(*action)
         state.rule_mask()
         state.location_mask()
 
-    rng, times = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    steps, rematches, prices = [], [], []
     for _ in range(episodes):
         state = start.copy()
         for _ in range(length):
             if not len(state.legal_actions()):
                 break
             action = random_action(state, rng)
-            times.append(microseconds(lambda state=state, action=action: step(state, action)))  # type: ignore[misc]
-    return times
+            steps.append(microseconds(lambda state=state, action=action: step(state, action)))  # type: ignore[misc]
+            rematches.append(microseconds(state.rematched))
+            fresh = state.rematched()
+            prices.append(microseconds(fresh.candidates) / max(1, len(fresh.legal_actions())))
+    return steps, rematches, prices
 
 
 def environment_steps(env: GraphSubstitutionEnv, episodes: int) -> list[float]:
@@ -67,48 +88,85 @@ def environment_steps(env: GraphSubstitutionEnv, episodes: int) -> list[float]:
         done = False
         while not done:
             action = agent(observation)
-            start = time.perf_counter()
+            start = time.process_time_ns()
             observation, _, terminated, truncated, _ = env.step(action)
-            times.append(1e6 * (time.perf_counter() - start))
+            times.append((time.process_time_ns() - start) / 1e3)
             done = terminated or truncated
     return times
 
 
-def measure(name: str, episodes: int) -> dict[str, str | float]:
-    env = GraphSubstitutionEnv(OnnxModel.load(zoo.build(name)), rules=RuleSet.default())
+def load(name: str) -> OnnxModel:
+    graph, _, clean = name.partition(":")
+    return OnnxModel.load(zoo.build(graph), clean=clean or "full")
+
+
+def measure(name: str, episodes: int, budget: int) -> Row:
+    env = GraphSubstitutionEnv(load(name), rules=RuleSet.default())
     start = env.state.copy()
-    legal = len(start.legal_actions())
-    pricing = [microseconds(start.candidates) / max(1, legal) for _ in range(20)]
-    began = time.perf_counter()
-    generated = search_taso(start, 1.05, 500).generated
+    steps, rematches, prices = (statistics.median(times) for times in engine_steps(start, episodes))
+    began = time.process_time()
+    search = search_taso(start, 1.05, budget)
+    seconds = time.process_time() - began
     return {
         "graph": name,
         "operators": start.graph.num_runtime_nodes,
-        "legal": legal,
-        "step_us": statistics.median(engine_steps(start, episodes, 50)),
+        "legal": len(start.legal_actions()),
+        "step_us": steps,
         "env_us": statistics.median(environment_steps(env, episodes)),
-        "price_us": statistics.median(pricing),
-        "search_per_s": generated / (time.perf_counter() - began),
+        "full_us": rematches,
+        "full_per_step": rematches / steps,
+        "price_us": prices,
+        "priced_per_s": search.generated / seconds,
+        "expand_us": 1e6 * seconds / search.expanded,
+        "bytes_per_rewrite": search.memory_bytes / search.generated,
+        "evicted": search.evicted,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("graphs", nargs="*", default=["squeezenet1.1", "bert-base"], metavar="GRAPH")
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--csv", metavar="FILE")
-    arguments = parser.parse_args()
-    rows = [measure(name, arguments.episodes) for name in arguments.graphs]
-    print("  ".join(f"{column:>14}" for column in COLUMNS))
+def measure_scaling(layers: int, episodes: int) -> Row:
+    model = bert.build(f"bert-{layers}", replace(bert.BERT_BASE_TINY, layers=layers))
+    start = State(OnnxModel.load(model).graph, RuleSet.default(), cost_models.find("roofline:rtx2070"))
+    steps, _, _ = engine_steps(start, episodes)
+    return {
+        "layers": layers,
+        "operators": start.graph.num_runtime_nodes,
+        "step_us": statistics.median(steps),
+    }
+
+
+def exponent(rows: list[Row]) -> float:
+    """Slope of log time over log operators."""
+    operators, times = ([float(row[key]) for row in rows] for key in ("operators", "step_us"))
+    return float(np.polyfit(np.log(operators), np.log(times), 1)[0])
+
+
+def show(columns: dict[str, str], rows: list[Row], path: Path | None) -> None:
+    print("  ".join(f"{column:>{max(10, len(column))}}" for column in columns))
     for row in rows:
-        cells = (f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values())
-        print("  ".join(f"{cell:>14}" for cell in cells))
-    print("\n" + "\n".join(f"{column}: {meaning}" for column, meaning in COLUMNS.items()), file=sys.stderr)
-    if arguments.csv:
-        with open(arguments.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+        cells = {key: f"{value:.1f}" if isinstance(value, float) else str(value) for key, value in row.items()}
+        print("  ".join(f"{cells[column]:>{max(10, len(column))}}" for column in columns))
+    print("\n" + "\n".join(f"{column}: {meaning}" for column, meaning in columns.items()) + "\n", file=sys.stderr)
+    if path:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graphs", nargs="*", default=GRAPHS, metavar="GRAPH", help=f"default: {' '.join(GRAPHS)}")
+    parser.add_argument("--episodes", type=int, default=20, help="of 50 steps")
+    parser.add_argument("--budget", type=int, default=10_000, help="graphs that the search expands")
+    parser.add_argument("--layers", type=int, nargs="*", default=LAYERS, help="of BERT, for the second table")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    rows = [measure(name, arguments.episodes, arguments.budget) for name in arguments.graphs]
+    show(COLUMNS, rows, arguments.csv)
+    if arguments.layers:
+        scaling = [measure_scaling(layers, arguments.episodes) for layers in arguments.layers]
+        show(SCALING, scaling, arguments.csv and arguments.csv.with_stem(arguments.csv.stem + "-scaling"))
+        print(f"a step on BERT grows with the {exponent(scaling):.2f}th power of its operators")
 
 
 if __name__ == "__main__":
