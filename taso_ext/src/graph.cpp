@@ -193,59 +193,78 @@ void Graph::hash_from(NodeId first_fresh) {
   }
   plain_hash_ = hash_live(live_sum_);
   for (const ValueId output : outputs_) plain_hash_ = fold(plain_hash_, value_hash(output));
-  hash_ = has_twins() ? fold(plain_hash_, hash_of_twins()) : plain_hash_;
+  const std::vector<NodeId> same = twins();
+  hash_ = same.empty() ? plain_hash_ : fold(plain_hash_, hash_of_twins(same));
 }
 
-bool Graph::has_twins() const {
+// The live run-time nodes that compute the same as another.
+std::vector<NodeId> Graph::twins() const {
   const std::size_t size = std::bit_ceil(2 * order_.size() + 1);
-  std::vector<NodeId> table(size, kNoNode);
+  std::vector<NodeId> table(size, kNoNode), found;
+  std::vector<char> has_twin;
   for (const NodeId id : order_) {
     if (nodes_[id].weight_only) continue;
     std::size_t at = node_hashes_[id].low & (size - 1);
-    for (; table[at] != kNoNode; at = (at + 1) & (size - 1)) {
-      if (node_hashes_[table[at]] == node_hashes_[id]) return true;
+    while (table[at] != kNoNode && node_hashes_[table[at]] != node_hashes_[id]) at = (at + 1) & (size - 1);
+    if (table[at] == kNoNode) {
+      table[at] = id;
+      continue;
     }
-    table[at] = id;
+    has_twin.resize(nodes_.size());
+    if (!std::exchange(has_twin[table[at]], 1)) found.push_back(table[at]);
+    has_twin[id] = 1;
+    found.push_back(id);
   }
-  return false;
+  return found;
 }
 
-// Colours the nodes by what they compute, then, again and again, by the colours of what they read and of who reads them,
-// until no more can be told apart (Weisfeiler and Leman's refinement).
-Hash128 Graph::hash_of_twins() const {
-  std::vector<Hash128> colour(nodes_.size()), next(nodes_.size());
-  for (const NodeId id : order_) colour[id] = node_hashes_[id];
-  const auto count_colours = [&] {
-    std::vector<Hash128> live;
-    for (const NodeId id : order_) live.push_back(colour[id]);
-    std::sort(live.begin(), live.end());
-    return static_cast<std::size_t>(std::unique(live.begin(), live.end()) - live.begin());
+// Colours nodes by what they compute, then the twins among them, again and again, by the colours of what they read and
+// of who reads them, until no more can be told apart (Weisfeiler and Leman's refinement).
+Hash128 Graph::hash_of_twins(const std::vector<NodeId>& twins) const {
+  std::vector<Hash128> colour = node_hashes_, next(twins.size());
+  std::vector<Hash128> kinds;
+  const auto count_kinds = [&] {
+    kinds.clear();
+    for (const NodeId id : twins) kinds.push_back(colour[id]);
+    std::sort(kinds.begin(), kinds.end());
+    return static_cast<std::size_t>(std::unique(kinds.begin(), kinds.end()) - kinds.begin());
+  };
+  // Of an operand slot; the slots of a symmetric operator are all one.
+  const auto place = [&](NodeId reader, std::size_t slot, const Value& value) {
+    return fold(Hash128{22, signature(reader).symmetric ? 0 : slot}, static_cast<std::uint64_t>(value.index));
   };
   std::size_t told_apart = 0;
-  for (std::size_t count = count_colours(); count > told_apart; count = count_colours()) {
+  for (std::size_t count = count_kinds(); count > told_apart; count = count_kinds()) {
     told_apart = count;
-    for (const NodeId id : order_) next[id] = {};
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      const Value& value = values_[outputs_[i]];
-      if (value.producer != kNoNode) next[value.producer] += fold(fold(Hash128{22, 23}, i), static_cast<std::uint64_t>(value.index));
-    }
-    for (const NodeId id : order_) {    // tells each end of an edge about the other
-      const bool symmetric = signature(id).symmetric;
-      const auto reads = operands(id);
+    for (std::size_t t = 0; t < twins.size(); ++t) {
+      const Node& node = nodes_[twins[t]];
+      Hash128 seen;    // a sum: readers come in no order
+      const auto reads = operands(twins[t]);
       for (std::size_t k = 0; k < reads.size(); ++k) {
         if (reads[k] == kNoValue || values_[reads[k]].producer == kNoNode) continue;
         const Value& value = values_[reads[k]];
-        const Hash128 place = fold(fold(Hash128{24, 25}, symmetric ? 0 : k), static_cast<std::uint64_t>(value.index));
-        next[value.producer] += fold(fold(place, colour[id]), 1);
-        next[id] += fold(fold(place, colour[value.producer]), 2);
+        seen += fold(fold(place(twins[t], k, value), colour[value.producer]), 1);
       }
+      for (std::uint32_t i = 0; i < node.output_count; ++i) {
+        const ValueId id = node.output_begin + static_cast<ValueId>(i);
+        NodeId last = kNoNode;
+        for (const NodeId reader : consumers(id)) {
+          if (reader == std::exchange(last, reader)) continue;
+          const auto slots = operands(reader);
+          for (std::size_t k = 0; k < slots.size(); ++k) {
+            if (slots[k] == id) seen += fold(fold(place(reader, k, values_[id]), colour[reader]), 2);
+          }
+        }
+        for (std::size_t k = 0; is_output(id) && k < outputs_.size(); ++k) {
+          if (outputs_[k] == id) seen += fold(fold(Hash128{23, k}, i), 3);
+        }
+      }
+      next[t] = fold(colour[twins[t]], seen);
     }
-    for (const NodeId id : order_) colour[id] = fold(colour[id], next[id]);
+    for (std::size_t t = 0; t < twins.size(); ++t) colour[twins[t]] = next[t];
   }
   Hash128 sum;
-  for (const NodeId id : order_) {
-    if (!nodes_[id].weight_only) sum += colour[id];
-  }
+  for (const NodeId id : twins) sum += colour[id];
   return sum;
 }
 

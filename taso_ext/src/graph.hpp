@@ -155,8 +155,8 @@ class Graph {
   void sort_and_link();
   // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
   void hash_from(NodeId first_fresh);
-  [[nodiscard]] bool has_twins() const;
-  [[nodiscard]] Hash128 hash_of_twins() const;
+  [[nodiscard]] std::vector<NodeId> twins() const;
+  [[nodiscard]] Hash128 hash_of_twins(const std::vector<NodeId>& twins) const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it

@@ -418,33 +418,36 @@ const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
   return recipe;
 }
 
-// Which replaced tensors, by position in the recipe, are needed to compute what `fresh` stands for. Walks upwards from
-// what the new nodes behind it read and stops at ranks below the replaced ones.
-void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, ValueRef fresh, std::int32_t lowest, std::vector<char>& needs) {
+// Adds to `needs` the replaced tensors, by position in the recipe, that are needed to compute what `fresh` stands for.
+// Walks upwards from what the new nodes behind it read and stops at ranks below the replaced ones.
+void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, std::span<const ValueRef> fresh, char* needs) {
   if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
   stack_.clear();
+  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [old, ref] : recipe.replaced) lowest = std::min(lowest, graph_->rank(graph_->value(values[old]).producer));
   const auto push = [&](ValueId value) {
     if (value == kNoValue) return;
+    const NodeId producer = graph_->value(value).producer;
+    if (producer == kNoNode || graph_->rank(producer) < lowest) return;
     for (std::size_t i = 0; i < recipe.replaced.size(); ++i) {
       if (values[recipe.replaced[i].first] != value) continue;
-      needs[i] = 1;    // and what that needs is asked for it
+      needs[i] = 1;    // and what that needs is found when it is asked for
       return;
     }
-    const NodeId producer = graph_->value(value).producer;
-    if (producer == kNoNode || graph_->rank(producer) < lowest || visited_[producer] == walk_) return;
+    if (visited_[producer] == walk_) return;
     visited_[producer] = walk_;
     stack_.push_back(producer);
   };
-  std::vector<ValueRef> created = {fresh};
-  for (std::size_t next = 0; next < created.size(); ++next) {
-    if (!is_new(created[next])) {
-      push(values[created[next]]);
+  refs_.assign(fresh.begin(), fresh.end());
+  for (std::size_t next = 0; next < refs_.size(); ++next) {
+    if (!is_new(refs_[next])) {
+      push(values[refs_[next]]);
       continue;
     }
-    const NewNode& node = recipe.nodes[recipe.values[new_index(created[next])].producer];
+    const NewNode& node = recipe.nodes[recipe.values[new_index(refs_[next])].producer];
     for (std::uint32_t k = 0; k < node.operand_count; ++k) {
       const ValueRef operand = recipe.operands[node.operand_begin + k];
-      if (std::find(created.begin(), created.end(), operand) == created.end()) created.push_back(operand);
+      if (std::find(refs_.begin(), refs_.end(), operand) == refs_.end()) refs_.push_back(operand);
     }
   }
   while (!stack_.empty()) {
@@ -457,23 +460,21 @@ void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, 
 // Whether some replaced tensor would be needed, through others or not, to compute itself.
 bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
   visited_.resize(std::max(visited_.size(), graph_->node_count()));
-  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
-  for (const auto& [old, fresh] : recipe.replaced) lowest = std::min(lowest, graph_->rank(graph_->value(values[old]).producer));
   const std::size_t count = recipe.replaced.size();
-  std::vector<std::vector<char>> needs(count, std::vector<char>(count));
-  bool any = false;
-  for (std::size_t i = 0; i < count; ++i) {
-    find_needs(recipe, values, recipe.replaced[i].second, lowest, needs[i]);
-    any = any || std::find(needs[i].begin(), needs[i].end(), 1) != needs[i].end();
-  }
-  if (!any) return false;
+  fresh_.clear();
+  for (const auto& [old, fresh] : recipe.replaced) fresh_.push_back(fresh);
+  needs_.assign(count, 0);
+  find_needs(recipe, values, fresh_, needs_.data());
+  if (std::find(needs_.begin(), needs_.end(), 1) == needs_.end()) return false;    // nearly always
+  needs_.assign(count * count, 0);
+  for (std::size_t i = 0; i < count; ++i) find_needs(recipe, values, std::span(fresh_).subspan(i, 1), needs_.data() + i * count);
   for (std::size_t via = 0; via < count; ++via) {
     for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t j = 0; needs[i][via] && j < count; ++j) needs[i][j] |= needs[via][j];
+      for (std::size_t j = 0; needs_[i * count + via] && j < count; ++j) needs_[i * count + j] |= needs_[via * count + j];
     }
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (needs[i][i]) return true;
+    if (needs_[i * count + i]) return true;
   }
   return false;
 }

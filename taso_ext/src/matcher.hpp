@@ -79,7 +79,7 @@ class Matcher {
   [[nodiscard]] bool stands_alone() const;
   void lay_out(MatchList& out) const;
   [[nodiscard]] const Recipe& recipe_of(std::span<const ValueId> values);
-  void find_needs(const Recipe& recipe, std::span<const ValueId> values, ValueRef fresh, std::int32_t lowest, std::vector<char>& needs);
+  void find_needs(const Recipe& recipe, std::span<const ValueId> values, std::span<const ValueRef> fresh, char* needs);
   [[nodiscard]] bool closes_cycle(const Recipe& recipe, std::span<const ValueId> values);
 
   std::shared_ptr<Context> context_;
@@ -110,6 +110,8 @@ class Matcher {
   std::vector<std::uint32_t> visited_;     // by node: the walk that came by last
   std::uint32_t walk_ = 0;
   std::vector<NodeId> stack_;
+  std::vector<ValueRef> fresh_, refs_;
+  std::vector<char> needs_;
 };
 
 }  // namespace rlflow
