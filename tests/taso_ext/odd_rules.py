@@ -33,6 +33,17 @@ rule three-of-a-kind
   unordered u, v, w
   target p = Mul(x, a); u = Mul(p, a); v = Mul(p, b); w = Mul(p, c)
 
+rule chain-of-two-results
+  var    x: float[...]
+  source y = Neg(x); z = Relu(y)
+  target y = Neg(x); z = Tanh(x)
+
+rule beside-a-given-product
+  var    x, b: float[...]
+  source y = Relu(x)
+  given  z = Mul(x, b)
+  target y = Mul(x, b)
+
 rule behind-a-given-chain
   var    x: float[...]
   source y = Tanh(x)
@@ -116,6 +127,17 @@ rule shared-run-time-factor
   var    x, z, w: float[...s]
   source u = Mul(x, w); v = Sub(z, w)
   target t = Sub(x, z); u = Mul(t, w); v = Sub(t, w)
+
+rule shared-right-operand
+  var    x, z: float[...]; w: float[...]
+  source u = MatMul(x, w); v = MatMul(z, w)
+  unordered u, v
+  target a = MatMul(x, w); u = Neg(a); b = MatMul(z, w); v = Neg(b)
+
+rule readers-of-one-value
+  var    x: float[...]; a, b: float[...s]
+  source t = Neg(x); u = Mul(t, a); v = Sub(t, b)
+  target s = Sub(a, b); q = Neg(x); u = Mul(q, s); v = Sub(q, s)
 
 rule any-integers
   var    x: any[...]; y: any[...]

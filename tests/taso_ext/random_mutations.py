@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from random_graphs import graphs
 from slow_graph import ABSENT, Operator, PlainGraph, Tensor
-from slow_structure import canonical, structures
+from slow_structure import canonical, structures, twins
 
 T = TypeVar("T")
 Pick = Callable[[Sequence[Any]], Any]
@@ -34,6 +34,8 @@ def mutants(draw: Callable[[st.SearchStrategy[Any]], Any], kind: str) -> tuple[P
         return draw(st.sampled_from(choices))
 
     graph = live(draw(graphs(foreign=True)))
+    if kind == "reader-moved-to-a-twin":
+        graph = live(operator_duplicated(graph, pick))
     mutant = MUTATIONS[kind](graph, pick)
     # A change may lead to an isomorphic graph, as when the inputs of x + y change places.
     assume(canonical(live(mutant)) != canonical(graph))
@@ -141,6 +143,15 @@ def operator_duplicated(graph: PlainGraph, pick: Pick) -> PlainGraph:
     return replace(graph, tensors=tensors, operators=tuple(moved if each is reader else each for each in operators))
 
 
+def reader_moved_to_a_twin(graph: PlainGraph, pick: Pick) -> PlainGraph:
+    """One of the readers of an operator reads another one instead that computes the same."""
+    old, twin = pick(twins(graph))
+    fresh = dict(zip(old.outputs, twin.outputs, strict=True))
+    readers = _readers(graph, old)
+    reader = pick([each for each in readers if graph.operators.index(twin) < graph.operators.index(each)])
+    return _with(graph, reader, replace(reader, inputs=tuple(fresh.get(value, value) for value in reader.inputs)))
+
+
 def _readers(graph: PlainGraph, operator: Operator) -> list[Operator]:
     found = {reader.outputs: reader for id_ in operator.outputs for reader in graph.readers[id_]}
     return [*found.values()]
@@ -199,6 +210,7 @@ MUTATIONS: Mapping[str, Callable[[PlainGraph, Pick], PlainGraph]] = {
         operand_added,
         operands_swapped,
         operator_duplicated,
+        reader_moved_to_a_twin,
         output_dropped,
         output_added,
         outputs_swapped,

@@ -44,8 +44,15 @@ class Operator:
     origin: str = ""  # only what the engine has made has one
 
     @property
-    def commutative(self) -> bool:
-        return self.domain == "" and self.op_type in COMMUTATIVE and len(self.inputs) == 2
+    def symmetric(self) -> bool:
+        """Whether the operands may change places."""
+        return self.domain == "" and self.op_type in COMMUTATIVE
+
+    @property
+    def orders(self) -> list[tuple[int, ...]]:
+        """The ways in which a rule reads the operands: of three and more, only as they stand."""
+        both = self.symmetric and len(self.inputs) == 2 and self.inputs[0] != self.inputs[1]
+        return [self.inputs, self.inputs[::-1]] if both else [self.inputs]
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +113,7 @@ class PlainGraph:
         return found
 
     def build(self, shuffle: random.Random | None = None) -> Graph:
-        """The engine's graph of it; `shuffle` permutes nodes, weights and commutative operands, and renames values."""
+        """The engine's graph; `shuffle` permutes nodes, weights and interchangeable operands, and renames values."""
         builder, order = GraphBuilder(), list(self.operators)
         weights = [id_ for id_, tensor in self.tensors.items() if tensor.handle is not None]
         if shuffle is not None:
@@ -122,7 +129,7 @@ class PlainGraph:
             ids[id_] = builder.weight(label(id_), weight.handle, weight.dtype, weight.dims)
         for operator in order:
             operands = [ids[value] for value in operator.inputs]
-            if shuffle is not None and operator.commutative:
+            if shuffle is not None and operator.symmetric:
                 shuffle.shuffle(operands)
             results = [(label(id_), self.tensors[id_].dtype, self.tensors[id_].dims) for id_ in operator.outputs]
             made = builder.node(operator.domain, operator.op_type, operator.attributes, operands, results)

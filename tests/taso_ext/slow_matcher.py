@@ -91,7 +91,7 @@ class _Matcher:
         """
         stars = sum(term.starred for term in statement.arguments)
         least = self.rule.least if stars == 1 else 0
-        for operands in {node.inputs, node.inputs[::-1]} if node.commutative and not stars else [node.inputs]:
+        for operands in [node.inputs] if stars else node.orders:
             yield from _runs(statement.arguments, operands, least)
 
     # ---- one operator for each element
@@ -155,7 +155,7 @@ class _Matcher:
         fitting = self.operator_fits(match, statement, node)
         if fitting is None or len(node.inputs) != len(statement.arguments) or len(node.outputs) != 1:
             return None
-        for operands in [node.inputs, node.inputs[::-1]] if node.commutative else [node.inputs]:
+        for operands in node.orders:
             bound: Match | None = fitting
             starred: dict[str, int] = {}
             for term, value in zip(statement.arguments, operands, strict=True):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from efforts import Effort, for_all, sampled_and_full
-from onnx import TensorProto
 from random_graphs import DEFAULT_RULES, graphs
 from random_walks import (
     AMPLE,
@@ -29,7 +27,7 @@ from slow_match import Match
 from slow_rewriter import legal_rewrites
 from slow_rules import read_rules
 
-from taso_ext import Graph, GraphBuilder, RuleSet, State
+from taso_ext import RuleSet, State
 
 
 def slow_hashes(state: State, rules: RuleSet) -> list[Counter[str]]:
@@ -203,86 +201,3 @@ def assert_refused(state: State, actions: list[list[int]]) -> None:
         else:
             pytest.fail(f"rule {rule} at {location} is masked, and was taken")
     assert state.hash == before
-
-
-# ---- cycles
-
-
-def matrix(builder: GraphBuilder, op_type: str, *operands: int) -> int:
-    return builder.node("", op_type, {}, operands, [("", TensorProto.FLOAT, [4, 4])])[0]
-
-
-def far_behind(builder: GraphBuilder, value: int) -> int:
-    """Twelve operators further on, beyond what a rule looks at."""
-    for op_type in ["Softsign", "Sin"] * 6:
-        value = matrix(builder, op_type, value)
-    return value
-
-
-def opened_from_afar() -> Graph:
-    """Two products of which one needs the other, until a Concat and a Split far away cancel."""
-    builder = GraphBuilder()
-    x, q = (builder.input(name, TensorProto.FLOAT, [4, 4]) for name in "xq")
-    w = builder.weight("w", "w", TensorProto.FLOAT, [4, 4])
-    near = matrix(builder, "MatMul", x, w)
-    attributes, float_ = {"axis": 0}, TensorProto.FLOAT
-    (whole,) = builder.node("", "Concat", attributes, [far_behind(builder, near), q], [("", float_, [8, 4])])
-    parts = builder.node("", "Split", {**attributes, "split": [4, 4]}, [whole], [("", float_, [4, 4])] * 2)
-    builder.output(matrix(builder, "MatMul", far_behind(builder, parts[1]), w))
-    builder.output(parts[0])
-    return builder.build()
-
-
-def closed_from_afar() -> Graph:
-    """Two pairs of products; each pair can be merged, but then the other one cannot."""
-    builder = GraphBuilder()
-    a, c = (builder.input(name, TensorProto.FLOAT, [4, 4]) for name in "ac")
-    v, w = (builder.weight(name, name, TensorProto.FLOAT, [4, 4]) for name in "vw")
-    y, q = matrix(builder, "MatMul", a, w), matrix(builder, "MatMul", c, v)
-    builder.output(matrix(builder, "MatMul", far_behind(builder, y), v))
-    builder.output(matrix(builder, "MatMul", far_behind(builder, q), w))
-    return builder.build()
-
-
-@pytest.mark.parametrize("graph", [opened_from_afar, closed_from_afar])
-def test_a_rewrite_far_away_opens_or_closes_a_match(graph: Callable[[], Graph]) -> None:
-    state, merge = start(graph()), DEFAULT_RULES.names.index("merge-matmuls-sharing-rhs")
-    assert_matches_are_the_slow_ones(state)
-    before, changes = int(state.location_counts()[merge]), 0
-    for rule, location in state.legal_actions().tolist():
-        stepped = after(state, rule, location)
-        assert_matches_are_the_slow_ones(stepped)
-        changes += int(stepped.location_counts()[merge]) != before - (rule == merge)
-    assert changes > 0
-
-
-def read_by_its_own_operand(rules: str) -> State:
-    """u = x · a, w = tanh(u), v = x − w, under one rule."""
-    builder = GraphBuilder()
-    x, a = (builder.input(name, TensorProto.FLOAT, [4]) for name in "xa")
-    (u,) = builder.node("", "Mul", {}, [x, a], [("u", TensorProto.FLOAT, [4])])
-    (w,) = builder.node("", "Tanh", {}, [u], [("w", TensorProto.FLOAT, [4])])
-    (v,) = builder.node("", "Sub", {}, [x, w], [("v", TensorProto.FLOAT, [4])])
-    builder.output(v)
-    return start(builder.build(), rules=RuleSet.parse(rules))
-
-
-def test_a_target_that_reads_a_given_operand_may_close_a_cycle() -> None:
-    state = read_by_its_own_operand("""
-rule like-the-given-one
-  var    x, a, b: float[...s]
-  source u = Mul(x, a)
-  given  v = Sub(x, b)
-  target u = Sub(x, b)
-""")
-    assert state.legal_actions().tolist() == []
-
-
-def test_results_that_do_not_need_each_other_close_no_cycle() -> None:
-    state = read_by_its_own_operand("""
-rule one-by-one
-  var    x, a, b: float[...s]
-  source u = Mul(x, a); v = Sub(x, b)
-  target u = Sub(a, x); v = Sub(b, x)
-""")
-    assert state.location_counts().tolist() == [1]
