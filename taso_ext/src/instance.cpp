@@ -70,8 +70,8 @@ class Builder final : public Scope {
     MatchList found;
     for (const NodeId anchor : graph.order()) {
       if (graph.node(anchor).weight_only) continue;
-      const Matcher::Rules& rules = matcher_.rules_at(graph.node(anchor).signature);
-      if (!rules.near.empty() || !rules.far.empty()) matcher_.find(graph, 0, anchor, found);
+      matcher_.find_near(graph, anchor, 0, found);
+      matcher_.find_far(graph, anchor, found);
     }
     return !found.matches.empty();
   }

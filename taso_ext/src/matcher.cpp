@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace rlflow {
 
@@ -22,6 +23,43 @@ const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
     rules_at_[signature] = std::move(rules);
   }
   return *rules_at_[signature];
+}
+
+Matcher::Neighbours Matcher::neighbours(const Graph& graph, NodeId id) {
+  Neighbours found;
+  const Node& node = graph.node(id);
+  for (const ValueId operand : graph.operands(id)) {
+    const NodeId maker = operand == kNoValue ? kNoNode : graph.value(operand).producer;
+    if (maker != kNoNode) found.makers.add(graph.signature(maker).op);
+  }
+  for (std::uint32_t k = 0; k < node.output_count; ++k) {
+    for (const NodeId reader : graph.consumers(node.output_begin + static_cast<ValueId>(k))) found.readers.add(graph.signature(reader).op);
+  }
+  return found;
+}
+
+bool Matcher::fits(const Rule& rule, const Neighbours& neighbours) {
+  return std::all_of(rule.makers.begin(), rule.makers.end(), [&](const OperatorSet& set) { return set.meets(neighbours.makers); }) &&
+         std::all_of(rule.readers.begin(), rule.readers.end(), [&](const OperatorSet& set) { return set.meets(neighbours.readers); });
+}
+
+void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out) {
+  const Rules& rules = rules_at(graph.node(anchor).signature);
+  if (rules.near.empty()) return;
+  const Neighbours around = neighbours(graph, anchor);
+  for (const std::int32_t r : rules.near) {
+    const Rule& rule = book_->rules[r];
+    if (distance <= rule.radius && fits(rule, around)) find(graph, r, anchor, out);
+  }
+}
+
+void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
+  const Rules& rules = rules_at(graph.node(anchor).signature);
+  if (rules.far.empty()) return;
+  const Neighbours around = neighbours(graph, anchor);
+  for (const std::int32_t r : rules.far) {
+    if (fits(book_->rules[r], around)) find(graph, r, anchor, out);
+  }
 }
 
 // Whether an operator of this signature can stand for a source statement (numbered over all rules), looked at alone.
@@ -110,9 +148,9 @@ bool Matcher::bind_list(std::int32_t slot, std::span<const ValueId> values) {
 bool Matcher::bind_outputs(const Statement& statement, NodeId id) {
   const Node& node = graph_->node(id);
   if (statement.results[0].starred) {
-    std::vector<ValueId> values(node.output_count);
-    for (std::uint32_t i = 0; i < node.output_count; ++i) values[i] = node.output_begin + static_cast<ValueId>(i);
-    return bind_list(statement.results[0].slot, values);
+    column_.resize(node.output_count);
+    std::iota(column_.begin(), column_.end(), node.output_begin);
+    return bind_list(statement.results[0].slot, column_);
   }
   for (std::uint32_t i = 0; i < node.output_count; ++i) {
     if (!bind_value(statement.results[i].slot, node.output_begin + static_cast<ValueId>(i))) return false;
@@ -122,6 +160,12 @@ bool Matcher::bind_outputs(const Statement& statement, NodeId id) {
 
 bool Matcher::bind_operands(const Statement& statement, NodeId node, std::uint32_t order) {
   const auto operands = graph_->operands(node);
+  if (statement.stars == 0) {    // as many as there are arguments, or it could not stand for the statement
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!bind_value(statement.arguments[i].slot, operands[order == 1 ? 1 - i : i])) return false;
+    }
+    return true;
+  }
   bool fit = true;
   const bool arity = share_operands(*rule_, statement, operands.size(), order, [&](std::size_t i, std::size_t begin, std::size_t count) {
     const Term& term = statement.arguments[i];
@@ -133,11 +177,8 @@ bool Matcher::bind_operands(const Statement& statement, NodeId node, std::uint32
 // Ways in which the operands can be the arguments.
 std::uint32_t Matcher::orders(const Statement& statement, NodeId node) const {
   const auto operands = graph_->operands(node);
-  std::size_t stars = 0;
-  for (const Term& term : statement.arguments) stars += term.starred && !statement.mapped;
-  const std::size_t plain = statement.arguments.size() - stars;
-  if (stars == 2 && operands.size() >= plain) return static_cast<std::uint32_t>(operands.size() - plain + 1);
-  return stars == 0 && graph_->signature(node).commutative && operands[0] != operands[1] ? 2 : 1;
+  if (statement.stars == 2) return static_cast<std::uint32_t>(operands.size() + 3 - statement.arguments.size());
+  return statement.stars == 0 && operands.size() == 2 && operands[0] != operands[1] && graph_->signature(node).commutative ? 2 : 1;
 }
 
 void Matcher::step(std::size_t depth) {
@@ -151,7 +192,7 @@ void Matcher::try_node(std::size_t depth, NodeId node) {
   const Statement& statement = rule_->source[index];
   if (!usable(index, node)) return;
   const Mark before = mark();
-  if (bind_outputs(statement, node)) {
+  if (bind_outputs(statement, node) && in_order()) {
     nodes_[index] = {static_cast<std::uint32_t>(elements_.size()), 1};
     elements_.push_back({node, 0});
     const Mark inner = mark();
@@ -206,6 +247,15 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_
 // want to read it. Unlike ranks and ids, it does not depend on what else was rewritten, and when.
 bool Matcher::comes_before(NodeId a, NodeId b) const {
   return std::pair(graph_->node(a).site, graph_->origin(a)) < std::pair(graph_->node(b).site, graph_->origin(b));
+}
+
+// Whether the interchangeable results that are bound come in their one order.
+bool Matcher::in_order() const {
+  return std::all_of(rule_->unordered.begin(), rule_->unordered.end(), [&](const auto& pair) {
+    if (!is_bound(pair.first) || !is_bound(pair.second)) return true;
+    const NodeId first = graph_->value(values_[pair.first]).producer, second = graph_->value(values_[pair.second]).producer;
+    return first != kNoNode && second != kNoNode && !comes_before(second, first);
+  });
 }
 
 // The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first`
@@ -480,11 +530,7 @@ bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values
 }
 
 void Matcher::accept() {
-  const auto producer_of = [&](std::int32_t slot) { return graph_->value(values_[slot]).producer; };
-  for (const auto& [first, second] : rule_->unordered) {
-    if (comes_before(producer_of(second), producer_of(first))) return;
-  }
-  if (!stands_alone()) return;
+  if (!in_order() || !stands_alone()) return;
   MatchList& out = *out_;
   const auto begin = static_cast<std::uint32_t>(out.ids.size());
   lay_out(out);

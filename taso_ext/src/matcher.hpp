@@ -34,15 +34,19 @@ class Matcher {
  public:
   Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes);
 
-  // Rules whose anchor an operator of this signature may be, those that see far apart from the others.
+  // Appends all legal rewrites with this anchor, in an order that depends only on what the rules can see: those of rules
+  // that see at least as far as `distance`, and those of rules that see everything.
+  void find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out);
+  void find_far(const Graph& graph, NodeId anchor, MatchList& out);
+
+ private:
+  // Rules whose anchor an operator of some signature may be.
   struct Rules {
     std::vector<std::int32_t> near, far;
   };
-  [[nodiscard]] const Rules& rules_at(SignatureId signature);
-  // Appends all legal rewrites with this anchor, in an order that depends only on what the rule can see.
-  void find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out);
-
- private:
+  struct Neighbours {
+    OperatorSet makers, readers;
+  };
   struct Span {
     std::uint32_t begin = 0, count = 0;
   };
@@ -54,6 +58,10 @@ class Matcher {
     std::uint64_t bound;
     std::size_t nodes, items;
   };
+  [[nodiscard]] const Rules& rules_at(SignatureId signature);
+  [[nodiscard]] static Neighbours neighbours(const Graph& graph, NodeId node);
+  [[nodiscard]] static bool fits(const Rule& rule, const Neighbours& neighbours);
+  void find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out);
   [[nodiscard]] bool may_be(std::size_t statement, SignatureId signature);
   [[nodiscard]] bool may_be_siblings(std::size_t statement, Role first, Role other);
   [[nodiscard]] bool usable(std::size_t statement, NodeId node);
@@ -74,6 +82,7 @@ class Matcher {
   void try_group(std::size_t depth, std::span<const Element> group, bool order_known);
   void bind_group(std::size_t depth, std::span<const Element> group);
   [[nodiscard]] std::vector<Element> siblings(std::size_t statement, NodeId first);
+  [[nodiscard]] bool in_order() const;
   [[nodiscard]] bool comes_before(NodeId a, NodeId b) const;
   void accept();
   [[nodiscard]] bool stands_alone() const;
@@ -103,7 +112,7 @@ class Matcher {
   std::uint64_t bound_ = 0;                // by value slot
   std::array<ValueId, kMostNames> values_{};
   std::array<Span, kMostNames> lists_{};   // into items_
-  std::vector<ValueId> items_;
+  std::vector<ValueId> items_, column_;
   std::vector<Span> nodes_;                // by source statement, into elements_
   std::vector<Element> elements_;
   std::vector<std::uint32_t> key_;

@@ -245,6 +245,8 @@ double kernel_window(const AttributeMap& attributes) {
 
 }  // namespace
 
+static_assert(kOperators.size() <= OperatorSet::kMost, "give OperatorSet another word");
+
 OperatorId known_operator_count() { return static_cast<OperatorId>(kOperators.size()); }
 
 std::optional<OperatorId> known_operator(std::string_view op_type) {

@@ -1,6 +1,8 @@
 // What the engine knows about each ONNX operator: identity, algebraic flags, how it runs, output types, arithmetic.
 #pragma once
 
+#include <array>
+
 #include "types.hpp"
 
 namespace rlflow {
@@ -26,6 +28,19 @@ struct OperatorInfo {
 // Id of a known operator of the default domain, or nothing.
 [[nodiscard]] std::optional<OperatorId> known_operator(std::string_view op_type);
 [[nodiscard]] const OperatorInfo& operator_info(OperatorId known);
+
+// A set of known operators.
+class OperatorSet {
+ public:
+  static constexpr OperatorId kMost = 128;
+  void add(OperatorId op) {
+    if (op < kMost) bits_[op / 64] |= std::uint64_t{1} << (op % 64);
+  }
+  [[nodiscard]] bool meets(const OperatorSet& other) const { return (bits_[0] & other.bits_[0]) || (bits_[1] & other.bits_[1]); }
+
+ private:
+  std::array<std::uint64_t, 2> bits_{};
+};
 
 // Output types of an operator in normal form, or nothing when the inputs do not fit or the operator is not one that
 // rules may create. Agrees with onnx.shape_inference where both answer (tests/taso_ext/test_engine.py).

@@ -23,10 +23,7 @@ bool Reading::bind(std::int32_t symbol, Quantity value) {
 bool Reading::add(std::size_t index, Role role) {
   const Statement& statement = rule_.source[index];
   const Signature& signature = context_.signature(role.signature);
-  if (role.order == 1 && statement.arguments.size() == 2 && !signature.commutative) {
-    const bool two_stars = !statement.mapped && statement.arguments[0].starred && statement.arguments[1].starred;
-    if (!two_stars) return false;
-  }
+  if (role.order == 1 && statement.stars < 2 && !signature.commutative) return false;
   if (!bind_operator(statement, signature)) return false;
   // Two statements may mention one list: the second finds it there, and must agree.
   const std::size_t element = statement.mapped ? elements_[index]++ : 0;

@@ -15,9 +15,7 @@ struct Role {
 // Calls visit(argument index, first operand, number of operands) for each argument; false when the numbers do not fit.
 template <typename Visitor>
 bool share_operands(const Rule& rule, const Statement& statement, std::size_t operands, std::uint32_t order, Visitor visit) {
-  std::size_t stars = 0;
-  for (const Term& term : statement.arguments) stars += term.starred && !statement.mapped;
-  const std::size_t plain = statement.arguments.size() - stars;
+  const std::size_t stars = statement.stars, plain = statement.arguments.size() - stars;
   if (stars == 0 ? operands != plain : operands < plain) return false;
   const std::size_t spare = operands - plain;
   if (stars == 1 && spare < static_cast<std::size_t>(rule.least_elements)) return false;

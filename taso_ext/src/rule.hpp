@@ -54,6 +54,7 @@ struct Statement {
   // `*y = F(x, *w)`: one operator per element. `y = Concat(*xs)` and `*y = Split(x)` are single operators.
   bool mapped = false;
   bool kept = false;    // under `given`: must be there, stays as it is
+  std::uint8_t stars = 0;    // starred arguments of a single operator
 };
 
 // What matching needs to know of a tensor name, worked out once (rule_plan.cpp).
@@ -87,6 +88,8 @@ struct Rule {
   std::vector<Slot> slots;          // by value slot
   std::vector<std::int32_t> shielded;    // results that die and that only matched operators may read, beside the inner ones
   std::int32_t radius = 0;          // statements are at most this many shared run-time tensors away from the anchor
+  // Of each set, some operator must make what the anchor reads, or read what it makes.
+  std::vector<OperatorSet> makers, readers;
   bool far = false;                 // a change anywhere can open or close a match: radius says nothing
   bool may_cycle = false;           // a rewrite can close a cycle
   bool may_free = false;            // a rewrite can make operators outside the match unnecessary
@@ -107,8 +110,8 @@ struct RuleBook {
 // Most tensor names of a rule: bound names are kept as bits of a word while matching.
 inline constexpr std::size_t kMostNames = 64;
 
-// Operators that the anchor of a rule can be.
-[[nodiscard]] std::vector<OperatorId> anchor_operators(const Rule& rule);
+// Operators that a source statement of a rule can stand for.
+[[nodiscard]] std::vector<OperatorId> operators_of(const Rule& rule, const Statement& statement);
 
 // Parses the text of a rule file. Throws InvalidInput naming the line, what was expected and what came.
 [[nodiscard]] std::vector<Rule> parse_rules(std::string_view text, std::string_view file_name);

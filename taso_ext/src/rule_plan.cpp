@@ -134,10 +134,27 @@ bool can_close_cycle(const Rule& rule) {
   return false;
 }
 
+// What can be asked of the anchor's neighbours before matching is begun.
+void describe_neighbours(Rule& rule) {
+  const Statement& anchor = rule.source[rule.plan[0]];
+  const auto shares = [](const std::vector<Term>& made, const std::vector<Term>& read) {
+    return std::any_of(made.begin(), made.end(), [&](const Term& term) { return mentions_slot(read, term.slot); });
+  };
+  for (const Statement& statement : rule.source) {
+    OperatorSet operators;
+    for (const OperatorId op : operators_of(rule, statement)) operators.add(op);
+    if (shares(statement.results, anchor.arguments)) rule.makers.push_back(operators);
+    if (shares(anchor.results, statement.arguments)) rule.readers.push_back(operators);
+  }
+}
+
 void describe_slots(Rule& rule) {
   if (rule.value_names.size() > kMostNames) {
     throw InvalidInput("rule '" + rule.name + "' has " + std::to_string(rule.value_names.size()) + " tensor names; at most " +
                        std::to_string(kMostNames) + " can be matched");
+  }
+  for (Statement& statement : rule.source) {
+    for (const Term& term : statement.arguments) statement.stars += term.starred && !statement.mapped;
   }
   rule.slots.assign(rule.value_names.size(), {});
   for (std::size_t i = 0; i < rule.variables.size(); ++i) {
@@ -190,6 +207,7 @@ void plan_matching(Rule& rule) {
       throw InvalidInput("rule '" + rule.name + "': the source is not connected; every statement must share a tensor with another");
     }
   }
+  describe_neighbours(rule);
   const auto radius = reach(rule, rule.plan[0]);
   rule.may_cycle = can_close_cycle(rule);
   rule.far = !radius || rule.may_cycle;
@@ -199,9 +217,8 @@ void plan_matching(Rule& rule) {
   });
 }
 
-std::vector<OperatorId> anchor_operators(const Rule& rule) {
-  const Statement& anchor = rule.source[rule.plan[0]];
-  return anchor.op ? std::vector<OperatorId>{*anchor.op} : rule.operators[anchor.op_variable].choices;
+std::vector<OperatorId> operators_of(const Rule& rule, const Statement& statement) {
+  return statement.op ? std::vector<OperatorId>{*statement.op} : rule.operators[statement.op_variable].choices;
 }
 
 RuleBook::RuleBook(std::vector<Rule> all) : rules(std::move(all)), by_anchor(known_operator_count()) {
@@ -209,7 +226,7 @@ RuleBook::RuleBook(std::vector<Rule> all) : rules(std::move(all)), by_anchor(kno
     statement_begin.push_back(statements);
     statements += rules[r].source.size();
     if (!rules[r].far) longest_radius = std::max(longest_radius, rules[r].radius);
-    for (const OperatorId op : anchor_operators(rules[r])) by_anchor[op].push_back(static_cast<std::int32_t>(r));
+    for (const OperatorId op : operators_of(rules[r], rules[r].source[rules[r].plan[0]])) by_anchor[op].push_back(static_cast<std::int32_t>(r));
   }
 }
 

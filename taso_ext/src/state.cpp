@@ -123,9 +123,8 @@ void State::find_all(Game::Desk& desk, const State* previous) {
   found.ids.clear();
   for (const NodeId anchor : graph().order()) {
     if (graph().node(anchor).weight_only) continue;
-    const Matcher::Rules& rules = desk.matcher.rules_at(graph().node(anchor).signature);
-    for (const std::int32_t r : rules.near) desk.matcher.find(graph(), r, anchor, found);
-    for (const std::int32_t r : rules.far) desk.matcher.find(graph(), r, anchor, found);
+    desk.matcher.find_near(graph(), anchor, 0, found);
+    desk.matcher.find_far(graph(), anchor, found);
   }
   settle(0, previous);
 }
@@ -144,14 +143,9 @@ void State::find_changed(Game::Desk& desk, const State& previous) {
     if (rule.may_free || desk.distance[match.anchor] == rule.radius + 1) kept.delta_ms = kUnknown;
   }
   const std::size_t kept = found.matches.size();
-  for (const NodeId anchor : desk.reached) {
-    for (const std::int32_t r : desk.matcher.rules_at(graph().node(anchor).signature).near) {
-      if (desk.distance[anchor] <= game_->rules()[r].radius) desk.matcher.find(graph(), r, anchor, found);
-    }
-  }
+  for (const NodeId anchor : desk.reached) desk.matcher.find_near(graph(), anchor, desk.distance[anchor], found);
   for (const NodeId anchor : graph().order()) {
-    if (graph().node(anchor).weight_only) continue;
-    for (const std::int32_t r : desk.matcher.rules_at(graph().node(anchor).signature).far) desk.matcher.find(graph(), r, anchor, found);
+    if (!graph().node(anchor).weight_only) desk.matcher.find_far(graph(), anchor, found);
   }
   settle(kept, &previous);
 }
