@@ -16,6 +16,8 @@ _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports
     "random": "controller.random:RandomController",
     "greedy": "controller.greedy:GreedyController",
     "taso": "controller.taso:TasoController",
+    "beam": "controller.beam:BeamController",
+    "restarts": "controller.restarts:RestartsController",
     "ppo": "controller.ppo_controller:PpoController",
 }
 

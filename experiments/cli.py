@@ -59,11 +59,16 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
 
     search = parser.add_argument_group("what searches")
-    search.add_argument("--controller", help="ppo (default), random, greedy, taso")
+    search.add_argument("--controller", help="ppo (default), random, greedy, taso, beam, restarts")
     search.add_argument("--world", help="dream (default): train ppo inside the world model; real: in the environment")
     search.add_argument("--temperature", type=float, help="of the dream: above 1 harder to exploit, 0 deterministic")
     search.add_argument("--alpha", type=float, help="taso: how much dearer than the best a graph may be (1.05)")
-    search.add_argument("--budget", type=int, help="taso: graphs to expand (1000)")
+    search.add_argument("--width", type=int, help="beam: graphs of a level (16)")
+    search.add_argument("--walk", type=int, help="restarts: random rewrites before each descent (10)")
+    search.add_argument("--budget", type=int, help="taso, beam, restarts: graphs to expand (1000)")
+    search.add_argument("--time", dest="seconds", metavar="SECONDS", type=float, help="the same: time limit (none)")
+    search.add_argument("--memory", dest="memory_mb", metavar="MB", type=int, help="the same: memory limit (512)")
+    search.add_argument("--threads", type=int, help="the same: threads; the result does not depend on it (1)")
     search.add_argument("--rules", metavar="FILE", help="a rule file instead of the built-in rules")
 
     costs = parser.add_argument_group("what is counted")

@@ -105,20 +105,35 @@ class EvaluateConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TasoConfig:
-    """Cost-based backtracking search.
+class SearchConfig:
+    """The searches of the native engine.
 
     Attributes:
-      alpha: graphs up to this factor dearer than the best are searched further (1.05: as published).
+      alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
+      width: beam: graphs of a level.
+      walk: restarts: random rewrites before each descent.
       budget: graphs to expand.
+      seconds: limit of time; 0 means none. A run that it stops is not repeatable.
+      memory_mb: limit of memory of the search.
+      threads: of the search; the result does not depend on it.
     """
 
     alpha: float = 1.05
+    width: int = 16
+    walk: int = 10
     budget: int = 1000
+    seconds: float = 0.0
+    memory_mb: int = 512
+    threads: int = 1
 
     def __post_init__(self) -> None:
         _require("alpha", self.alpha, 1)
+        _require("width", self.width, 1, 10**6)
+        _require("walk", self.walk, 1, 10**6)
         _require("budget", self.budget, 1)
+        _require("seconds", self.seconds, 0)
+        _require("memory_mb", self.memory_mb, 16, 2**20)
+        _require("threads", self.threads, 1, 256)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +205,7 @@ class RunConfig:
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
-    taso: TasoConfig = TasoConfig()
+    search: SearchConfig = SearchConfig()
     verify: VerifyConfig = VerifyConfig()
     measure: MeasureConfig = MeasureConfig()
 

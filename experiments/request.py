@@ -53,7 +53,6 @@ def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     if options.temperature is not None:
         values["dream"] = {"temperature": options.temperature}
     values["dims"] = sorted(options.dim)
-    values["taso"] = {
-        name: getattr(options, name) for name in ("alpha", "budget") if getattr(options, name) is not None
-    }
+    search = ("alpha", "width", "walk", "budget", "seconds", "memory_mb", "threads")
+    values["search"] = {name: getattr(options, name) for name in search if getattr(options, name) is not None}
     return values

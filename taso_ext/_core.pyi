@@ -180,7 +180,8 @@ class State:
     ) -> npt.NDArray[np.float32]:
         """[max_candidates + 1, F]: NO-OP, then the first of `legal_actions()`, then zeros.
 
-        Columns are those of `environment.candidates.Candidates`. Raises ValueError when max_candidates is not in [1, 2^20].
+        Columns are those of `environment.candidates.Candidates`. Raises ValueError when max_candidates is not in
+        [1, 2^20].
         """
 
 class SearchResult:

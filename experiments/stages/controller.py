@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.base import Controller, factory
+from controller.native_search import SearchLimits
 from controller.records import EpisodeRecord
 from experiments.run import Run
 from experiments.stages.accuracy import measure_accuracy
@@ -53,13 +54,17 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     """The controller that the configuration names, trained with everything that it needs."""
     if run.config.controller == "ppo":
         return _ppo_in_the_dream(run, loaded) if run.config.world == "dream" else _ppo_in_the_real_world(run, loaded)
+    search = run.config.search
+    limits = SearchLimits(search.budget, search.seconds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
-        "taso": dataclasses.asdict(run.config.taso),
+        "taso": {"alpha": search.alpha, "limits": limits},
+        "beam": {"width": search.width, "limits": limits},
+        "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": run.config.collect.noop_probability},
     }
     controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
     loaded.env.reset(seed=run.seed(STAGE))
-    train(run, controller, loaded.env, run.config.taso.budget if run.config.controller == "taso" else 1)
+    train(run, controller, loaded.env, search.budget)
     return Prepared(controller, facts=TrainingFacts(stop_reason=getattr(controller, "stop_reason", "")))
 
 

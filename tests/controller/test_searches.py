@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from controller.beam import BeamController
 from controller.evaluate import play_episode, replay
 from controller.greedy import GreedyController
+from controller.native_search import NativeSearch, SearchLimits
 from controller.random import RandomController
 from controller.records import EpisodeRecord, best_improvement, is_improvement
+from controller.restarts import RestartsController
 from controller.taso import TasoController
 from environment import GraphSubstitutionEnv
 
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny"]
+SEARCHES: list[type[NativeSearch]] = [TasoController, BeamController, RestartsController]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -20,14 +25,13 @@ def env(request: pytest.FixtureRequest) -> GraphSubstitutionEnv:
     return GraphSubstitutionEnv(request.param, strict=True)  # strict: an illegal action raises
 
 
-def searched(env: GraphSubstitutionEnv, **options: float) -> TasoController:
-    controller = TasoController(**options)  # type: ignore[arg-type]
+def searched(env: GraphSubstitutionEnv, controller: NativeSearch, seed: int = 0) -> NativeSearch:
     env.reset()
-    controller.train(env)
+    controller.train(env, seed=seed)
     return controller
 
 
-def played(env: GraphSubstitutionEnv, controller: TasoController | GreedyController) -> EpisodeRecord:
+def played(env: GraphSubstitutionEnv, controller: NativeSearch | GreedyController) -> EpisodeRecord:
     return play_episode(env, controller, seed=0, deterministic=True)
 
 
@@ -39,10 +43,11 @@ def test_greedy_only_ever_improves_and_leaves_nothing_that_does(env: GraphSubsti
     assert not any(is_improvement(cost_ms, record.costs_ms[-1]) for cost_ms in costs_ms)
 
 
-def test_taso_replays_to_the_cost_that_its_search_found(env: GraphSubstitutionEnv) -> None:
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, search: type[NativeSearch]) -> None:
     reported = []
     env.reset()
-    controller = TasoController(budget=50)
+    controller = search(limits=SearchLimits(budget=50))
     controller.train(env, on_progress=lambda done, total, metrics: reported.append((done, total, metrics)))
     record = played(env, controller)
     assert record.best_actions == tuple(controller.actions or ())
@@ -53,21 +58,37 @@ def test_taso_replays_to_the_cost_that_its_search_found(env: GraphSubstitutionEn
 
 
 def test_taso_is_never_worse_with_more_budget_and_finds_what_greedy_misses(env: GraphSubstitutionEnv) -> None:
-    improvements = [played(env, searched(env, alpha=1.2, budget=budget)).improvement for budget in (1, 20, 400)]
+    searches = [TasoController(1.2, SearchLimits(budget)) for budget in (1, 20, 400)]
+    improvements = [played(env, searched(env, search)).improvement for search in searches]
     assert improvements == sorted(improvements)
     greedy, random = played(env, GreedyController()), [play_episode(env, RandomController(), seed=s) for s in range(5)]
     assert improvements[-1] > max(greedy.improvement, best_improvement(random) - 1e-9)
 
 
-def test_taso_is_stored_and_read_back(env: GraphSubstitutionEnv, tmp_path: Path) -> None:
-    controller, restored = searched(env, budget=50), TasoController()
+@pytest.mark.parametrize("search", SEARCHES)
+def test_any_number_of_threads_finds_the_same(env: GraphSubstitutionEnv, search: type[NativeSearch]) -> None:
+    one, three = (searched(env, search(limits=SearchLimits(100, threads=threads))) for threads in (1, 3))
+    assert one.actions == three.actions
+
+
+def test_restarts_beat_one_descent_and_follow_their_seed(env: GraphSubstitutionEnv) -> None:
+    runs = [searched(env, RestartsController(limits=SearchLimits(2000)), seed) for seed in (0, 0, 1)]
+    assert runs[0].actions == runs[1].actions != runs[2].actions
+    assert all(played(env, run).improvement >= played(env, GreedyController()).improvement for run in runs)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_is_stored_and_read_back(
+    env: GraphSubstitutionEnv, search: type[NativeSearch], tmp_path: Path
+) -> None:
+    controller, restored = searched(env, search(limits=SearchLimits(50))), search(limits=SearchLimits())
     controller.save(tmp_path / "log.json")
     restored.load(tmp_path / "log.json")
     assert played(env, restored) == played(env, controller)
 
 
 def test_a_log_is_not_played_on_another_graph(env: GraphSubstitutionEnv) -> None:
-    controller = searched(env, budget=50)
+    controller = searched(env, TasoController(limits=SearchLimits(50)))
     env.reset()
     env.step(env.legal_actions()[0])
     with pytest.raises(ValueError, match="search again"):
@@ -76,10 +97,21 @@ def test_a_log_is_not_played_on_another_graph(env: GraphSubstitutionEnv) -> None
         TasoController().begin_episode(env, seed=0)
 
 
-@pytest.mark.parametrize(("options", "text"), [({"alpha": 0.9}, "alpha is 0.9"), ({"budget": 0}, "budget of 0")])
-def test_impossible_options_are_refused(options: dict[str, float], text: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: TasoController(alpha=0.9), "alpha is 0.9"),
+        (lambda: BeamController(width=0), "width of 0"),
+        (lambda: RestartsController(walk=0), "walk of 0"),
+        (lambda: SearchLimits(budget=0), "budget of 0"),
+        (lambda: SearchLimits(seconds=-1), "-1 seconds"),
+        (lambda: SearchLimits(memory_mb=1), "1 MB"),
+        (lambda: SearchLimits(threads=0), "0 threads"),
+    ],
+)
+def test_impossible_options_are_refused(make: Callable[[], object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        TasoController(**options)  # type: ignore[arg-type]
+        make()
 
 
 def test_random_is_a_function_of_its_seed(env: GraphSubstitutionEnv) -> None:

@@ -16,10 +16,10 @@ def test_presets_load_and_are_listed(preset: str) -> None:
 
 
 def test_later_sources_win() -> None:
-    assert load_config("best", {"taso": {"budget": 7}}).taso.budget == 7
-    config = load_config("best", {"taso": {"budget": 7}}, ["taso.budget=9", "dream.temperature=2"])
-    assert (config.taso.budget, config.dream.temperature) == (9, 2.0)
-    assert config.taso.alpha == RunConfig().taso.alpha
+    assert load_config("best", {"search": {"budget": 7}}).search.budget == 7
+    config = load_config("best", {"search": {"budget": 7}}, ["search.budget=9", "dream.temperature=2"])
+    assert (config.search.budget, config.dream.temperature) == (9, 2.0)
+    assert config.search.alpha == RunConfig().search.alpha
 
 
 def test_a_config_survives_its_plain_form() -> None:
@@ -32,16 +32,16 @@ def test_a_config_survives_its_plain_form() -> None:
     [
         ("taso.alhpa=2", "Did you mean 'alpha'"),
         ("tasso.alpha=2", "Did you mean 'taso'"),
-        ("taso.budget=many", "must be an integer"),
-        ("taso.budget=1.5", "must be an integer"),
-        ("taso.budget=true", "must be an integer"),
-        ("taso.alpha=true", "must be a number"),
+        ("search.budget=many", "must be an integer"),
+        ("search.budget=1.5", "must be an integer"),
+        ("search.budget=true", "must be an integer"),
+        ("search.alpha=true", "must be a number"),
         ("world=moon", "must be one of dream, real"),
-        ("taso=3", "is a section"),
-        ("taso.budget", "key=value"),
+        ("search=3", "is a section"),
+        ("search.budget", "key=value"),
         ("controller=pppo", "ppo"),
         ("environment.reward=final", "ppo.telescoping=false"),
-        ("taso.alpha=0.5", "section 'taso': 'alpha' must be at least 1, but 0.5"),
+        ("search.alpha=0.5", "section 'search': 'alpha' must be at least 1, but 0.5"),
         ("collect.noop_probability=1.5", "between 0 and 1"),
         ("world_model.encoder_training.optimiser.learning_rte=1", "learning_rate"),
         ("dims=['batch']", "name=value"),

@@ -1,8 +1,8 @@
 """How long the engine and the environment take: `python -m tests.perf.engine [--csv FILE] [GRAPH ...]`.
 
 Prints two tables and asserts nothing: a clock is no test. One thread; CPU time; medians over the steps of random
-episodes. `resnet50:basic` is the graph whose batch norms are not folded. The second table shows how a step on BERT grows
-with its layers. `--csv FILE` writes the first table to FILE and the second to FILE with `-scaling` in its name.
+episodes. `resnet50:basic` is the graph whose batch norms are not folded. The second table shows how a step on BERT
+grows with its layers. `--csv FILE` writes the first table to FILE, the second to FILE with `-scaling` in its name.
 """
 
 from __future__ import annotations
