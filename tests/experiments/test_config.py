@@ -30,8 +30,8 @@ def test_a_config_survives_its_plain_form() -> None:
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("taso.alhpa=2", "Did you mean 'alpha'"),
-        ("tasso.alpha=2", "Did you mean 'taso'"),
+        ("search.alhpa=2", "Did you mean 'alpha'"),
+        ("serch.alpha=2", "Did you mean 'search'"),
         ("search.budget=many", "must be an integer"),
         ("search.budget=1.5", "must be an integer"),
         ("search.budget=true", "must be an integer"),
