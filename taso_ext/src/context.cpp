@@ -154,8 +154,8 @@ SignatureId Context::given(OperatorId op, AttributesId attributes, std::span<con
   const std::u32string& key = signature_key(op, attributes, inputs, outputs);
   if (const auto at = given_.find(key); at != given_.end()) return at->second;
   const std::u32string stored = key;
-  const SignatureId id = add({.op = op, .attributes = attributes, .inputs = {inputs.begin(), inputs.end()},
-                              .outputs = {outputs.begin(), outputs.end()}, .hash = {}});
+  const SignatureId id = add({.hash = {}, .op = op, .attributes = attributes, .inputs = {inputs.begin(), inputs.end()},
+                              .outputs = {outputs.begin(), outputs.end()}});
   given_.emplace(stored, id);
   return id;
 }
@@ -171,8 +171,8 @@ std::optional<SignatureId> Context::inferred(OperatorId op, AttributesId attribu
   if (const auto outputs = complete ? infer_outputs(op, attributes(attribute_id), types) : std::nullopt) {
     std::vector<TypeId> output_ids;
     for (const TensorType& output : *outputs) output_ids.push_back(type(output));
-    id = add({.op = op, .attributes = attribute_id, .inputs = {inputs.begin(), inputs.end()},
-              .outputs = std::move(output_ids), .hash = {}});
+    id = add({.hash = {}, .op = op, .attributes = attribute_id, .inputs = {inputs.begin(), inputs.end()},
+              .outputs = std::move(output_ids)});
   }
   inferred_.emplace(stored, id);
   return id;

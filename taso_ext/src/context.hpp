@@ -34,18 +34,18 @@ struct Hash128 {
 
 // Everything about (operator, attributes, input types) that does not depend on where it stands in a graph.
 struct Signature {
-  OperatorId op = 0;
-  AttributesId attributes = 0;
-  std::vector<TypeId> inputs;   // kNoType where an optional input is absent
-  std::vector<TypeId> outputs;
-  Execution execution = Execution::kOpaque;
+  Hash128 hash;
   bool symmetric = false;      // the operands may change places
   bool commutative = false;    // there are two and they may
   bool contiguous_split = false;
+  Execution execution = Execution::kOpaque;
+  OperatorId op = 0;
+  AttributesId attributes = 0;
   double flops = 0;
   double bytes = 0;
   double output_bytes = 0;    // of the first output
-  Hash128 hash;
+  std::vector<TypeId> inputs;    // kNoType where an optional input is absent
+  std::vector<TypeId> outputs;
 };
 
 inline constexpr TypeId kNoType = 0xffffffffu;

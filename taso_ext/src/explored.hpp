@@ -17,7 +17,8 @@ struct Outcome {
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
 class Explored {
  public:
-  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), tree_(root) {
+  // The states get a quarter of the memory: making a few again costs less than fresh memory from the system for all.
+  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : tree_(root, memory_bytes / 4) {
     (void)insert(root->graph());
   }
 
@@ -36,14 +37,13 @@ class Explored {
     return outcome;
   }
 
-  // Lets the states have what the rest leaves, and at least a quarter; returns what is held then. `others`: of the queue.
-  [[nodiscard]] std::size_t share_memory(std::size_t others) {
+  // What is held, `others` included.
+  [[nodiscard]] std::size_t memory_bytes(std::size_t others) const {
     std::size_t fixed = others + tree_.path_bytes();
     {
       const std::lock_guard guard(mutex_);
       fixed += seen_.memory_bytes();
     }
-    tree_.limit(std::max(memory_bytes_ - std::min(memory_bytes_, fixed), memory_bytes_ / 4));
     return fixed + tree_.state_bytes();
   }
 
@@ -57,7 +57,6 @@ class Explored {
     const std::lock_guard guard(mutex_);
     return seen_.contains(plain_hash);
   }
-  const std::size_t memory_bytes_;
   SearchTree tree_;
   HashSet seen_;
   mutable std::mutex mutex_;    // of `seen_`

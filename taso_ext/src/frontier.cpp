@@ -5,8 +5,7 @@
 namespace rlflow {
 namespace {
 
-// Heap operations keep the greatest on top; here that is the one to be served first.
-bool served_later(const QueuedRewrite& a, const QueuedRewrite& b) { return b < a; }
+constexpr std::size_t kChildren = 4;    // of a place in the heap: half the cache misses of a binary one
 
 }  // namespace
 
@@ -17,15 +16,27 @@ Frontier::Frontier(std::size_t memory_bytes, Dropped dropped)
 
 void Frontier::push(const QueuedRewrite& rewrite) {
   if (heap_.size() == capacity_) evict();
+  std::size_t at = heap_.size();
   heap_.push_back(rewrite);
-  std::push_heap(heap_.begin(), heap_.end(), served_later);
+  for (; at > 0 && rewrite < heap_[(at - 1) / kChildren]; at = (at - 1) / kChildren) heap_[at] = heap_[(at - 1) / kChildren];
+  heap_[at] = rewrite;
   most_ = std::max(most_, heap_.size());
 }
 
 QueuedRewrite Frontier::pop() {
-  std::pop_heap(heap_.begin(), heap_.end(), served_later);
-  const QueuedRewrite first = heap_.back();
+  const QueuedRewrite first = heap_.front(), last = heap_.back();
   heap_.pop_back();
+  if (heap_.empty()) return first;
+  std::size_t at = 0;
+  for (std::size_t child = 1; child < heap_.size(); child = at * kChildren + 1) {
+    const auto begin = heap_.begin() + static_cast<std::ptrdiff_t>(child);
+    const auto end = heap_.begin() + static_cast<std::ptrdiff_t>(std::min(child + kChildren, heap_.size()));
+    const auto least = std::min_element(begin, end);
+    if (!(*least < last)) break;
+    heap_[at] = *least;
+    at = static_cast<std::size_t>(least - heap_.begin());
+  }
+  heap_[at] = last;
   return first;
 }
 
@@ -36,7 +47,7 @@ void Frontier::evict() {
   std::for_each(middle, heap_.end(), dropped_);
   evicted_ += heap_.end() - middle;
   heap_.erase(middle, heap_.end());
-  std::make_heap(heap_.begin(), heap_.end(), served_later);
+  std::sort(heap_.begin(), heap_.end());    // a sorted array is a heap
 }
 
 }  // namespace rlflow

@@ -200,7 +200,9 @@ void Graph::hash_from(NodeId first_fresh) {
 // The live run-time nodes that compute the same as another.
 std::vector<NodeId> Graph::twins() const {
   const std::size_t size = std::bit_ceil(2 * order_.size() + 1);
-  std::vector<NodeId> table(size, kNoNode), found;
+  thread_local std::vector<NodeId> table;
+  table.assign(size, kNoNode);
+  std::vector<NodeId> found;
   std::vector<char> has_twin;
   for (const NodeId id : order_) {
     if (nodes_[id].weight_only) continue;

@@ -148,9 +148,11 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
   rehashed_.resize(std::max(rehashed_.size(), graph.value_count()));
   value_hashes_.resize(rehashed_.size());
   stale_.resize(std::max(stale_.size(), graph.node_count()));
+  gone_.resize(stale_.size());
   if (++call_ == 0) {
     std::fill(rehashed_.begin(), rehashed_.end(), 0);
     std::fill(stale_.begin(), stale_.end(), 0);
+    std::fill(gone_.begin(), gone_.end(), 0);
     call_ = 1;
   }
   const Context& context = graph.context();
@@ -181,14 +183,14 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
   }
   for (const NodeId id : dead_) {
     if (!graph.node(id).weight_only) live -= graph.node_hash(id);
-    stale_[id] = 0;
+    gone_[id] = call_;
   }
   for (auto at = graph.order().begin() + first; at != graph.order().end(); ++at) {
-    if (stale_[*at] != call_) continue;
+    if (stale_[*at] != call_ || gone_[*at] == call_) continue;
     const Node& node = graph.node(*at);
     const auto reads = graph.operands(*at);
     const Hash128 hash = hash_node(context.signature(node.signature), node.identity, reads.size(), [&](std::size_t k) { return hash_of(reads[k]); });
-    if (hash == graph.node_hash(*at) || is_dead(*at)) continue;
+    if (hash == graph.node_hash(*at)) continue;
     if (!node.weight_only) live += hash, live -= graph.node_hash(*at);
     for (std::uint32_t k = 0; k < node.output_count; ++k) set_hash(node.output_begin + static_cast<ValueId>(k), hash_result(hash, k));
   }

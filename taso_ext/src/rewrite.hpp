@@ -42,7 +42,7 @@ class Preview {
   std::vector<NodeId> dead_, pending_, readers_;
   std::vector<Hash128> new_hashes_;      // of new values
   std::vector<Hash128> value_hashes_;    // by value, where `rehashed_` says so
-  std::vector<std::uint32_t> rehashed_, stale_;    // by value and by node: the call that set it last
+  std::vector<std::uint32_t> rehashed_, stale_, gone_;    // by value, by node, by node: the call that set it last
   std::uint32_t call_ = 0;
 };
 

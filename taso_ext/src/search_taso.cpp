@@ -26,7 +26,7 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
+      if (!watch.go_on(explored_.memory_bytes(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
       take_next();
     }
     watch.finish();
@@ -42,12 +42,15 @@ class TasoSearch {
     if (is_cheaper(state.cost_ms(), result_.cost_ms)) result_.cost_ms = state.cost_ms(), best_ = index;
     queued_.push_back(0);
     const std::vector<Match>& matches = state.matches();
+    const auto history = [&](std::size_t i) {
+      Hash128 sum = state.history();
+      return sum += matches[i].key;
+    };
+    for (std::size_t i = 0; i < matches.size(); ++i) histories_.prefetch(history(i));
     for (std::size_t i = 0; i < matches.size(); ++i) {
       const QueuedRewrite rewrite{state.cost_ms() + matches[i].delta_ms, index, static_cast<std::uint32_t>(i)};
       if (rewrite.cost_ms >= alpha_ * result_.cost_ms) continue;
-      Hash128 history = state.history();
-      history += matches[i].key;
-      if (!histories_.insert(history)) {    // other rewrites in another order: queued already
+      if (!histories_.insert(history(i))) {    // the same rewrites in another order: queued already
         ++result_.duplicates;
         continue;
       }

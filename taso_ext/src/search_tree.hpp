@@ -14,6 +14,8 @@ class HashSet {
  public:
   [[nodiscard]] bool insert(Hash128 hash);    // whether it is new
   [[nodiscard]] bool contains(Hash128 hash) const;
+  // Says that the hash will be asked for soon.
+  void prefetch(Hash128 hash) const { __builtin_prefetch(&table_[hash.low & (table_.size() - 1)]); }
   [[nodiscard]] std::size_t memory_bytes() const { return table_.capacity() * sizeof(Hash128); }
 
  private:
@@ -27,10 +29,8 @@ class HashSet {
 // a depth that is a multiple of kCheckpoint are given up last, so that few steps have to be repeated. Thread-safe.
 class SearchTree {
  public:
-  explicit SearchTree(std::shared_ptr<const State> root);
-
-  // From now on the states held take at most this much memory, beside the root.
-  void limit(std::size_t state_bytes);
+  // The states held, beside the root, take at most `state_bytes`.
+  SearchTree(std::shared_ptr<const State> root, std::size_t state_bytes);
 
   // Adds the state reached from `parent` by (rule, location); returns its index, counted from the root, 0.
   std::int32_t add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state);
@@ -54,7 +54,6 @@ class SearchTree {
   };
   void hold(std::int32_t index, std::shared_ptr<const State> state);
   void drop(std::int32_t index);
-  void shrink();
   [[nodiscard]] std::list<std::int32_t>& line(std::int32_t index) { return visited_[index].depth % kCheckpoint ? recent_ : checkpoints_; }
 
   mutable std::mutex mutex_;
@@ -62,7 +61,7 @@ class SearchTree {
   std::vector<Visited> visited_;
   std::unordered_map<std::int32_t, Held> held_;
   std::list<std::int32_t> recent_, checkpoints_;    // least recently used first
-  std::size_t state_bytes_ = 0, most_state_bytes_ = 0;
+  std::size_t most_state_bytes_, state_bytes_ = 0;
   std::int64_t rebuilt_ = 0;
 };
 
