@@ -17,8 +17,8 @@ struct Outcome {
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
 class Explored {
  public:
-  // The states get a quarter of the memory: making a few again costs less than fresh memory from the system for all.
-  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : tree_(root, memory_bytes / 4) {
+  // The states get three eighths of the memory: making a few again costs less than fresh memory from the system for all.
+  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : tree_(root, memory_bytes / 8 * 3) {
     (void)insert(root->graph());
   }
 
