@@ -28,6 +28,9 @@ from taso_ext.shapes import forget_inferable_shapes
 
 LEVELS = ("full", "basic", "none")
 
+_MOST_REPLACEMENTS = 10**8
+"""Merging two equal nodes takes time in proportion to the operands of their readers and to the graph's outputs; where a
+Concat of 100,000 tensors makes that hours, equal nodes stay apart."""
 _ROUNDS = 4
 """Folding one shape can make the next one static; real models settle in two rounds."""
 
@@ -93,7 +96,9 @@ def _run(model: ir.Model, level: str) -> None:
 
 def _merge_equals(model: ir.Model) -> None:
     common.DeduplicateInitializersPass()(model)
-    common.CommonSubexpressionEliminationPass()(model)
+    widest = max((len(node.inputs) for node in nodes(model)), default=0) + len(model.graph.outputs)
+    if model.graph.num_nodes() * widest <= _MOST_REPLACEMENTS:
+        common.CommonSubexpressionEliminationPass()(model)
     common.OutputFixPass()(model)
     common.NameFixPass()(model)
 

@@ -16,7 +16,7 @@ from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.mapped_files import MappedFiles, map_file
 from taso_ext.oldest_opset import raise_to_oldest
 from taso_ext.text import require_text
-from taso_ext.wire_format import ends_inside_a_model, without_weights
+from taso_ext.wire_format import DEEPEST_MESSAGE, ends_inside_a_model, without_weights
 
 
 def read_model(
@@ -61,7 +61,12 @@ def _open(path: Path) -> tuple[onnx.ModelProto, MappedFiles]:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(without_weights(data, path.name))
-    except DecodeError:
+    except DecodeError as error:
+        if "MaxDepth" in str(error):
+            raise ModelError(
+                f"{path} nests graphs inside graphs deeper than protobuf reads: {DEEPEST_MESSAGE} messages, about "
+                f"{DEEPEST_MESSAGE // 3} graphs. Export the network with less nesting."
+            ) from None
         raise _unreadable(path, data) from None
     if not model.HasField("graph"):
         raise _unreadable(path, data)

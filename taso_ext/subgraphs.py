@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
@@ -20,10 +20,15 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph, each followed by those of the graphs inside it."""
-    for node in graph.node:
+    return inner_nodes(graph.node)
+
+
+def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, each followed by those of the graphs inside it."""
+    for node in nodes:
         yield node
         for body in bodies(node):
-            yield from all_nodes(body)
+            yield from inner_nodes(body.node)
 
 
 def value_names(graph: onnx.GraphProto) -> set[str]:

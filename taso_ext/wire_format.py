@@ -18,6 +18,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 SMALLEST_DETACHED = 1024
 """Bytes from which tensor data stay in the file; smaller ones are cheaper to copy than to refer to."""
 
+DEEPEST_MESSAGE = 100
+"""How deep protobuf parsers follow messages inside messages."""
+
 _LARGEST_VARINT_BYTES = 10
 
 Buffer = bytes | mmap.mmap
@@ -49,7 +52,7 @@ def without_weights(data: Buffer, location: str) -> bytes:
 
     What is not well-formed is left as it is, for protobuf's parser to refuse.
     """
-    return b"".join(_message(data, "model", 0, len(data), location))
+    return b"".join(_message(data, "model", 0, len(data), location, DEEPEST_MESSAGE))
 
 
 def ends_inside_a_model(data: Buffer) -> bool:
@@ -96,8 +99,11 @@ def length_delimited(number: int, size: int) -> bytes:
     return varint(number << 3 | _BYTES) + varint(size)
 
 
-def _message(data: Buffer, kind: str, begin: int, end: int, location: str) -> Iterator[bytes]:
+def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth: int) -> Iterator[bytes]:
     """The parts of a message in order; most are copied in one piece, up to the next field that changes."""
+    if depth == 0:
+        yield data[begin:end]
+        return
     children = _CHILDREN[kind]
     copied = begin
     for number, start, payload, stop in _large_fields(data, begin, end):
@@ -107,7 +113,7 @@ def _message(data: Buffer, kind: str, begin: int, end: int, location: str) -> It
         if child == "tensor":
             changed = _tensor(data, payload, stop, location)
         else:
-            parts = list(_message(data, child, payload, stop, location))
+            parts = list(_message(data, child, payload, stop, location, depth - 1))
             changed = b"".join(parts) if len(parts) > 1 else None
         if changed is not None:
             yield data[copied:start]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from taso_ext.oldest_opset import OLDEST_OPSET
+
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
-KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
-"""`real`, the remaining kind, downloads its models."""
+KINDS = ("node", "older", "simple", "pytorch-operator", "pytorch-converted", "light")
+"""`older` are the node cases as models of older opsets; `real`, a further kind of the tests, downloads its models."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Case:
         return "bernoulli" in self.name or "training_dropout" in self.name
 
 
+def cases_of(kind: str) -> Iterable[Case]:
+    """All cases of a kind."""
+    if kind == "node":
+        return node_cases()
+    if kind == "older":
+        return (older for case in node_cases() for older in aged(case))
+    return model_cases(kind)
+
+
 def node_cases() -> list[Case]:
     """One operator each, and the same operators expanded into their function bodies."""
     with warnings.catch_warnings():
@@ -51,6 +63,33 @@ def _node_case(name: str, model: onnx.ModelProto, inputs: Sequence[object], outp
     names = [value.name for value in model.graph.input]
     named = {key: _plain(value) for key, value in zip(names, inputs, strict=False)}
     return Case("node", name, model, named, [_plain(value) for value in outputs])
+
+
+def aged(case: Case) -> Iterator[Case]:
+    """The case as a model of each older opset that had another version of one of its operators, where it is valid."""
+    newest = max((entry.version for entry in case.model.opset_import if entry.domain == ""), default=0)
+    names = {node.op_type for node in case.model.graph.node if node.domain == ""}
+    changes = {version for name in names for version in _versions().get(name, ())}
+    for version in sorted(version for version in changes if OLDEST_OPSET <= version < newest):
+        model = onnx.ModelProto()
+        model.CopyFrom(case.model)
+        for entry in model.opset_import:
+            entry.version = version if entry.domain == "" else entry.version
+        try:
+            onnx.checker.check_model(model, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+            continue
+        yield replace(case, kind="older", name=f"{case.name}@{version}", model=model, expected=())
+
+
+@cache
+def _versions() -> dict[str, set[int]]:
+    """Opsets in which each operator changed."""
+    versions: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            versions.setdefault(schema.name, set()).add(schema.since_version)
+    return versions
 
 
 def model_cases(kind: str) -> Iterator[Case]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnxruntime as ort
 
-from tests.conformance.cases import KINDS, Case, model_cases, node_cases
+from tests.conformance.cases import KINDS, Case, cases_of
 from tests.conformance.judging import DIFFERENT, EQUAL, EXPECTED, NOT_RUN, REFERENCE, REFUSED, RUNTIME, Verdict, judge
 from tests.conformance.runtimes import NEWEST_RUNNABLE_OPSET
 
@@ -41,7 +41,9 @@ test's inputs.
 - *Equal in onnx.reference*: it runs neither; both agree in the standard's reference implementation.
 
 Outputs of random operators agree in type and shape. Models of an opset above {opset} run as that opset where they are
-valid in it. The kind `real` needs a network and is left out; `light` has the same networks with constant weights.
+valid in it. `older` are the node models again, in every older opset from 7 on that had another version of the operator
+and in which the model is valid. The kind `real` needs a network and is left out; `light` has the same networks with
+constant weights.
 """
 _REASONS = {
     r"needs an operator of opset 27": "an operator of opset 27, which it does not have yet",
@@ -51,11 +53,6 @@ _REASONS = {
     r"bound to different types|invalid model": "rejects types or inputs that the standard allows",
     r"Non-zero status code": "kernel fails on the inputs",
 }
-
-
-def cases_of(kind: str) -> Iterable[Case]:
-    """All cases of a kind."""
-    return node_cases() if kind == "node" else model_cases(kind)
 
 
 def reason_class(error: str) -> str:

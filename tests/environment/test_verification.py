@@ -23,7 +23,7 @@ TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
 
 def model_of(
     nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[list[int], int]],
+    inputs: dict[str, tuple[list[int | str], int]],
     outputs: dict[str, tuple[list[int], int]],
     weights: dict[str, np.ndarray] | None = None,
     opset: int = 17,
@@ -79,6 +79,25 @@ def test_small_changes_of_one_weight_tensor_are_seen(name: str) -> None:
         assert not found.equal
         assert found.largest_difference > found.tolerance
         assert "differs by" in found.reason
+
+
+def test_models_with_weights_as_handles_are_judged_alike() -> None:
+    model = zoo.build("squeezenet1.1-tiny")
+    changed = with_changed_weight(model, 0.1)
+    for candidate in (model, changed):
+        assert verify(detach(model), detach(candidate)) == verify(model, candidate)
+
+
+def test_open_dimensions_are_given_a_size() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Shape", ["z"], ["s"])]
+    inputs = {"x": ([4], FLOAT), "z": (["n", 3], FLOAT)}
+    model = model_of(nodes, inputs, {"y": ([4], FLOAT), "s": ([2], INT64)})
+    assert verify(model, model).equal
+    for rows in (1, 7):
+        given = {"x": np.ones(4, np.float32), "z": np.zeros((rows, 3), np.float32)}
+        assert verify(model, model, inputs=given).equal
+    with pytest.raises(ModelError, match=r"expected \['any size', 3\]"):
+        verify(model, model, inputs={"x": np.zeros(4, np.float32), "z": np.zeros((1, 4), np.float32)})
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:

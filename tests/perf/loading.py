@@ -45,10 +45,10 @@ _CHUNK = 1 << 24
 Result = TypeVar("Result")
 
 
-def big_model() -> DetachedModel:
-    """Blocks of three MatMuls of one input, 3.2 GB of weights, made when they are asked for."""
+def big_model(layers: int = _BIG_LAYERS) -> DetachedModel:
+    """Blocks of three MatMuls of one input, with 0.2 GB of weights each, which are made when they are asked for."""
     nodes, tensors = [], {}
-    for layer in range(_BIG_LAYERS):
+    for layer in range(layers):
         branches = [f"{layer}_{branch}" for branch in "qkv"]
         for name in branches:
             tensors[f"w{name}"] = _noise(f"w{name}", len(tensors))
@@ -56,7 +56,7 @@ def big_model() -> DetachedModel:
         nodes.append(helper.make_node("Mul", branches[:2], [f"m{layer}"]))
         nodes.append(helper.make_node("Add", [f"m{layer}", branches[2]], [f"x{layer + 1}"]))
     shape = [1, _BIG_WIDTH]
-    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x0", f"x{_BIG_LAYERS}")]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x0", f"x{layers}")]
     graph = helper.make_graph(nodes, "big", values[:1], values[1:])
     skeleton = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return DetachedModel(skeleton, tensors)

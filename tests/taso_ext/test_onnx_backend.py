@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.conformance.cases import KINDS, Case, model_cases, node_cases
+from tests.conformance.cases import KINDS, Case, aged, model_cases, node_cases
 from tests.conformance.judging import EQUAL, NOT_RUN, judge
 
 STRIDE = 9
@@ -50,6 +50,15 @@ def test_operators_survive_the_round_trip(nodes: list[Case]) -> None:
         assert_passes(case)
 
 
+@pytest.mark.parametrize("stride", [4 * STRIDE, pytest.param(1, marks=pytest.mark.full)])
+def test_older_versions_of_operators_survive_the_round_trip(nodes: list[Case], stride: int) -> None:
+    """The same inputs as a model of every older opset that has another version of the operator."""
+    found = {older.name: judge(older) for case in nodes[::stride] for older in aged(case)}
+    wrong = {name: verdict for name, verdict in found.items() if verdict.outcome not in (EQUAL, NOT_RUN)}
+    assert not wrong, wrong
+    assert sum(verdict.outcome == EQUAL for verdict in found.values()) >= 1800 / stride
+
+
 @pytest.mark.parametrize("kind", ["simple", "pytorch-operator"])
 def test_small_models_survive_the_round_trip(kind: str) -> None:
     for case in model_cases(kind):
@@ -57,7 +66,7 @@ def test_small_models_survive_the_round_trip(kind: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "node"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("node", "older")])
 def test_models_survive_the_round_trip(kind: str) -> None:
     for case in model_cases(kind):
         assert_passes(case)

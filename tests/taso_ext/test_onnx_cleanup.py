@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 from onnx_cases import assert_round_trip, assert_same, make_model, node, normal, operators, run, value
+from onnxscript import optimizer
 
+from environment import zoo
 from taso_ext import ModelError, OnnxModel
-from taso_ext.cleanup import LEVELS
+from taso_ext.cleanup import LEVELS, clean_up
+from taso_ext.detached import DetachedModel
+from taso_ext.dimensions import open_dims
+from taso_ext.inlining import inline_functions
+from taso_ext.ir_form import to_ir
+from taso_ext.onnx_file import read_model
+from taso_ext.shapes import forget_inferable_shapes
 
 OPSETS = (7, 9, 10, 11, 12, 13, 14, 17, 18, 21, 26)
 """Where the operators below change, and both ends of what ONNX Runtime runs."""
@@ -233,24 +243,6 @@ def test_initializers_among_inputs_are_constants_before_ir_version_4() -> None:
     assert exported.ir_version >= 4
 
 
-@pytest.mark.parametrize("function_opset", [14, 17, 18])
-def test_local_functions_are_inlined(function_opset: int) -> None:
-    """Also those of another opset, as long as their operators are the same."""
-    inner = [node("Mul", ["a", "a"], ["t"]), node("Add", ["t", "a"], ["b"])]
-    scale = helper.make_function("local", "Scale", ["a"], ["b"], inner, [helper.make_opsetid("", function_opset)])
-    model = make_model(
-        [node("Scale", ["x"], ["t"], domain="local"), node("Scale", ["t"], ["y"], domain="local")],
-        [value("x", [4])],
-        [value("y", [4])],
-        functions=[scale],
-        domains={"local": 1},
-    )
-    for level in LEVELS:
-        exported = assert_round_trip(model, clean=level)
-        assert operators(exported) == ["Mul", "Add", "Mul", "Add"]
-        assert [entry.domain for entry in exported.opset_import] == [""]
-
-
 def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCaptureFixture) -> None:
     model = make_model(
         [node("Split", ["w"], ["p", "q"], axis=0), node("Add", ["x", "p"], ["y"]), node("Neg", ["q"], ["z"])],
@@ -261,3 +253,23 @@ def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCap
     for level in LEVELS:
         assert_round_trip(model, clean=level)
     assert not caplog.records
+
+
+def reference_clean_up(model: DetachedModel) -> Counter[str]:
+    """Operators that onnxscript's own optimizer leaves, with all of its rules at every node."""
+    form = to_ir(forget_inferable_shapes(inline_functions(model)))
+    optimizer.optimize_ir(form)
+    return Counter(each.op_type for each in form.graph)
+
+
+PYTORCH = sorted((Path(__file__).parent / "data" / "pytorch").glob("*.onnx"))
+TINY = [name for name in zoo.names() if name.endswith("-tiny")]
+
+
+@pytest.mark.parametrize("source", [*PYTORCH, *TINY], ids=lambda source: getattr(source, "stem", source))
+def test_nothing_is_left_that_the_optimizer_removes(source: Path | str) -> None:
+    """Rules that are not tried would not have applied."""
+    given = onnx.load(source) if isinstance(source, Path) else zoo.build(source)
+    model = read_model(given, {dim.name: 3 + i for i, dim in enumerate(open_dims(given.graph))})
+    found = Counter(each.op_type for each in clean_up(model).skeleton.graph.node)
+    assert not found - reference_clean_up(model)

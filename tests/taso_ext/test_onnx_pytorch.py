@@ -42,6 +42,19 @@ def test_rewritten_models_compute_the_same(path: Path, level: str) -> None:
         assert found.equal and found.reacts, f"after {len(graphs) - 1} rewrites: {found.reason}"
 
 
+def test_nodes_keep_their_names_and_metadata() -> None:
+    """Also where the exporter's constants and identities around them are gone."""
+    kept = 0
+    for path in MODELS:
+        before = {node.name: node for node in onnx.load(path).graph.node if node.name}
+        model = load(path, "none")
+        for node in model.export_detached(model.graph).skeleton.graph.node:
+            if node.name in before and node.op_type == before[node.name].op_type:
+                assert list(node.metadata_props) == list(before[node.name].metadata_props)
+                kept += 1
+    assert kept > 300
+
+
 def test_there_are_models_of_both_exporters() -> None:
     assert sum("dynamo" in path.stem for path in MODELS) >= 8
     assert sum("torchscript" in path.stem for path in MODELS) >= 8

@@ -22,6 +22,7 @@ from taso_ext.onnx_file import read_model
 from taso_ext.spill import Spill
 from taso_ext.weights import content_handle
 from taso_ext.wire_format import without_weights
+from tests.perf import loading
 
 DTYPES = [number for name, number in TensorProto.DataType.items() if name not in ("UNDEFINED", "STRING")]
 LARGE, SMALL = (40, 61), (2, 3)
@@ -249,3 +250,16 @@ def test_reading_by_path_and_from_memory_agree(tmp_path: Path) -> None:
     assert by_path.skeleton == given_model.skeleton
     sizes = [sorted(tensor.nbytes for tensor in model.tensors.values()) for model in (by_path, given_model)]
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.full
+def test_models_over_2_gb_take_little_memory(tmp_path: Path) -> None:
+    """Loaded, exported, written, rewritten, folded and written again."""
+    path = tmp_path / "m.onnx"
+    model = loading.big_model(layers=11)
+    write_model(model, path)
+    assert model.nbytes > 2**31
+    assert (tmp_path / "m.onnx.data").stat().st_size >= model.nbytes
+    found = loading.measure_apart(path)
+    assert found["rewritten"] >= 10
+    assert found["anon_mb"] < 1000
