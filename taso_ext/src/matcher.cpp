@@ -17,7 +17,10 @@ const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
     if (op < known_operator_count()) {
       for (const std::int32_t r : book_->by_anchor[op]) {
         const Rule& rule = book_->rules[r];
-        if (may_be(book_->statement_begin[r] + rule.plan[0], signature)) (rule.far ? rules->far : rules->near).push_back(r);
+        if (may_be(book_->statement_begin[r] + rule.plan[0], signature)) {
+          (rule.far ? rules->far : rules->near).push_back(r);
+          rules->far_ask = rules->far_ask || (rule.far && (!rule.makers.empty() || !rule.readers.empty()));
+        }
       }
     }
     rules_at_[signature] = std::move(rules);
@@ -56,9 +59,10 @@ void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance
 void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
   if (rules.far.empty()) return;
-  const Neighbours around = neighbours(graph, anchor);
+  // All anchors are asked at every step, and rules that hang together through a weight often ask nothing of neighbours.
+  const Neighbours around = rules.far_ask ? neighbours(graph, anchor) : Neighbours{};
   for (const std::int32_t r : rules.far) {
-    if (fits(book_->rules[r], around)) find(graph, r, anchor, out);
+    if (!rules.far_ask || fits(book_->rules[r], around)) find(graph, r, anchor, out);
   }
 }
 

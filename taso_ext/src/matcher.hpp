@@ -43,6 +43,7 @@ class Matcher {
   // Rules whose anchor an operator of some signature may be.
   struct Rules {
     std::vector<std::int32_t> near, far;
+    bool far_ask = false;    // some far one asks for certain neighbours
   };
   struct Neighbours {
     OperatorSet makers, readers;
