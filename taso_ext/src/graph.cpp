@@ -220,10 +220,53 @@ std::vector<NodeId> Graph::twins() const {
   return found;
 }
 
-// Colours nodes by what they compute, then the twins among them, again and again, by the colours of what they read and
-// of who reads them, until no more can be told apart (Weisfeiler and Leman's refinement).
+// Colours nodes by what they compute, then the twins among them by the colours of all that follows from them and of all
+// that they follow from, again and again until no more can be told apart (Weisfeiler and Leman's refinement, a sweep
+// against the order and one along it at a time, so that colours travel any distance at once).
 Hash128 Graph::hash_of_twins(const std::vector<NodeId>& twins) const {
-  std::vector<Hash128> colour = node_hashes_, next(twins.size());
+  std::vector<Hash128> colour = node_hashes_, seen(nodes_.size());
+  std::vector<char> is_twin(nodes_.size());
+  for (const NodeId id : twins) is_twin[id] = 1;
+  const auto twin_at = [&](ValueId operand) {
+    const NodeId producer = operand == kNoValue ? kNoNode : values_[operand].producer;
+    return producer != kNoNode && is_twin[producer] ? producer : kNoNode;
+  };
+  std::vector<NodeId> involved;    // twins and who reads them, producers first
+  for (const NodeId id : order_) {
+    const auto reads = operands(id);
+    if (is_twin[id] || std::any_of(reads.begin(), reads.end(), [&](ValueId v) { return twin_at(v) != kNoNode; })) involved.push_back(id);
+  }
+  // Of an operand slot; the slots of a symmetric operator are all one.
+  const auto place = [&](NodeId reader, std::size_t slot, ValueId operand) {
+    return fold(Hash128{22, signature(reader).symmetric ? 0 : slot}, static_cast<std::uint64_t>(values_[operand].index));
+  };
+  const auto against = [&] {
+    for (const NodeId id : twins) seen[id] = {};
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      const NodeId twin = twin_at(outputs_[k]);
+      if (twin != kNoNode) seen[twin] += fold(Hash128{23, k}, static_cast<std::uint64_t>(values_[outputs_[k]].index));
+    }
+    for (auto at = involved.rbegin(); at != involved.rend(); ++at) {
+      if (is_twin[*at]) colour[*at] = fold(colour[*at], seen[*at]);
+      const auto reads = operands(*at);
+      for (std::size_t k = 0; k < reads.size(); ++k) {
+        const NodeId twin = twin_at(reads[k]);
+        if (twin != kNoNode) seen[twin] += fold(place(*at, k, reads[k]), colour[*at]);
+      }
+    }
+  };
+  const auto along = [&] {
+    for (const NodeId id : involved) {
+      if (!is_twin[id]) continue;
+      Hash128 sum;
+      const auto reads = operands(id);
+      for (std::size_t k = 0; k < reads.size(); ++k) {
+        const NodeId twin = twin_at(reads[k]);
+        if (twin != kNoNode) sum += fold(place(id, k, reads[k]), colour[twin]);
+      }
+      colour[id] = fold(colour[id], sum);
+    }
+  };
   std::vector<Hash128> kinds;
   const auto count_kinds = [&] {
     kinds.clear();
@@ -231,39 +274,11 @@ Hash128 Graph::hash_of_twins(const std::vector<NodeId>& twins) const {
     std::sort(kinds.begin(), kinds.end());
     return static_cast<std::size_t>(std::unique(kinds.begin(), kinds.end()) - kinds.begin());
   };
-  // Of an operand slot; the slots of a symmetric operator are all one.
-  const auto place = [&](NodeId reader, std::size_t slot, const Value& value) {
-    return fold(Hash128{22, signature(reader).symmetric ? 0 : slot}, static_cast<std::uint64_t>(value.index));
-  };
   std::size_t told_apart = 0;
   for (std::size_t count = count_kinds(); count > told_apart; count = count_kinds()) {
     told_apart = count;
-    for (std::size_t t = 0; t < twins.size(); ++t) {
-      const Node& node = nodes_[twins[t]];
-      Hash128 seen;    // a sum: readers come in no order
-      const auto reads = operands(twins[t]);
-      for (std::size_t k = 0; k < reads.size(); ++k) {
-        if (reads[k] == kNoValue || values_[reads[k]].producer == kNoNode) continue;
-        const Value& value = values_[reads[k]];
-        seen += fold(fold(place(twins[t], k, value), colour[value.producer]), 1);
-      }
-      for (std::uint32_t i = 0; i < node.output_count; ++i) {
-        const ValueId id = node.output_begin + static_cast<ValueId>(i);
-        NodeId last = kNoNode;
-        for (const NodeId reader : consumers(id)) {
-          if (reader == std::exchange(last, reader)) continue;
-          const auto slots = operands(reader);
-          for (std::size_t k = 0; k < slots.size(); ++k) {
-            if (slots[k] == id) seen += fold(fold(place(reader, k, values_[id]), colour[reader]), 2);
-          }
-        }
-        for (std::size_t k = 0; is_output(id) && k < outputs_.size(); ++k) {
-          if (outputs_[k] == id) seen += fold(fold(Hash128{23, k}, i), 3);
-        }
-      }
-      next[t] = fold(colour[twins[t]], seen);
-    }
-    for (std::size_t t = 0; t < twins.size(); ++t) colour[twins[t]] = next[t];
+    against();
+    along();
   }
   Hash128 sum;
   for (const NodeId id : twins) sum += colour[id];
