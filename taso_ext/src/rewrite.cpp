@@ -32,17 +32,26 @@ std::int32_t Preview::uses_after(ValueId value) const {
 
 void Preview::look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
   graph_ = &graph, recipe_ = &recipe, nodes_ = nodes, values_ = values;
-  count_uses();
-  find_dead();
+  dead_.clear();
+  // What dies outside the match may have read a replaced tensor, which then has fewer readers, and so on.
+  for (std::size_t known = 0;; known = dead_.size()) {
+    count_uses();
+    find_dead();
+    const bool outside = std::any_of(dead_.begin(), dead_.end(), [&](NodeId id) { return !graph_->node(id).weight_only && !is_consumed(id); });
+    if (!outside || dead_.size() == known) return;
+  }
 }
 
-// Readers of a replaced tensor that live on; those inside the match go away with it.
+// Whether a node is one of the match that goes away.
+bool Preview::is_consumed(NodeId id) const {
+  const auto at = std::find(nodes_.begin(), nodes_.end(), id);
+  return at != nodes_.end() && !recipe_->kept[at - nodes_.begin()];
+}
+
+// Readers of a replaced tensor that live on.
 std::int32_t Preview::moved_uses(ValueId old) const {
   std::int32_t uses = graph_->uses(old);
-  for (const NodeId consumer : graph_->consumers(old)) {
-    const auto at = std::find(nodes_.begin(), nodes_.end(), consumer);
-    uses -= at != nodes_.end() && !recipe_->kept[at - nodes_.begin()];
-  }
+  for (const NodeId consumer : graph_->consumers(old)) uses -= is_consumed(consumer) || is_dead(consumer);
   return uses;
 }
 

@@ -22,6 +22,7 @@ class Preview {
  private:
   void look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
   void count_uses();
+  [[nodiscard]] bool is_consumed(NodeId node) const;
   [[nodiscard]] std::int32_t moved_uses(ValueId old) const;
   void find_dead();
   void change(ValueId value, std::int32_t delta);

@@ -155,11 +155,6 @@ rule apart
     assert_prices_are_exact(start(m.graph(m.apply("Relu", m.apply("Neg", m.input("x")))), rules=rules))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="The new u counts as read by operators that go away because the target forgets a: Tanh is priced as if it "
-    "stayed, and a search stops with an internal error since the graph does not have the hash that was foretold.",
-)
 def test_a_replaced_result_whose_readers_the_target_forgets_is_free() -> None:
     rules = RuleSet.parse("""
 rule forgetful
