@@ -16,18 +16,23 @@ from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.mapped_files import MappedFiles, map_file
 from taso_ext.oldest_opset import raise_to_oldest
 from taso_ext.text import require_text
+from taso_ext.type_check import require_consistent_types
 from taso_ext.wire_format import DEEPEST_MESSAGE, ends_inside_a_model, without_weights
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | DetachedModel
+"""A path, the bytes of a file, or a model."""
 
 
 def read_model(
-    source: str | os.PathLike[str] | onnx.ModelProto | DetachedModel,
+    source: Source,
     dims: Mapping[str, int] | None = None,
     freeze_initializers: bool = False,
 ) -> DetachedModel:
     """A checked model, its weights where they are: in the mapped file, in files beside it, or in the given model.
 
     Args:
-      source: a path to an ONNX file (external data is read from beside it) or a model, which is not changed.
+      source: a path to an ONNX file (external data is read from beside it), the bytes of one, or a model, which is not
+        changed.
       dims: sizes of symbolic dimensions by name; an unnamed one is called `<input>:<axis>`.
       freeze_initializers: treat initializers that a caller could override as constants.
     Raises:
@@ -37,42 +42,53 @@ def read_model(
     if isinstance(source, (onnx.ModelProto, DetachedModel)):
         model, files = source, MappedFiles()
     else:
-        model, files = _open(Path(source))
+        model, files = _parse_bytes(source) if isinstance(source, bytes) else _open(Path(source))
     name = name_of(source)
     detached = _detach(model, name, freeze_initializers, files)
     if detached is not source:
         _check(detached, name)
+        require_consistent_types(detached, name)
     return bind_dims(raise_to_oldest(detached, name), dims or {}, name)
 
 
-def name_of(source: str | os.PathLike[str] | onnx.ModelProto | DetachedModel) -> str:
+def name_of(source: Source) -> str:
     """What to call a model in an error."""
-    return "the given model" if isinstance(source, (onnx.ModelProto, DetachedModel)) else os.fspath(source)
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the given model"
 
 
 def _open(path: Path) -> tuple[onnx.ModelProto, MappedFiles]:
     """The structure of a model whose larger weights stay in its file, and the files that hold them."""
-    data = _map(path)
+    data, files = _map(path), MappedFiles(path.parent)
+    files.add(path.name, data)
+    return _parse(data, str(path), path.name), files
+
+
+def _parse_bytes(data: bytes) -> tuple[onnx.ModelProto, MappedFiles]:
+    files = MappedFiles()
+    files.add("", data)  # a name that no file has
+    return _parse(data, "the given model", ""), files
+
+
+def _parse(data: mmap.mmap | bytes, name: str, location: str) -> onnx.ModelProto:
+    """The model, its larger weights as references to `location`."""
     if ends_inside_a_model(data):
         raise ModelError(
-            f"{path} is truncated: it begins like an ONNX model but ends after {len(data):,} bytes in the middle of a "
+            f"{name} is truncated: it begins like an ONNX model but ends after {len(data):,} bytes in the middle of a "
             f"field. Export or download it again."
         )
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(without_weights(data, path.name))
+        model.ParseFromString(without_weights(data, location))
     except DecodeError as error:
         if "MaxDepth" in str(error):
             raise ModelError(
-                f"{path} nests graphs inside graphs deeper than protobuf reads: {DEEPEST_MESSAGE} messages, about "
+                f"{name} nests graphs inside graphs deeper than protobuf reads: {DEEPEST_MESSAGE} messages, about "
                 f"{DEEPEST_MESSAGE // 3} graphs. Export the network with less nesting."
             ) from None
-        raise _unreadable(path, data) from None
+        raise _unreadable(name, data) from None
     if not model.HasField("graph"):
-        raise _unreadable(path, data)
-    files = MappedFiles(path.parent)
-    files.add(path.name, data)
-    return model, files
+        raise _unreadable(name, data)
+    return model
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -94,11 +110,11 @@ def _map(path: Path) -> mmap.mmap | bytes:
     return data
 
 
-def _unreadable(path: Path, data: mmap.mmap | bytes) -> ModelError:
+def _unreadable(name: str, data: mmap.mmap | bytes) -> ModelError:
     if data[: len(_LFS_POINTER)] == _LFS_POINTER:
-        return ModelError(f"{path} is a Git LFS pointer, not the model itself; run `git lfs pull` beside it first.")
+        return ModelError(f"{name} is a Git LFS pointer, not the model itself; run `git lfs pull` beside it first.")
     return ModelError(
-        f"{path} is not an ONNX model: its {len(data):,} bytes are not a serialised ModelProto with a graph. "
+        f"{name} is not an ONNX model: its {len(data):,} bytes are not a serialised ModelProto with a graph. "
         f"Export the network to ONNX first and give that file."
     )
 

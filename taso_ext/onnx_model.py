@@ -14,7 +14,7 @@ from taso_ext.cleanup import clean_up
 from taso_ext.detached import DetachedModel, attach
 from taso_ext.model_writing import write_model
 from taso_ext.onnx_export import ExportSource, export_model
-from taso_ext.onnx_file import name_of, read_model
+from taso_ext.onnx_file import Source, name_of, read_model
 from taso_ext.onnx_import import import_model
 from taso_ext.shapes import value_types
 from taso_ext.unsized import require_sizes
@@ -51,7 +51,7 @@ class OnnxModel:
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | onnx.ModelProto | DetachedModel,
+        source: Source,
         *,
         dims: Mapping[str, int] | None = None,
         clean: str = "full",
@@ -60,7 +60,7 @@ class OnnxModel:
         """Reads, checks and cleans a model and hands it to the engine.
 
         Args:
-          source: a path (external data is read from beside it) or a model, which is not changed.
+          source: a path (external data is read from beside it), the bytes of a file, or a model, which is not changed.
           dims: sizes of symbolic dimensions by name. A dimension may stay open where no operator is priced on it.
           clean: how much to clean up: "full", "basic" or "none" (see `taso_ext.cleanup`).
           freeze_initializers: treat initializers that a caller could override as constants.

@@ -46,7 +46,7 @@ and in which the model is valid. The kind `real` needs a network and is left out
 constant weights.
 """
 _REASONS = {
-    r"needs an operator of opset 27": "an operator of opset 27, which it does not have yet",
+    r"needs an operator of opset": "an operator of opset 27 or 28, which it does not have yet",
     r"Could not find an implementation|Failed to find kernel": "no kernel for the operator or its types",
     r"is not a registered function/op": "operator of a preview domain",
     r"Exception during initialization": "kernel refuses the attributes",

@@ -49,6 +49,24 @@ def without_external_data(directory: Path) -> Path:
     return directory / "split.onnx"
 
 
+def edited(**changes: object) -> bytes:
+    """Two operators in a row, with some fields of the first node, or of the graph's output, changed."""
+    nodes = [node("Relu", ["x"], ["t"]), node("Add", ["t", "x"], ["y"])]
+    model = make_model(nodes, [value("x", [2])], [value("y", [2])])
+    first, second = model.graph.node
+    for name, change in changes.items():
+        if name == "dtype":
+            model.graph.input.append(value("z", [2], onnx.TensorProto.INT64))
+            second.input[1] = "z"
+        elif name == "again":
+            model.graph.node.append(second)
+        elif name == "output_dtype":
+            model.graph.output[0].type.tensor_type.elem_type = change
+        else:
+            getattr(first, name)[:] = change  # type: ignore[index]
+    return model.SerializeToString()
+
+
 BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda d: d / "model.onnx", "does not exist"),
     "directory": (lambda d: saved(d / "inner.onnx", b"x").parent, "is a directory.*inner.onnx"),
@@ -59,9 +77,27 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "git lfs pointer": (lambda d: saved(d / "m.onnx", b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
     "truncated": (lambda d: saved(d / "m.onnx", RELU.SerializeToString()[:-20]), "is truncated"),
     "invalid": (lambda d: saved(d / "m.onnx", invalid_model()), "onnx.checker reports:.*nowhere"),
+    "cyclic": (lambda d: saved(d / "m.onnx", edited(input=["y"])), "topologically sorted"),
+    "reads itself": (lambda d: saved(d / "m.onnx", edited(input=["t"])), "topologically sorted"),
+    "name used twice": (lambda d: saved(d / "m.onnx", edited(again=True)), "single static assignment"),
+    "input named twice": (lambda d: saved(d / "m.onnx", edited(output=["x"])), "single static assignment"),
+    "operand missing": (lambda d: saved(d / "m.onnx", edited(input=[])), "input size 0"),
+    "operand too many": (lambda d: saved(d / "m.onnx", edited(input=["x", "x"])), "input size 2"),
+    "operands of two types": (lambda d: saved(d / "m.onnx", edited(dtype=7)), "inconsistent type"),
+    "output of another type": (lambda d: saved(d / "m.onnx", edited(output_dtype=7)), "as INT64, but computes FLOAT"),
     "old opset": (lambda d: saved(d / "m.onnx", old_model()), "opset 6; at least opset 7"),
     "external data gone": (without_external_data, "separate file.*w.bin"),
 }
+
+
+def test_bytes_are_read_like_files(tmp_path: Path) -> None:
+    data = zoo.build("squeezenet1.1-tiny").SerializeToString()
+    by_bytes, by_path = (OnnxModel.load(source) for source in (data, saved(tmp_path / "m.onnx", data)))
+    assert by_bytes.graph.hash == by_path.graph.hash
+    assert by_bytes.export(by_bytes.graph) == by_path.export(by_path.graph)
+    for damaged in (b"", b"text", data[:-2000]):
+        with pytest.raises(ModelError, match="the given model"):
+            OnnxModel.load(damaged)
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -46,12 +46,12 @@ def random_tensor(name: str, dtype: int, dims: tuple[int, ...], *, raw: bool = T
 def passing(tensor: onnx.TensorProto) -> onnx.ModelProto:
     """A model that gives a weight as it is, and shifts a number."""
     model = make_model(
-        [node("Identity", ["w"], ["v"]), node("Neg", ["x"], ["y"])],
+        [node("Neg", ["x"], ["y"])],
         [value("x", [2])],
-        [value("v", tensor.dims, tensor.data_type), value("y", [2])],
+        [value("w", tensor.dims, tensor.data_type), value("y", [2])],
         {"w": np.zeros(1)},
-        opset=25,
-        ir_version=13,
+        opset=onnx.defs.onnx_opset_version(),
+        ir_version=onnx.IR_VERSION,
     )
     model.graph.initializer[0].CopyFrom(tensor)
     return model
