@@ -11,8 +11,8 @@ from taso_ext.weights import nbytes
 
 _ALWAYS_FOLDED = 1 << 26
 """Bytes up to which a value is computed whatever it is made of."""
-_LARGEST_GROWTH = 4
-"""Beyond that, a value may take as many times the bytes of all weights: a kernel enlarged from 1×1 to 2×2 does."""
+_LARGEST_GROWTH = 16
+"""Beyond that, a value may take this many times the bytes of all weights: a 1×1 kernel made 3×3 takes nine."""
 
 
 def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[int]:

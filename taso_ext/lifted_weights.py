@@ -41,12 +41,16 @@ class _Lifting:
         self._used: set[str] = set()
 
     def lift(self, graph: onnx.GraphProto, nested: bool) -> None:
-        """Moves a graph's large constants out, and its large initializers if it is nested."""
-        moved = self._initializers(graph) if nested else {}
+        """Moves a graph's large constants out, and its large initializers if it is nested.
+
+        What a nested graph gives as it is stays: its outputs must be its own values.
+        """
+        given = {value.name for value in graph.output} if nested else set()
+        moved = self._initializers(graph, given) if nested else {}
         kept = []
         for node in graph.node:
             value = _large_constant(node)
-            if value is None:
+            if value is None or node.output[0] in given:
                 self.settle(node, lifts=True)
                 kept.append(node)
             else:
@@ -80,12 +84,12 @@ class _Lifting:
         for node in graph.node:
             self.settle(node, lifts=False)
 
-    def _initializers(self, graph: onnx.GraphProto) -> dict[str, ir.TensorProtocol]:
+    def _initializers(self, graph: onnx.GraphProto, given: set[str]) -> dict[str, ir.TensorProtocol]:
         """The large initializers, which the graph loses; not those that are inputs too: there the position counts."""
-        listed = {value.name for value in graph.input}
+        staying = given | {value.name for value in graph.input}
         kept, moved = [], {}
         for tensor in graph.initializer:
-            if math.prod(tensor.dims) <= LARGEST_INLINE or tensor.name in listed:
+            if math.prod(tensor.dims) <= LARGEST_INLINE or tensor.name in staying:
                 self._restore(tensor)
                 kept.append(tensor)
             else:

@@ -28,7 +28,8 @@ class OnnxModel:
         ...
         model.save(state.graph, "bert.opt.onnx")
 
-    Files that hold weights must not be changed while the model is in use; replacing them by new files is safe.
+    Files, and models in memory, that hold weights must not be changed while this one is in use; replacing files by new
+    ones is safe.
 
     Attributes:
       source: the model as given, with symbolic dimensions bound; its weights are handles.

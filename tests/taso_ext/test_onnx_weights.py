@@ -178,6 +178,22 @@ def test_weights_inside_nodes_are_handles_too(clean: str, scattering: bool, tmp_
         assert_same(run(model, feeds), run(exported, feeds))
 
 
+@pytest.mark.parametrize("clean", ["full", "basic", "none"])
+def test_weights_that_a_branch_gives_as_they_are_stay_in_it(clean: str, tmp_path: Path) -> None:
+    constant = node("Constant", [], ["a"], value=numpy_helper.from_array(normal(40, 50)))
+    first = helper.make_graph([constant], "first", [], [value("a", [40, 50])])
+    weight = numpy_helper.from_array(normal(40, 50, seed=1), "b")
+    second = helper.make_graph([node("Neg", ["b"], ["c"])], "second", [], [value("b", [40, 50])], [weight])
+    nodes = [node("If", ["flag"], ["z"], then_branch=first, else_branch=second), node("Add", ["x", "z"], ["y"])]
+    inputs = [value("x", [40, 50]), value("flag", [], TensorProto.BOOL)]
+    model = make_model(nodes, inputs, [value("y", [40, 50])])
+    onnx.save(model, tmp_path / "m.onnx")
+    loaded = OnnxModel.load(tmp_path / "m.onnx", clean=clean)
+    for flag in (True, False):
+        feeds = {"x": normal(40, 50, seed=2), "flag": np.array(flag)}
+        assert_same(run(model, feeds), run(loaded.export(loaded.graph), feeds))
+
+
 def test_attaching_undoes_detaching() -> None:
     for name in ("squeezenet1.1-tiny", "bert-base-tiny"):
         model = zoo.build(name)
