@@ -21,7 +21,7 @@ import numpy as np
 from environment import GraphSubstitutionEnv, cost_models, zoo
 from environment.random_agent import RandomAgent
 from environment.zoo import bert
-from taso_ext import OnnxModel, RuleSet, State, search_taso
+from taso_ext import OnnxModel, RuleSet, SearchResult, State, search_restarts, search_taso
 
 GRAPHS = [name for name in zoo.names() if not name.endswith("-tiny")] + ["resnet50:basic"]
 LAYERS = (12, 24, 48, 96)
@@ -37,6 +37,7 @@ COLUMNS = {
     "priced_per_s": "taso search (alpha 1.05): rewrites priced per second, prices inherited from the parent included",
     "expand_us": "the same search: per graph expanded, duplicates, matching and the queue included",
     "bytes_per_rewrite": "held by the search at its end per rewrite priced: queue, hashes, states",
+    "restarts_per_s": "search by random restarts: rewrites priced per second, no graph is looked up",
     "evicted": "rewrites given up for want of memory (512 MB)",
 }
 SCALING = {"layers": "of BERT-Base's shape", "operators": COLUMNS["operators"], "step_us": COLUMNS["step_us"]}
@@ -57,27 +58,43 @@ def random_action(state: State, rng: np.random.Generator) -> tuple[int, int]:
     return int(rule), int(location)
 
 
-def engine_steps(start: State, episodes: int, length: int = 50) -> tuple[list[float], list[float], list[float]]:
-    """Times of a step, of matching its result from scratch, and of pricing one of its rewrites, in microseconds."""
+def play(start: State, episodes: int, visit: Callable[[State, tuple[int, int]], None], length: int = 50) -> None:
+    """Calls `visit(state, action)`, which is to take the action, along random episodes; the same ones every time."""
+    rng = np.random.default_rng(0)
+    for _ in range(episodes):
+        state = start.copy()
+        for _ in range(length):
+            if not len(state.legal_actions()):
+                break
+            visit(state, random_action(state, rng))
+
+
+def engine_steps(start: State, episodes: int) -> list[float]:
+    """Microseconds of each step with its masks."""
 
     def step(state: State, action: tuple[int, int]) -> None:
         state.step(*action)
         state.rule_mask()
         state.location_mask()
 
-    rng = np.random.default_rng(0)
-    steps, rematches, prices = [], [], []
-    for _ in range(episodes):
-        state = start.copy()
-        for _ in range(length):
-            if not len(state.legal_actions()):
-                break
-            action = random_action(state, rng)
-            steps.append(microseconds(lambda state=state, action=action: step(state, action)))  # type: ignore[misc]
-            rematches.append(microseconds(state.rematched))
-            fresh = state.rematched()
-            prices.append(microseconds(fresh.candidates) / max(1, len(fresh.legal_actions())))
-    return steps, rematches, prices
+    times: list[float] = []
+    play(start, episodes, lambda state, action: times.append(microseconds(lambda: step(state, action))))
+    return times
+
+
+def full_matches(start: State, episodes: int) -> tuple[list[float], list[float]]:
+    """Microseconds of matching each state after a step from scratch, and of pricing one of its rewrites."""
+    matching: list[float] = []
+    pricing: list[float] = []
+
+    def visit(state: State, action: tuple[int, int]) -> None:
+        state.step(*action)
+        matching.append(microseconds(state.rematched))
+        fresh = state.rematched()
+        pricing.append(microseconds(fresh.candidates) / max(1, len(fresh.legal_actions())))
+
+    play(start, episodes, visit)
+    return matching, pricing
 
 
 def environment_steps(env: GraphSubstitutionEnv, episodes: int) -> list[float]:
@@ -100,10 +117,17 @@ def load(name: str) -> OnnxModel:
     return OnnxModel.load(zoo.build(graph), clean=clean or "full")
 
 
+def rewrites_per_second(run: Callable[[], SearchResult]) -> float:
+    began = time.process_time()
+    generated = run().generated
+    return generated / (time.process_time() - began)
+
+
 def measure(name: str, episodes: int, budget: int) -> Row:
     env = GraphSubstitutionEnv(load(name), rules=RuleSet.default())
     start = env.state.copy()
-    steps, rematches, prices = (statistics.median(times) for times in engine_steps(start, episodes))
+    steps = statistics.median(engine_steps(start, episodes))
+    rematches, prices = (statistics.median(times) for times in full_matches(start, episodes))
     began = time.process_time()
     search = search_taso(start, 1.05, budget)
     seconds = time.process_time() - began
@@ -119,6 +143,7 @@ def measure(name: str, episodes: int, budget: int) -> Row:
         "priced_per_s": search.generated / seconds,
         "expand_us": 1e6 * seconds / search.expanded,
         "bytes_per_rewrite": search.memory_bytes / search.generated,
+        "restarts_per_s": rewrites_per_second(lambda: search_restarts(start, 50, 0, budget)),
         "evicted": search.evicted,
     }
 
@@ -126,12 +151,8 @@ def measure(name: str, episodes: int, budget: int) -> Row:
 def measure_scaling(layers: int, episodes: int) -> Row:
     model = bert.build(f"bert-{layers}", replace(bert.BERT_BASE_TINY, layers=layers))
     start = State(OnnxModel.load(model).graph, RuleSet.default(), cost_models.find("roofline:rtx2070"))
-    steps, _, _ = engine_steps(start, episodes)
-    return {
-        "layers": layers,
-        "operators": start.graph.num_runtime_nodes,
-        "step_us": statistics.median(steps),
-    }
+    steps = engine_steps(start, episodes)
+    return {"layers": layers, "operators": start.graph.num_runtime_nodes, "step_us": statistics.median(steps)}
 
 
 def exponent(rows: list[Row]) -> float:
