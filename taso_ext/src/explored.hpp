@@ -17,8 +17,7 @@ struct Outcome {
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
 class Explored {
  public:
-  // The states get three eighths of the memory: making a few again costs less than fresh memory from the system for all.
-  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : tree_(root, memory_bytes / 8 * 3) {
+  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), tree_(root) {
     (void)insert(root->graph());
   }
 
@@ -37,13 +36,16 @@ class Explored {
     return outcome;
   }
 
-  // What is held, `others` included.
-  [[nodiscard]] std::size_t memory_bytes(std::size_t others) const {
+  // Lets the states have what the rest leaves, between a quarter and half of the memory: making a few again costs less
+  // than fresh memory from the system for all. Returns what is held; `others` is that of the queue.
+  [[nodiscard]] std::size_t share_memory(std::size_t others) {
     std::size_t fixed = others + tree_.path_bytes();
     {
       const std::lock_guard guard(mutex_);
       fixed += seen_.memory_bytes();
     }
+    const std::size_t left = memory_bytes_ - std::min(memory_bytes_, fixed);
+    tree_.limit(std::clamp(left, memory_bytes_ / 4, memory_bytes_ / 2));
     return fixed + tree_.state_bytes();
   }
 
@@ -57,6 +59,7 @@ class Explored {
     const std::lock_guard guard(mutex_);
     return seen_.contains(plain_hash);
   }
+  const std::size_t memory_bytes_;
   SearchTree tree_;
   HashSet seen_;
   mutable std::mutex mutex_;    // of `seen_`

@@ -30,8 +30,8 @@ class BeamSearch {
  private:
   // The level below, or nothing when there is none or a limit was met.
   std::vector<std::int32_t> next_level(const std::vector<std::int32_t>& level, SearchWatch& watch) {
-    Frontier frontier(limits_.memory_bytes / 2, [](const QueuedRewrite&) {});
-    const auto held = [&] { return explored_.memory_bytes(frontier.memory_bytes()); };
+    Frontier frontier(limits_.memory_bytes * 3 / 8, [](const QueuedRewrite&) {});
+    const auto held = [&] { return explored_.share_memory(frontier.memory_bytes()); };
     for (const std::int32_t index : level) {
       if (!watch.go_on(held())) return {};
       expand(index, frontier);

@@ -14,7 +14,7 @@ class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
       : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes),
-        frontier_(limits.memory_bytes / 2, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
+        frontier_(limits.memory_bytes * 3 / 8, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
     result_.cost_ms = start.cost_ms();
   }
 
@@ -26,7 +26,7 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(explored_.memory_bytes(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
+      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
       take_next();
     }
     watch.finish();

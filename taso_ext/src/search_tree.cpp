@@ -27,8 +27,17 @@ bool HashSet::insert(Hash128 hash) {
   return true;
 }
 
-SearchTree::SearchTree(std::shared_ptr<const State> root, std::size_t state_bytes)
-    : root_(std::move(root)), visited_{{-1, -1, -1, 0}}, most_state_bytes_(state_bytes) {}
+SearchTree::SearchTree(std::shared_ptr<const State> root) : root_(std::move(root)), visited_{{-1, -1, -1, 0}} {}
+
+void SearchTree::limit(std::size_t state_bytes) {
+  const std::lock_guard guard(mutex_);
+  most_state_bytes_ = state_bytes;
+  shrink();
+}
+
+void SearchTree::shrink() {
+  while (state_bytes_ > most_state_bytes_ && held_.size() > 1) drop(recent_.empty() ? checkpoints_.front() : recent_.front());
+}
 
 std::int32_t SearchTree::add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state) {
   const std::lock_guard guard(mutex_);
@@ -45,7 +54,7 @@ void SearchTree::hold(std::int32_t index, std::shared_ptr<const State> state) {
   if (!fresh) return;    // another thread was faster
   at->second = {std::move(state), order.insert(order.end(), index), bytes};
   state_bytes_ += bytes;
-  while (state_bytes_ > most_state_bytes_ && held_.size() > 1) drop(recent_.empty() ? checkpoints_.front() : recent_.front());
+  shrink();
 }
 
 void SearchTree::drop(std::int32_t index) {

@@ -29,8 +29,10 @@ class HashSet {
 // a depth that is a multiple of kCheckpoint are given up last, so that few steps have to be repeated. Thread-safe.
 class SearchTree {
  public:
-  // The states held, beside the root, take at most `state_bytes`.
-  SearchTree(std::shared_ptr<const State> root, std::size_t state_bytes);
+  explicit SearchTree(std::shared_ptr<const State> root);
+
+  // From now on the states held, beside the root, take at most `state_bytes`.
+  void limit(std::size_t state_bytes);
 
   // Adds the state reached from `parent` by (rule, location); returns its index, counted from the root, 0.
   std::int32_t add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state);
@@ -54,6 +56,7 @@ class SearchTree {
   };
   void hold(std::int32_t index, std::shared_ptr<const State> state);
   void drop(std::int32_t index);
+  void shrink();
   [[nodiscard]] std::list<std::int32_t>& line(std::int32_t index) { return visited_[index].depth % kCheckpoint ? recent_ : checkpoints_; }
 
   mutable std::mutex mutex_;
@@ -61,7 +64,7 @@ class SearchTree {
   std::vector<Visited> visited_;
   std::unordered_map<std::int32_t, Held> held_;
   std::list<std::int32_t> recent_, checkpoints_;    // least recently used first
-  std::size_t most_state_bytes_, state_bytes_ = 0;
+  std::size_t most_state_bytes_ = 0, state_bytes_ = 0;
   std::int64_t rebuilt_ = 0;
 };
 
