@@ -25,7 +25,7 @@ class Effort(NamedTuple):
         return max(1, self.examples // 50)
 
 
-SAMPLE, FULL = Effort(60, 8, varied=False), Effort(1000, 50, varied=True)
+SAMPLE, FULL = Effort(60, 8, varied=False), Effort(400, 50, varied=True)
 
 sampled_and_full = pytest.mark.parametrize(
     "effort", [pytest.param(SAMPLE, id="sampled"), pytest.param(FULL, id="full", marks=pytest.mark.full)]

@@ -183,7 +183,8 @@ def test_an_exhaustive_search_sees_every_reachable_graph_once(effort: Effort) ->
         if 1 < len(found) <= most:
             result = search_taso(state, alpha=1e6, budget=10 * most)
             assert result.stop_reason == "exhausted"
-            assert result.expanded == len(found)
+            # Nothing lies within a factor of a graph that costs nothing.
+            assert result.expanded == len(found) or result.cost_ms == 0
             searched += 1
 
     for_all(graphs(), holds, effort)
