@@ -11,6 +11,7 @@
 
 #include "candidate_features.hpp"
 #include "features.hpp"
+#include "graph_builder.hpp"
 #include "instance.hpp"
 #include "search.hpp"
 #include "state.hpp"
@@ -26,7 +27,8 @@ std::string hex(const Hash128& hash) {
   return text;
 }
 
-Attribute attribute_from(const std::string& name, const py::handle& value) {
+// Nothing when it is of another kind. Throws py::cast_error when it is not what its beginning promised, or too large.
+std::optional<Attribute> attribute_from(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return std::int64_t{value.cast<bool>()};
   if (py::isinstance<py::int_>(value)) return value.cast<std::int64_t>();
   if (py::isinstance<py::float_>(value)) return value.cast<double>();
@@ -38,16 +40,23 @@ Attribute attribute_from(const std::string& name, const py::handle& value) {
     if (py::isinstance<py::float_>(items[0])) return value.cast<std::vector<double>>();
     if (py::isinstance<py::str>(items[0])) return value.cast<std::vector<std::string>>();
   }
-  throw InvalidInput("attribute '" + name + "': expected int, float, str, bytes or a list of int, float or str, got " +
-                     py::repr(value).cast<std::string>().substr(0, 100));
+  return std::nullopt;
 }
 
 AttributeMap attributes_from(const py::dict& attributes) {
   AttributeMap map;
   for (const auto& [key, value] : attributes) {
-    auto name = key.cast<std::string>();
-    Attribute attribute = attribute_from(name, value);
-    map.emplace_back(std::move(name), std::move(attribute));
+    std::optional<Attribute> attribute;
+    try {
+      attribute = attribute_from(value);
+    } catch (const py::cast_error&) {
+    }
+    if (!py::isinstance<py::str>(key) || !attribute) {
+      throw InvalidInput("attribute " + py::repr(key).cast<std::string>() +
+                         ": expected a name and an int of 64 bits, float, str, bytes or a list of one of int, float and str, got " +
+                         py::repr(value).cast<std::string>().substr(0, 100));
+    }
+    map.emplace_back(key.cast<std::string>(), std::move(*attribute));
   }
   std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return map;
@@ -60,81 +69,6 @@ py::object attribute_to(const Attribute& attribute) {
     else return py::cast(held);
   }, attribute);
 }
-
-// Bounds that keep every product of extents and every id within 64 and 31 bits.
-constexpr double kMostElements = 1e15;
-constexpr std::size_t kMostNodes = 20'000'000;
-
-TensorType tensor_type(const std::string& name, int dtype, const std::optional<Dims>& dims) {
-  double elements = 1;
-  for (const std::int64_t extent : dims ? *dims : Dims{}) {
-    if (extent < 0) throw InvalidInput("tensor '" + name + "': expected extents of at least 0, got " + std::to_string(extent));
-    elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
-  }
-  if (elements > kMostElements) throw InvalidInput("tensor '" + name + "' has more than 10^15 elements, the engine's limit");
-  return {dtype, dims.has_value(), dims.value_or(Dims{})};
-}
-
-class GraphBuilder {
- public:
-  ValueId input(const std::string& name, int dtype, const std::optional<Dims>& dims) {
-    open();
-    return graph_->add_input(context_->name(name), context_->type(tensor_type(name, dtype, dims)));
-  }
-  ValueId weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims) {
-    open();
-    return graph_->add_weight(context_->name(name), handle, context_->type(tensor_type(name, dtype, dims)));
-  }
-  std::vector<ValueId> node(const std::string& domain, const std::string& op_type, const py::dict& attributes,
-                            const std::vector<ValueId>& inputs,
-                            const std::vector<std::tuple<std::string, int, std::optional<Dims>>>& outputs,
-                            const std::string& name, bool stateful) {
-    open();
-    if (graph_->node_count() >= kMostNodes) throw InvalidInput("the model has more than 20 million operators, the engine's limit");
-    if (outputs.empty()) throw InvalidInput("operator '" + op_type + "' (" + name + ") has no output");
-    std::vector<TypeId> input_types, output_types;
-    for (const ValueId input : inputs) {
-      if (input != kNoValue) check(input);
-      input_types.push_back(input == kNoValue ? kNoType : graph_->value(input).type);
-    }
-    std::vector<NameId> names;
-    for (const auto& [output, dtype, dims] : outputs) {
-      output_types.push_back(context_->type(tensor_type(output, dtype, dims)));
-      names.push_back(context_->name(output));
-    }
-    const auto signature = context_->given(context_->op(domain, op_type), context_->attributes(attributes_from(attributes)), input_types, output_types);
-    const NodeId id = graph_->add_node(signature, inputs, names, context_->name(name), stateful);
-    std::vector<ValueId> values(outputs.size());
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph_->node(id).output_begin + static_cast<ValueId>(i);
-    return values;
-  }
-  void output(ValueId value) {
-    open();
-    check(value);
-    graph_->add_output(value);
-  }
-  Graph build() {
-    open();
-    if (graph_->outputs().empty()) throw InvalidInput("the graph has no output");
-    graph_->finalize();
-    graph_->number_sites();
-    Graph done = std::move(*graph_);
-    graph_.reset();
-    return done;
-  }
-
- private:
-  void open() const {
-    if (!graph_) throw InvalidInput("this builder has already built its graph; make a new one");
-  }
-  void check(ValueId value) const {
-    if (value < 0 || value >= static_cast<ValueId>(graph_->value_count())) {
-      throw InvalidInput("value " + std::to_string(value) + " does not exist; the builder has made " + std::to_string(graph_->value_count()));
-    }
-  }
-  std::shared_ptr<Context> context_ = std::make_shared<Context>();
-  std::optional<Graph> graph_{std::in_place, context_};
-};
 
 struct ValueView {
   std::string name;
@@ -217,6 +151,8 @@ py::array_t<T> to_array(std::vector<T> data, std::vector<py::ssize_t> shape) {
   const py::capsule owner(owned, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
   return py::array_t<T>(std::move(shape), owned->data(), owner);
 }
+
+constexpr std::int64_t kMostLocations = 20'000'000;    // as many as a graph can have operators
 
 // A state and those it came from, as far back as `undo` can go.
 class Session {
@@ -398,7 +334,10 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
       .def("weight", &GraphBuilder::weight, py::arg("name"), py::arg("handle"), py::arg("dtype"), py::arg("dims"))
-      .def("node", &GraphBuilder::node, py::arg("domain"), py::arg("op_type"), py::arg("attributes"), py::arg("inputs"), py::arg("outputs"),
+      .def("node", [](GraphBuilder& builder, const std::string& domain, const std::string& op_type, const py::dict& attributes, const std::vector<ValueId>& inputs,
+                      const std::vector<GraphBuilder::Output>& outputs, const std::string& name, bool stateful) {
+             return builder.node(domain, op_type, attributes_from(attributes), inputs, outputs, name, stateful);
+           }, py::arg("domain"), py::arg("op_type"), py::arg("attributes"), py::arg("inputs"), py::arg("outputs"),
            py::arg("name") = "", py::arg("stateful") = false)
       .def("output", &GraphBuilder::output, py::arg("value"))
       .def("build", &GraphBuilder::build);
@@ -419,9 +358,13 @@ PYBIND11_MODULE(_core, module) {
            py::arg("rule"), py::arg("seed"));
 
   py::class_<Session>(module, "State")
-      .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int32_t max_locations) {
+      .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int64_t max_locations) {
+             if (max_locations < 0 || max_locations > kMostLocations) {
+               throw InvalidInput("max_locations must lie in [1, " + std::to_string(kMostLocations) + "], or be 0 for one for each operator, got " +
+                                  std::to_string(max_locations));
+             }
              const py::gil_scoped_release release;
-             return Session(State::start(graph, rules.book, Roofline(*costs.device), max_locations));
+             return Session(State::start(graph, rules.book, Roofline(*costs.device), static_cast<std::int32_t>(max_locations)));
            }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
       .def("copy", [](const Session& session) { return Session(session); })
       .def("step", &Session::step, py::arg("rule"), py::arg("location"))

@@ -60,7 +60,7 @@ std::vector<const TensorType*> pointers(const Context& context, std::span<const 
 
 bool parts_contiguous(const TensorType& whole, std::int64_t axis) {
   if (!whole.ranked) return false;
-  return std::all_of(whole.dims.begin(), whole.dims.begin() + std::min<std::ptrdiff_t>(axis, whole.dims.size()),
+  return std::all_of(whole.dims.begin(), whole.dims.begin() + std::clamp<std::ptrdiff_t>(axis, 0, static_cast<std::ptrdiff_t>(whole.dims.size())),
                      [](std::int64_t extent) { return extent == 1; });
 }
 

@@ -1,7 +1,6 @@
 #include "expression.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace rlflow {
 namespace {
@@ -18,7 +17,7 @@ Result arithmetic(char op, std::int64_t a, std::int64_t b) {
     case '-': return __builtin_sub_overflow(a, b, &out) ? std::nullopt : number(out);
     case '*': return __builtin_mul_overflow(a, b, &out) ? std::nullopt : number(out);
     case '/': return b == 0 || b == -1 || a % b != 0 ? std::nullopt : number(a / b);    // exact division only
-    default: return b <= 0 ? std::nullopt : number(((a % b) + b) % b);
+    default: return b <= 0 ? std::nullopt : number(a % b < 0 ? a % b + b : a % b);
   }
 }
 
@@ -78,14 +77,19 @@ Result inverse(const Dims& perm) {
   return list(std::move(out));
 }
 
-std::int64_t product(const Dims& values) { return std::accumulate(values.begin(), values.end(), std::int64_t{1}, std::multiplies<>()); }
+// Nothing when an intermediate result does not fit 64 bits.
+Result reduce(char op, const Dims& values) {
+  Result total = number(op == '*' ? 1 : 0);
+  for (std::size_t i = 0; i < values.size() && total; ++i) total = arithmetic(op, total->number, values[i]);
+  return total;
+}
 
 Result evaluate_call(const Expression& call, const Scope& scope) {
   if (call.slot >= 0) {
     const Dims* dims = scope.dims(call.slot);
     if (!dims) return std::nullopt;
     if (call.op == "rank") return number(static_cast<std::int64_t>(dims->size()));
-    return call.op == "dims" ? list(*dims) : number(product(*dims));
+    return call.op == "dims" ? list(*dims) : reduce('*', *dims);
   }
   std::vector<Quantity> arguments;
   for (const Expression& argument : call.arguments) {
@@ -100,8 +104,8 @@ Result evaluate_call(const Expression& call, const Scope& scope) {
   }
   if (!first.is_list) return std::nullopt;
   if (call.op == "len") return number(static_cast<std::int64_t>(first.list.size()));
-  if (call.op == "prod") return number(product(first.list));
-  if (call.op == "sum") return number(std::accumulate(first.list.begin(), first.list.end(), std::int64_t{0}));
+  if (call.op == "prod") return reduce('*', first.list);
+  if (call.op == "sum") return reduce('+', first.list);
   if (call.op == "inverse") return inverse(first.list);
   if (call.op == "sorted") {
     Dims out = first.list;
@@ -129,7 +133,7 @@ Result evaluate(const Expression& expression, const Scope& scope) {
     case Expression::Kind::kUnary: {
       if (expression.op == "not") return number(!holds(expression.arguments[0], scope));
       const Result value = evaluate(expression.arguments[0], scope);
-      return value && !value->is_list ? number(-value->number) : std::nullopt;
+      return value && !value->is_list ? arithmetic('-', 0, value->number) : std::nullopt;
     }
     case Expression::Kind::kBinary: return evaluate_binary(expression, scope);
     case Expression::Kind::kIndex: {

@@ -7,11 +7,14 @@ namespace {
 
 constexpr std::size_t kChildren = 4;    // of a place in the heap: half the cache misses of a binary one
 
+constexpr std::size_t kMostReserved = std::size_t{1} << 26;    // entries, 1 GiB
+
 }  // namespace
 
 Frontier::Frontier(std::size_t memory_bytes, Dropped dropped)
     : capacity_(std::max<std::size_t>(memory_bytes / sizeof(QueuedRewrite), 1024)), dropped_(std::move(dropped)) {
-  heap_.reserve(capacity_);    // address space only, until it is used: growing would copy, and hold both copies
+  // Address space only, until it is used: growing would copy, and hold both copies. No more than any system gives.
+  heap_.reserve(std::min(capacity_, kMostReserved));
 }
 
 void Frontier::push(const QueuedRewrite& rewrite) {

@@ -8,7 +8,7 @@
 namespace rlflow {
 namespace {
 
-constexpr int kTries = 20000;
+constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // an instance is there to be evaluated
 constexpr int kFloat = 1;    // TensorProto.FLOAT
 
 class Builder final : public Scope {
@@ -17,8 +17,8 @@ class Builder final : public Scope {
       : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), random_(seed),
         matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
-  std::optional<Graph> build() {
-    for (int attempt = 0; attempt < kTries; ++attempt) {
+  std::optional<Graph> build(int tries) {
+    for (int attempt = 0; attempt < tries; ++attempt) {
       auto graph = try_build();
       if (graph && applies(*graph)) return graph;
     }
@@ -114,7 +114,9 @@ class Builder final : public Scope {
     for (std::size_t i = 0; i < count; ++i) {
       Dims dims = !open ? declared_shape(*variable.shape, i) : shared ? *shared : free_shape();
       if (open && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
-      const TypeId type = context_->type({kFloat, true, std::move(dims)});
+      TensorType tensor{kFloat, true, std::move(dims)};
+      if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
+      const TypeId type = context_->type(tensor);
       const std::string name = rule_.value_names[variable.slot] + std::to_string(names_++);
       const NameId id = context_->name(name);
       values_[variable.slot].push_back(variable.weight_only ? graph_->add_weight(id, name, type) : graph_->add_input(id, type));
@@ -245,6 +247,18 @@ class Builder final : public Scope {
     return std::nullopt;
   }
 
+  // In ascending order.
+  static std::vector<std::int64_t> divisors_of(std::int64_t number) {
+    std::vector<std::int64_t> low, high;
+    for (std::int64_t d = 1; d * d <= number; ++d) {
+      if (number % d != 0) continue;
+      low.push_back(d);
+      if (d * d != number) high.push_back(number / d);
+    }
+    low.insert(low.end(), high.rbegin(), high.rend());
+    return low;
+  }
+
   // Regroups all extents, or half of the time only the last one, as when attention heads are separated.
   Dims random_reshape(const Dims& dims) {
     const bool last_only = !dims.empty() && chance(50);
@@ -253,10 +267,7 @@ class Builder final : public Scope {
     for (const std::int64_t extent : std::span(dims).subspan(shape.size())) elements *= extent;
     const std::size_t longest = shape.size() + static_cast<std::size_t>(pick(0, 3));
     while (elements > 1 && shape.size() < longest) {
-      std::vector<std::int64_t> divisors;
-      for (std::int64_t d = 1; d <= elements; ++d) {
-        if (elements % d == 0) divisors.push_back(d);
-      }
+      const std::vector<std::int64_t> divisors = divisors_of(elements);
       shape.push_back(divisors[pick(0, static_cast<std::int64_t>(divisors.size()) - 1)]);
       elements /= shape.back();
     }
@@ -295,6 +306,6 @@ class Builder final : public Scope {
 
 }  // namespace
 
-std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed) { return Builder(rule, mix(seed)).build(); }
+std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, int tries) { return Builder(rule, mix(seed)).build(tries); }
 
 }  // namespace rlflow

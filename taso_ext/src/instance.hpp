@@ -8,6 +8,6 @@ namespace rlflow {
 
 // A graph made of the rule's source alone, with random small shapes and attributes, in which the rule applies; weights
 // have handles named after their variables. Nothing when no try succeeded, which for a useful rule is a fault of the rule.
-[[nodiscard]] std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed);
+[[nodiscard]] std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, int tries = 20'000);
 
 }  // namespace rlflow

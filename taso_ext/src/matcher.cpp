@@ -66,6 +66,12 @@ void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   }
 }
 
+// Whether the lists that a statement would bind to operands or results are short enough to be matched.
+static bool lists_fit(const Statement& statement, const Signature& signature) {
+  const bool starred_result = !statement.mapped && statement.results[0].starred;
+  return (statement.stars == 0 || signature.inputs.size() <= kMostFollowed) && (!starred_result || signature.outputs.size() <= kMostFollowed);
+}
+
 // Whether an operator of this signature can stand for a source statement (numbered over all rules), looked at alone.
 bool Matcher::may_be(std::size_t statement, SignatureId signature) {
   std::vector<char>& known = may_be_[statement];
@@ -77,7 +83,8 @@ bool Matcher::may_be(std::size_t statement, SignatureId signature) {
     const std::size_t index = statement - book_->statement_begin[rule_index];
     const auto orders = static_cast<std::uint32_t>(std::max<std::size_t>(2, context_->signature(signature).inputs.size() + 1));
     answer = 1;
-    for (std::uint32_t order = 0; order < orders && answer == 1; ++order) {
+    const bool fits = lists_fit(rule.source[index], context_->signature(signature));
+    for (std::uint32_t order = 0; fits && order < orders && answer == 1; ++order) {
       Reading reading(*context_, rule);
       if (reading.add(index, {signature, order}) && reading.consistent(false)) answer = 2;
     }
@@ -100,6 +107,7 @@ bool Matcher::may_be_siblings(std::size_t statement, Role first, Role other) {
 void Matcher::find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out) {
   graph_ = &graph, rule_ = &book_->rules[rule], rule_index_ = rule, anchor_ = anchor, out_ = &out, first_ = out.matches.size();
   bound_ = 0;
+  looked_at_ = 0;
   elements_.clear();
   items_.clear();
   nodes_.assign(rule_->source.size(), {});
@@ -121,6 +129,10 @@ bool Matcher::is_matched(NodeId node) const {
 }
 
 bool Matcher::usable(std::size_t statement, NodeId id) {
+  if (++looked_at_ > kMostLookedAt) {
+    throw InvalidInput("rule '" + rule_->name + "' can be matched in too many ways: looked at more than " + std::to_string(kMostLookedAt) +
+                       " operators around one. Write operators that are alike as one starred statement, or leave the rule out");
+  }
   const Node& node = graph_->node(id);
   return !node.weight_only && !node.identity && may_be(book_->statement_begin[rule_index_] + statement, node.signature) && !is_matched(id);
 }
@@ -210,6 +222,12 @@ void Matcher::try_node(std::size_t depth, NodeId node) {
   go_back(before);
 }
 
+// Readers of a tensor, or none where they are too many to be paired with one another.
+std::span<const NodeId> Matcher::followed(ValueId value) const {
+  const auto consumers = graph_->consumers(value);
+  return consumers.size() <= kMostFollowed ? consumers : std::span<const NodeId>();
+}
+
 void Matcher::step_single(std::size_t depth) {
   const Statement& statement = rule_->source[rule_->plan[depth]];
   for (const Term& result : statement.results) {
@@ -221,7 +239,7 @@ void Matcher::step_single(std::size_t depth) {
   for (const Term& argument : statement.arguments) {
     if (argument.starred || !is_bound(argument.slot)) continue;
     NodeId last = kNoNode;
-    for (const NodeId consumer : graph_->consumers(values_[argument.slot])) {
+    for (const NodeId consumer : followed(values_[argument.slot])) {
       if (consumer != std::exchange(last, consumer)) try_node(depth, consumer);    // may read the value twice
     }
     return;
@@ -275,7 +293,7 @@ std::vector<Matcher::Element> Matcher::siblings(std::size_t index, NodeId first)
       go_back(before);
       continue;
     }
-    const auto consumers = graph_->consumers(values_[shared->slot]);
+    const auto consumers = followed(values_[shared->slot]);
     const Role role{graph_->node(first).signature, order};
     NodeId last = kNoNode;
     for (const NodeId consumer : consumers) {
@@ -377,7 +395,7 @@ void Matcher::step_mapped(std::size_t depth) {
   for (const Term& argument : statement.arguments) {
     if (argument.starred || !is_bound(argument.slot)) continue;
     NodeId last = kNoNode;
-    for (const NodeId first : graph_->consumers(values_[argument.slot])) {
+    for (const NodeId first : followed(values_[argument.slot])) {
       if (first == std::exchange(last, first) || !usable(rule_->plan[depth], first)) continue;
       group = siblings(rule_->plan[depth], first);
       if (!group.empty() && group[0].node == first) try_group(depth, group, true);

@@ -28,6 +28,12 @@ struct MatchList {
   }
 };
 
+// Longest list that starred names stand for, and most readers of a tensor among which rules look for partners. What goes
+// beyond stays as it is; without a bound, 10^5 readers of one tensor would be 5 * 10^9 pairs.
+inline constexpr std::size_t kMostFollowed = 512;
+// Most operators that are looked at for one rule from one anchor: k operators that may change places have k! orders.
+inline constexpr std::size_t kMostLookedAt = 1'000'000;
+
 // Walks the graph along the plans of the rules and looks only at who reads what; attributes, shapes, conditions and the
 // target are decided by signatures, once for all places that look alike (recipe.hpp). One thread at a time.
 class Matcher {
@@ -76,6 +82,7 @@ class Matcher {
   [[nodiscard]] bool bind_operands(const Statement& statement, NodeId node, std::uint32_t order);
   [[nodiscard]] bool bind_element(const Statement& statement, NodeId node, std::uint32_t order, std::size_t index);
   [[nodiscard]] std::uint32_t orders(const Statement& statement, NodeId node) const;
+  [[nodiscard]] std::span<const NodeId> followed(ValueId value) const;
   void step(std::size_t depth);
   void step_single(std::size_t depth);
   void step_mapped(std::size_t depth);
@@ -111,6 +118,7 @@ class Matcher {
   MatchList* out_ = nullptr;
   std::size_t first_ = 0;                  // of this anchor's matches in `out`
   std::uint64_t bound_ = 0;                // by value slot
+  std::size_t looked_at_ = 0;              // operators, from this anchor
   std::array<ValueId, kMostNames> values_{};
   std::array<Span, kMostNames> lists_{};   // into items_
   std::vector<ValueId> items_, column_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <unordered_map>
 
 namespace rlflow {
@@ -57,6 +56,13 @@ constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGe
 
 using Types = std::span<const TensorType* const>;
 using Outputs = std::optional<std::vector<TensorType>>;
+
+constexpr auto kMostExtent = static_cast<std::int64_t>(kMostElements);
+
+// Whether all can be extents, or be added to one without overflow.
+bool are_extents(const Dims& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](std::int64_t number) { return number >= 0 && number <= kMostExtent; });
+}
 
 Outputs one(int dtype, Dims dims) { return std::vector<TensorType>{{dtype, true, std::move(dims)}}; }
 
@@ -118,16 +124,16 @@ Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
   if (x.size() < 3 || w.size() != x.size() || !kernel || !strides || !pads || !dilations) return std::nullopt;
   const std::size_t spatial = x.size() - 2;
   if (kernel->size() != spatial || strides->size() != spatial || pads->size() != 2 * spatial ||
-      dilations->size() != spatial) {
+      dilations->size() != spatial || !are_extents(*pads) || !are_extents(*dilations)) {
     return std::nullopt;
   }
   const std::int64_t group = int_attribute(attributes, "group", 1);
-  if (group < 1 || x[1] != w[1] * group || w[0] % group != 0) return std::nullopt;
+  if (group < 1 || x[1] % group != 0 || x[1] / group != w[1] || w[0] % group != 0) return std::nullopt;
   if (inputs.size() == 3 && inputs[2]->dims != Dims{w[0]}) return std::nullopt;
   Dims out = {x[0], w[0]};
   for (std::size_t i = 0; i < spatial; ++i) {
     if (w[i + 2] != (*kernel)[i] || (*strides)[i] < 1 || (*dilations)[i] < 1) return std::nullopt;
-    if ((*pads)[i] < 0 || (*pads)[i + spatial] < 0) return std::nullopt;
+    if (static_cast<double>((*kernel)[i]) * static_cast<double>((*dilations)[i]) > kMostElements) return std::nullopt;
     const std::int64_t room = x[i + 2] + (*pads)[i] + (*pads)[i + spatial] - ((*kernel)[i] - 1) * (*dilations)[i] - 1;
     if (room < 0) return std::nullopt;
     out.push_back(room / (*strides)[i] + 1);
@@ -146,6 +152,7 @@ Outputs infer_concat(const AttributeMap& attributes, Types inputs) {
       if (static_cast<std::int64_t>(i) != axis && input->dims[i] != out[i]) return std::nullopt;
     }
     out[axis] += input->dims[axis];
+    if (out[axis] > kMostExtent) return std::nullopt;
   }
   return one(inputs[0]->dtype, std::move(out));
 }
@@ -155,12 +162,14 @@ Outputs infer_split(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !sizes || sizes->empty()) return std::nullopt;
   const std::int64_t axis = int_attribute(attributes, "axis", -1);
   if (axis < 0 || axis >= static_cast<std::int64_t>(inputs[0]->dims.size())) return std::nullopt;
-  if (std::accumulate(sizes->begin(), sizes->end(), std::int64_t{0}) != inputs[0]->dims[axis]) return std::nullopt;
-  std::vector<TensorType> outputs(sizes->size(), *inputs[0]);
-  for (std::size_t i = 0; i < sizes->size(); ++i) {
-    if ((*sizes)[i] < 0) return std::nullopt;
-    outputs[i].dims[axis] = (*sizes)[i];
+  std::int64_t rest = inputs[0]->dims[axis];
+  for (const std::int64_t size : *sizes) {
+    if (size < 0 || size > rest) return std::nullopt;
+    rest -= size;
   }
+  if (rest != 0) return std::nullopt;
+  std::vector<TensorType> outputs(sizes->size(), *inputs[0]);
+  for (std::size_t i = 0; i < sizes->size(); ++i) outputs[i].dims[axis] = (*sizes)[i];
   return outputs;
 }
 
@@ -174,7 +183,7 @@ Outputs infer_slice(const AttributeMap& attributes, Types inputs) {
     const std::int64_t axis = (*axes)[i], start = (*starts)[i], end = (*ends)[i], step = (*steps)[i];
     if (axis < 0 || axis >= static_cast<std::int64_t>(out.dims.size()) || step < 1) return std::nullopt;
     if (start < 0 || end < start || end > inputs[0]->dims[axis]) return std::nullopt;
-    out.dims[axis] = (end - start + step - 1) / step;
+    out.dims[axis] = end == start ? 0 : (end - start - 1) / step + 1;
   }
   return std::vector<TensorType>{std::move(out)};
 }
@@ -198,22 +207,16 @@ Outputs infer_pad(const AttributeMap& attributes, Types inputs) {
   const Dims* pads = ints_attribute(attributes, "pads");
   if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !pads) return std::nullopt;
   TensorType out = *inputs[0];
-  if (pads->size() != 2 * out.dims.size()) return std::nullopt;
-  for (std::size_t i = 0; i < out.dims.size(); ++i) {
-    if ((*pads)[i] < 0 || (*pads)[i + out.dims.size()] < 0) return std::nullopt;
-    out.dims[i] += (*pads)[i] + (*pads)[i + out.dims.size()];
-  }
+  if (pads->size() != 2 * out.dims.size() || !are_extents(*pads)) return std::nullopt;
+  for (std::size_t i = 0; i < out.dims.size(); ++i) out.dims[i] += (*pads)[i] + (*pads)[i + out.dims.size()];
   return std::vector<TensorType>{std::move(out)};
 }
 
 Outputs infer_reshape(const AttributeMap& attributes, Types inputs) {
   const Dims* shape = ints_attribute(attributes, "shape");
-  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !shape) return std::nullopt;
-  for (const std::int64_t extent : *shape) {
-    if (extent < 0) return std::nullopt;
-  }
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !shape || !are_extents(*shape)) return std::nullopt;
   TensorType out{inputs[0]->dtype, true, *shape};
-  if (out.elements() != inputs[0]->elements()) return std::nullopt;
+  if (!out.is_countable() || out.elements() != inputs[0]->elements()) return std::nullopt;
   return std::vector<TensorType>{std::move(out)};
 }
 
@@ -236,11 +239,33 @@ double sum_bytes(Types types) {
   return total;
 }
 
+// At most kMostElements, so that prices stay finite whatever an unknown operator calls its kernel.
 double kernel_window(const AttributeMap& attributes) {
   const Dims* kernel = ints_attribute(attributes, "kernel_shape");
   double window = 1;
-  for (const std::int64_t extent : kernel ? *kernel : Dims{}) window *= static_cast<double>(extent);
-  return window;
+  for (const std::int64_t extent : kernel ? *kernel : Dims{}) window *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  return std::min(window, kMostElements);
+}
+
+Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
+  switch (op) {
+    case kConv: return infer_conv(attributes, inputs);
+    case kMatMul: return infer_matmul(inputs);
+    case kGemm: return infer_gemm(attributes, inputs);
+    case kConcat: return infer_concat(attributes, inputs);
+    case kSplitOp: return infer_split(attributes, inputs);
+    case kSlice: return infer_slice(attributes, inputs);
+    case kTranspose: return infer_transpose(attributes, inputs);
+    case kPad: return infer_pad(attributes, inputs);
+    case kReshape: return infer_reshape(attributes, inputs);
+    case kSoftmax:
+    case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+    default: break;
+  }
+  if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
+  if (op >= kAdd && op <= kMin) return infer_elementwise(inputs);
+  if (op >= kFirstUnary && op <= kLastUnary) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -262,24 +287,9 @@ std::optional<OperatorId> known_operator(std::string_view op_type) {
 const OperatorInfo& operator_info(OperatorId known) { return kOperators.at(known); }
 
 Outputs infer_outputs(OperatorId op, const AttributeMap& attributes, Types inputs) {
-  switch (op) {
-    case kConv: return infer_conv(attributes, inputs);
-    case kMatMul: return infer_matmul(inputs);
-    case kGemm: return infer_gemm(attributes, inputs);
-    case kConcat: return infer_concat(attributes, inputs);
-    case kSplitOp: return infer_split(attributes, inputs);
-    case kSlice: return infer_slice(attributes, inputs);
-    case kTranspose: return infer_transpose(attributes, inputs);
-    case kPad: return infer_pad(attributes, inputs);
-    case kReshape: return infer_reshape(attributes, inputs);
-    case kSoftmax:
-    case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
-    default: break;
-  }
-  if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
-  if (op >= kAdd && op <= kMin) return infer_elementwise(inputs);
-  if (op >= kFirstUnary && op <= kLastUnary) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
-  return std::nullopt;
+  Outputs outputs = infer_any(op, attributes, inputs);
+  const auto countable = [](const TensorType& type) { return type.is_countable(); };
+  return outputs && std::all_of(outputs->begin(), outputs->end(), countable) ? std::move(outputs) : std::nullopt;
 }
 
 void complete_attributes(OperatorId op, AttributeMap& attributes) {

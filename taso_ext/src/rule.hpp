@@ -110,6 +110,10 @@ struct RuleBook {
 // Most tensor names of a rule: bound names are kept as bits of a word while matching.
 inline constexpr std::size_t kMostNames = 64;
 
+// Most symbols, and greatest `least`: far beyond any use, and low enough that no work on a rule takes long.
+inline constexpr std::size_t kMostSymbols = 256;
+inline constexpr std::int64_t kMostLeast = 64;
+
 // Operators that a source statement of a rule can stand for.
 [[nodiscard]] std::vector<OperatorId> operators_of(const Rule& rule, const Statement& statement);
 

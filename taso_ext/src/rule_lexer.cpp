@@ -5,7 +5,9 @@
 namespace rlflow {
 
 void syntax_error(std::string_view file_name, std::int32_t line, const std::string& message) {
-  throw InvalidInput(std::string(file_name) + ":" + std::to_string(line) + ": " + message);
+  constexpr std::size_t kMostText = 500;    // of a message, which may quote a name of any length
+  throw InvalidInput(std::string(file_name) + ":" + std::to_string(line) + ": " +
+                     (message.size() <= kMostText ? message : message.substr(0, kMostText) + " ..."));
 }
 
 std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {

@@ -79,6 +79,7 @@ class Parser {
       return static_cast<std::int32_t>(i);
     }
     if (!create) fail("tensor '" + name + "' is not defined; declare it under 'var' or define it above its use");
+    if (rule_.value_names.size() == kMostNames) fail("more than " + std::to_string(kMostNames) + " tensor names; at most " + std::to_string(kMostNames) + " can be matched");
     rule_.value_names.push_back(name);
     rule_.value_starred.push_back(starred);
     return static_cast<std::int32_t>(rule_.value_names.size() - 1);
@@ -87,6 +88,7 @@ class Parser {
     const auto at = std::find(rule_.symbol_names.begin(), rule_.symbol_names.end(), name);
     if (at != rule_.symbol_names.end()) return static_cast<std::int32_t>(at - rule_.symbol_names.begin());
     if (!create) fail("symbol '" + name + "' is not bound by the source");
+    if (rule_.symbol_names.size() == kMostSymbols) fail("more than " + std::to_string(kMostSymbols) + " symbols, the limit for one rule");
     rule_.symbol_names.push_back(name);
     return static_cast<std::int32_t>(rule_.symbol_names.size() - 1);
   }
@@ -108,7 +110,7 @@ class Parser {
       else if (section == "given") each([&] { rule_.source.push_back(parse_statement(true)), rule_.source.back().kept = true; });
       else if (section == "where") each([&] { rule_.conditions.push_back(parse_comparison()); });
       else if (section == "unordered") each([&] { parse_unordered(); });
-      else if (section == "least") rule_.least_elements = static_cast<std::int32_t>(parse_integer());
+      else if (section == "least") rule_.least_elements = parse_least();
       else if (section == "target") each([&] { parse_target_item(); }), target = true;
       else if (section == "proof") skip_proof();
       else fail("expected a section (var, op, source, given, where, unordered, least, target or proof), got '" + section + "'");
@@ -129,6 +131,12 @@ class Parser {
     std::int64_t value = 0;
     for (const char c : next().text) value = value * 10 + (c - '0');
     return value;
+  }
+
+  std::int32_t parse_least() {
+    const std::int64_t least = parse_integer();
+    if (least < 1 || least > kMostLeast) fail("'least' must lie in [1, " + std::to_string(kMostLeast) + "], got " + std::to_string(least));
+    return static_cast<std::int32_t>(least);
   }
 
   void parse_variables() {
@@ -248,7 +256,10 @@ class Parser {
     }
     std::sort(statement.attributes.begin(), statement.attributes.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
-    for (const auto& attribute : statement.attributes) statement.listed.push_back(attribute.name);
+    for (const auto& attribute : statement.attributes) {
+      if (!statement.listed.empty() && statement.listed.back() == attribute.name) fail("attribute '" + attribute.name + "' is written twice");
+      statement.listed.push_back(attribute.name);
+    }
     const bool starred_argument = std::any_of(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return t.starred; });
     const bool starred_result = statement.results.size() == 1 && statement.results[0].starred;
     statement.mapped = starred_result && starred_argument;
@@ -258,6 +269,7 @@ class Parser {
   void parse_attributes(Statement& statement, bool source) {
     while (!accept(")")) {
       if (accept("@")) {
+        if (statement.rest >= 0) fail("a statement can hold '@' once");
         const std::string name = expect_name("a name after '@'");
         const auto at = std::find(rule_.rest_names.begin(), rule_.rest_names.end(), name);
         if (at == rule_.rest_names.end() && !source) fail("'@" + name + "' is not bound by the source");
@@ -419,8 +431,27 @@ class Parser {
     for (const Variable& variable : rule_.variables) {
       if (count(in_source, variable.slot) || count(in_target, variable.slot)) fail("variable '" + rule_.value_names[variable.slot] + "' is also defined by a statement");
     }
+    check_source_uses();
     check_target_uses(in_source);
     plan_matching(rule_);
+  }
+
+  // A source may read variables and its own results above, so that it has no cycle.
+  void check_source_uses() {
+    std::vector<bool> defined(rule_.value_names.size());
+    for (const Variable& variable : rule_.variables) defined[variable.slot] = true;
+    for (const Statement& statement : rule_.source) {
+      for (const Term& term : statement.arguments) {
+        if (!defined[term.slot]) fail("the source reads '" + rule_.value_names[term.slot] + "' above its definition");
+      }
+      for (const Term& term : statement.results) defined[term.slot] = true;
+    }
+    for (const auto& pair : rule_.unordered) {
+      for (const std::int32_t slot : {pair.first, pair.second}) {
+        const bool variable = std::any_of(rule_.variables.begin(), rule_.variables.end(), [&](const Variable& v) { return v.slot == slot; });
+        if (variable || !defined[slot]) fail("'unordered' names '" + rule_.value_names[slot] + "', which is not a result of the source");
+      }
+    }
   }
 
   // A target may read variables and what it defined above, not the source's own results.

@@ -107,12 +107,19 @@ std::size_t choose_anchor(const Rule& rule) {
 // Variables that every element of a source tensor depends on; `whole`: that some element depends on.
 std::set<std::int32_t> ancestors(const Rule& rule, std::int32_t slot, bool whole) {
   std::set<std::int32_t> found;
-  for (const Statement& statement : rule.source) {
-    if (!mentions_slot(statement.results, slot)) continue;
-    for (const Term& term : statement.arguments) {
-      const bool elementwise = statement.mapped && term.starred && !whole;
-      if (!elementwise) found.insert(term.slot);
-      found.merge(ancestors(rule, term.slot, term.starred && !elementwise));
+  std::set<std::pair<std::int32_t, bool>> visited;
+  std::vector<std::pair<std::int32_t, bool>> open = {{slot, whole}};
+  while (!open.empty()) {
+    const auto [at, all] = open.back();
+    open.pop_back();
+    if (!visited.insert({at, all}).second) continue;
+    for (const Statement& statement : rule.source) {
+      if (!mentions_slot(statement.results, at)) continue;
+      for (const Term& term : statement.arguments) {
+        const bool elementwise = statement.mapped && term.starred && !all;
+        if (!elementwise) found.insert(term.slot);
+        open.emplace_back(term.slot, term.starred && !elementwise);
+      }
     }
   }
   return found;
@@ -149,10 +156,6 @@ void describe_neighbours(Rule& rule) {
 }
 
 void describe_slots(Rule& rule) {
-  if (rule.value_names.size() > kMostNames) {
-    throw InvalidInput("rule '" + rule.name + "' has " + std::to_string(rule.value_names.size()) + " tensor names; at most " +
-                       std::to_string(kMostNames) + " can be matched");
-  }
   for (Statement& statement : rule.source) {
     for (const Term& term : statement.arguments) statement.stars += term.starred && !statement.mapped;
   }

@@ -15,8 +15,9 @@ bool in_order(const Match& a, const Match& b) { return a.rule != b.rule ? a.rule
 // Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, with their
 // distance, counted in shared run-time tensors: 0 reads or makes a changed one.
 void measure_distances(const Graph& graph, std::span<const ValueId> changed, std::int32_t longest, Game::Desk& desk) {
-  desk.distance.resize(std::max(desk.distance.size(), graph.node_count()), kFar);
+  for (const NodeId id : desk.reached) desk.distance[id] = kFar;
   desk.reached.clear();
+  desk.distance.resize(std::max(desk.distance.size(), graph.node_count()), kFar);
   const auto reach = [&](ValueId value, std::int32_t at) {
     if (graph.value(value).weight_only) return;
     const auto mark = [&](NodeId id) {
@@ -98,7 +99,6 @@ State State::after(const Match& match) const {
   else next.find_changed(*desk, *this);
   const auto beyond = std::find_if(desk->reached.begin(), desk->reached.end(), [&](NodeId id) { return desk->distance[id] > 0; });
   next.sum_costs(this, {desk->reached.begin(), beyond});
-  for (const NodeId id : desk->reached) desk->distance[id] = kFar;
   next.history_ = history_;
   next.history_ += match.key;
   if (next.graph().is_sparse()) next.compact();

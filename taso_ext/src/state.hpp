@@ -27,7 +27,7 @@ class Game {
   struct Desk {
     Matcher matcher;
     Preview preview;
-    std::vector<std::int32_t> distance;    // by node, kFar between uses
+    std::vector<std::int32_t> distance;    // by node, kFar but for those reached
     std::vector<NodeId> reached;
     std::vector<ValueId> changed;
   };

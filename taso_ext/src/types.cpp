@@ -12,6 +12,12 @@ constexpr int kBits[] = {0, 32, 8, 8, 16, 16, 32, 64, 64, 8, 16, 64, 32, 64, 64,
 
 }  // namespace
 
+bool TensorType::is_countable() const {
+  double product = 1;
+  for (const std::int64_t extent : dims) product *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  return product <= kMostElements;
+}
+
 std::int64_t TensorType::elements() const {
   if (!ranked) return 0;
   std::int64_t product = 1;

@@ -32,6 +32,9 @@ class InvalidInput : public std::invalid_argument {
 
 using Dims = std::vector<std::int64_t>;
 
+// Keeps every product of extents, in bits and times a few, within 63 bits.
+inline constexpr double kMostElements = 1e15;
+
 // dtype is ONNX's TensorProto.DataType; 0 means "not a tensor". dims are meaningful only when ranked.
 struct TensorType {
   int dtype = 0;
@@ -39,6 +42,9 @@ struct TensorType {
   Dims dims;
 
   [[nodiscard]] bool operator==(const TensorType&) const = default;
+  // Whether it has at most kMostElements; only then may it be counted. Extents of 0 count as 1, so that no partial
+  // product overflows either.
+  [[nodiscard]] bool is_countable() const;
   // Number of elements; 0 when the shape is unknown.
   [[nodiscard]] std::int64_t elements() const;
   // Bytes in memory; sub-byte types are rounded up; 0 when the shape is unknown.

@@ -1,0 +1,163 @@
+"""Inputs that once broke the engine, found by the targets of tests/fuzz or while they were written, as properties."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State, search_beam, search_taso
+
+FLOAT = 1
+RULE = "rule r\n  var x: any[...s]\n  source y = Relu(x)\n"
+
+
+def graph_of(op_type: str, attributes: dict[str, object], *shapes: list[int], outputs: int = 1) -> Graph:
+    """One operator on inputs of these shapes; its outputs claim to be scalars."""
+    builder = GraphBuilder()
+    inputs = [builder.input(f"x{i}", FLOAT, shape) for i, shape in enumerate(shapes)]
+    for value in builder.node("", op_type, attributes, inputs, [("", FLOAT, [])] * outputs):
+        builder.output(value)
+    return builder.build()
+
+
+def state_of(graph: Graph, rules: RuleSet | None = None) -> State:
+    return State(graph, rules or RuleSet.default(), CostModel.roofline("xeon"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        # The walk from results to what they are made of never ended.
+        ("var x: any\n source y, z = Split(y; axis=0, split=[1, 1])\n target y = x; z = x", "reads 'y' above"),
+        ("var x: any\n source y = Add(z, x); z = Add(y, x)\n target y = x; z = x", "'z' is not defined"),
+        # A tensor that the source does not define was looked up among those it does.
+        ("var x: any\n target q = Relu(x); y = Tanh(x)\n source y = Relu(q)", "reads 'q' above"),
+        # A variable has no place among the source's operators.
+        ("var x: any\n source y = Relu(x)\n unordered x, y\n target y = x", "'x', which is not a result"),
+        # Instances with this many elements were tried; above 2^31 it came out as some other number.
+        ("var *x: any\n least 99999999999999\n source y = Concat(*x; axis=0)\n target y = Concat(*x; axis=0)", "least"),
+        ("var *x: any\n least 0\n source y = Concat(*x; axis=0)\n target y = Concat(*x; axis=0)", "least"),
+        # Which of the two was meant depended on how they were sorted.
+        (
+            "var x: any\n source y = Softmax(x; axis=a, axis=b)\n target y = Softmax(x; axis=a)",
+            "'axis' is written twice",
+        ),
+        ("var x: any\n source y = Relu(x; @a, @b)\n target y = Relu(x; @a)", "'@' once"),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(rule: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        RuleSet.parse(f"rule r\n {rule}\n")
+
+
+def test_a_rule_whose_operators_read_twice_what_is_above_is_planned_in_time() -> None:
+    """Tracing every path to the variable took 2^40 steps."""
+    chain = "\n".join(f"y{i + 1} = Add(y{i}, y{i})" for i in range(40))
+    rules = RuleSet.parse(f"rule r\n var y0: any\n source {chain}\n target y40 = Relu(y0); y39 = Tanh(y0)\n")
+    assert rules.names == ["r"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("prod([4194304, 4194304, 1048576]) == 0", False),  # 2^64
+        ("sum([9000000, 9000000, 9000000] * 1000000000000) < 0", False),
+        ("4600000 * 1000000000000 % (4900000 * 1000000000000) == 4600000 * 1000000000000", True),
+        # The least number of 64 bits has no opposite.
+        ("-(0 - 9223372036 * 1000000000 - 854775808) < 0", False),
+        ("prod([3, 4]) == 12 and sum([3, 4]) == 7 and (0 - 7) % 3 == 2 and -(-5) == 5", True),
+    ],
+)
+def test_expressions_that_overflow_do_not_hold(condition: str, holds: bool) -> None:
+    rules = RuleSet.parse(f"{RULE}  where {condition}\n  target y = Tanh(x)\n")
+    assert (rules.instance(0, 0) is not None) == holds
+
+
+@pytest.mark.parametrize("shape", ["999999999999999, 999999999999999", "999999999999999"])
+def test_no_instance_is_made_of_tensors_too_large_to_evaluate(shape: str) -> None:
+    """The extents were multiplied past 64 bits, or all their divisors listed."""
+    rules = RuleSet.parse(
+        f"rule r\n var x: any[{shape}]\n source y = Reshape(x; shape=s)\n target y = Reshape(x; shape=s)\n"
+    )
+    assert rules.instance(0, 0) is None
+
+
+@pytest.mark.parametrize("huge", [2**62, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "shapes"),
+    [
+        ("Conv", {"dilations": 1, "group": 1, "kernel_shape": 3, "pads": 0, "strides": 1}, ([1, 2, 5], [2, 2, 3])),
+        ("Pad", {"mode": "constant", "pads": 0, "value": 0.0}, ([5],)),
+        ("Slice", {"axes": 0, "ends": 4, "starts": 1, "steps": 1}, ([5],)),
+        ("Split", {"axis": 0, "split": 3}, ([6],)),
+        ("Reshape", {"shape": 3}, ([0],)),
+        ("Concat", {"axis": 0}, ([2], [3])),
+        ("Transpose", {"perm": 0}, ([2],)),
+        ("ReduceSum", {"axes": 0, "keepdims": 1}, ([2],)),
+        ("MaxPool", {"kernel_shape": 3, "pads": 0, "strides": 1}, ([1, 2, 5],)),
+    ],
+)
+def test_no_attribute_overflows_the_arithmetic_of_shapes_and_prices(
+    op_type: str, attributes: dict[str, object], shapes: tuple[list[int], ...], huge: int
+) -> None:
+    """Each attribute in turn is huge, alone and in lists of up to four; `make sanitize` sees what overflows."""
+    scalars = ("axis", "group", "keepdims", "mode", "value")
+    usual = {name: value if name in scalars else [value] for name, value in attributes.items()}
+    for name in usual:
+        for absurd in (huge, *([huge] * length for length in range(5))):
+            cost = state_of(graph_of(op_type, {**usual, name: absurd}, *shapes)).cost
+            assert math.isfinite(cost.ms) and cost.ms >= 0
+            assert math.isfinite(cost.flops) and cost.flops >= 0
+
+
+def test_a_price_is_no_less_than_nothing_whatever_a_kernel_is_called() -> None:
+    pooled = state_of(graph_of("MaxPool", {"kernel_shape": [-3]}, [1, 1, 4])).cost
+    assert pooled.flops >= 0 and state_of(graph_of("MaxPool", {"kernel_shape": [2**62] * 40}, [4])).cost.ms < math.inf
+
+
+def test_split_on_an_axis_before_the_first_is_priced() -> None:
+    """Extents before the first were read."""
+    assert state_of(graph_of("Split", {"axis": -(2**62), "split": [1, 1]}, [1, 2], outputs=2)).cost.ms >= 0
+
+
+def test_a_rewrite_through_a_tensor_beyond_the_limit_is_not_legal() -> None:
+    """Twice the largest tensor overflowed when it was priced."""
+    rules = RuleSet.parse(
+        "rule r\n var x: any[n]\n source y = Relu(x)\n"
+        " target c = Concat(x, x; axis=0); s, t = Split(c; axis=0, split=[n, n]); y = Tanh(s)\n"
+    )
+    for extent, legal in ((4, 1), (10**15, 0)):
+        builder = GraphBuilder()
+        made = builder.node("", "Relu", {}, [builder.input("x", FLOAT, [extent])], [("y", FLOAT, [extent])])
+        builder.output(made[0])
+        assert len(state_of(builder.build(), rules).legal_actions()) == legal
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"a": 2**64}, {"a": [1, 2**64]}, {"a": [1, "b"]}, {"a": [1.0, None]}, {"a": ["b", 1]}, {3: 1}, {"a": "\ud800"}],
+)
+def test_attributes_that_the_engine_cannot_hold_are_named(attributes: dict[str, object]) -> None:
+    builder = GraphBuilder()
+    with pytest.raises(ValueError, match=r"attribute '?[a3]'?: expected"):
+        builder.node("", "Relu", attributes, [builder.input("x", FLOAT, [2])], [("y", FLOAT, [2])])
+
+
+def test_a_memory_limit_beyond_any_machine_is_none() -> None:
+    """Room for the whole queue was asked for at once."""
+    state = state_of(graph_of("Relu", {}, [2]))
+    for search in (search_taso, search_beam):
+        assert search(state, memory_bytes=2**63 - 1).stop_reason == "exhausted"
+
+
+@pytest.mark.parametrize("max_locations", [-1, 2**31 - 1, 2**40])
+def test_numbers_of_locations_that_fit_no_mask_are_refused(max_locations: int) -> None:
+    with pytest.raises(ValueError, match="max_locations must lie in"):
+        State(graph_of("Relu", {}, [2]), RuleSet.default(), CostModel.roofline("xeon"), max_locations)
+
+
+def test_messages_quote_no_more_than_the_beginning_of_what_came() -> None:
+    with pytest.raises(ValueError) as error:
+        RuleSet.parse(f"rule r\n  var x: {'a' * 10**6}\n")
+    assert len(str(error.value)) < 1000
