@@ -3,10 +3,17 @@
 # make test-full   the same with what takes long: full-size networks, all of onnx's own cases, many random graphs
 # make test-sb3    trains sb3-contrib's MaskablePPO on the environment; installs PyTorch first
 # make lint   ruff and mypy only
+# make sanitize          tests/taso_ext with an engine that checks every access and every integer operation
+# make sanitize-threads  the tests of multi-threaded searches with an engine that checks for data races
+# make fuzz   half a minute of random input for each target in tests/fuzz; FUZZ_SECONDS=600 or FUZZ_RUNS=1000000 takes
+#             other lengths, FUZZ_TARGETS="rules buffers" some of the targets
 
 PYTHON ?= python3
 JOBS   ?= 2
 SEED   ?= 0
+FUZZ_SECONDS ?= 30
+FUZZ_RUNS    ?= 0
+FUZZ_TARGETS ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -18,7 +25,7 @@ ENGINE_SOURCES := $(wildcard taso_ext/src/*)
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test test-full test-sb3 lint install clean
+.PHONY: demo test test-full test-sb3 lint sanitize sanitize-threads fuzz install clean
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
@@ -37,6 +44,62 @@ test-sb3: $(BUILT)
 lint: $(BUILT)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# A second package `taso_ext`, found before the first: the same files, by links, around an engine of its own. The runtime
+# of the checks has to be there before Python's first allocation, and libstdc++ before the runtime looks for `throw`.
+sanitized = $(ONE_THREAD) PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize/$(1):. \
+  LD_PRELOAD="$$($${CXX:-g++} -print-file-name=lib$(2).so) $$($${CXX:-g++} -print-file-name=libstdc++.so)"
+link_package = ln -sfn $(filter-out %.so %__pycache__,$(wildcard $(CURDIR)/taso_ext/*)) build/sanitize/$(1)/taso_ext/
+
+# Python and its libraries leak by design: only leaks of the engine fail. It may keep what importing it creates.
+sanitize: build/sanitize/address/.built
+	$(call link_package,address)
+	rm -f build/sanitize/leaks.*
+	$(call sanitized,address,asan) UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=exitcode=0:log_path=build/sanitize/leaks \
+	  $(BIN)/python -m pytest -p no:cacheprovider tests/taso_ext
+	@cat build/sanitize/leaks.* 2>/dev/null | awk 'BEGIN { RS = ""; ORS = "\n\n" } \
+	  /taso_ext\/_core|rlflow::/ && !/pybind11_exec__core/ { print; found = 1 } END { exit found }'
+
+# Without address randomisation: the checker needs most addresses for itself, and asks for this where it may.
+sanitize-threads: build/sanitize/thread/.built
+	$(call link_package,thread)
+	$(call sanitized,thread,tsan) TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 \
+	  setarch --addr-no-randomize $(BIN)/python -m pytest -p no:cacheprovider tests/taso_ext/test_search_threads.py
+
+build/sanitize/address/.built: CHECKS := address,undefined
+build/sanitize/thread/.built: CHECKS := thread
+build/sanitize/%/.built: $(INSTALLED) $(ENGINE_SOURCES) setup.py
+	RLFLOW_SANITIZE=$(CHECKS) $(BIN)/python setup.py -q build_ext --build-lib $(@D) --build-temp $(@D)/objects
+	touch $@
+
+fuzz: build/fuzz/rules build/fuzz/buffers build/fuzz/.atheris $(BUILT)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS) $(FUZZ_TARGETS)
+
+# libFuzzer is part of clang. Comparisons are not traced: the targets choose their own values, and it halves their speed.
+FUZZ_CXX   ?= clang++
+FUZZ_FLAGS := -std=c++20 -O2 -gline-tables-only -fno-omit-frame-pointer -Wall -Wextra -Werror -Itaso_ext/src -MMD \
+  -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZ_ENGINE := $(patsubst taso_ext/src/%.cpp,build/fuzz/engine/%.o,$(filter-out %/bindings.cpp,$(wildcard taso_ext/src/*.cpp)))
+
+build/fuzz/rules: $(FUZZ_ENGINE) build/fuzz/rules.o
+build/fuzz/buffers: $(FUZZ_ENGINE) build/fuzz/drafted_graph.o build/fuzz/buffers.o
+build/fuzz/rules build/fuzz/buffers:
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ -o $@
+build/fuzz/engine/%.o: taso_ext/src/%.cpp | build/fuzz/.clang
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp -c $< -o $@
+build/fuzz/%.o: tests/fuzz/%.cpp | build/fuzz/.clang
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp -c $< -o $@
+-include $(wildcard build/fuzz/*.d build/fuzz/engine/*.d)
+
+build/fuzz/.clang:
+	@command -v $(FUZZ_CXX) >/dev/null || { \
+	  echo "Fuzzing needs clang++ 14 or newer with libFuzzer. On Debian: apt install clang libclang-rt-14-dev"; exit 1; } >&2
+	mkdir -p build/fuzz/engine
+	touch $@
+build/fuzz/.atheris: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check "atheris~=3.0"
+	mkdir -p build/fuzz
+	touch $@
 
 install: $(BUILT)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -21,6 +22,12 @@ COMPILE_FLAGS = [
     "-MMD",  # each object records the headers it was compiled from, see `is_outdated`
     *SYSTEM_INCLUDES,
 ]
+LINK_FLAGS: list[str] = []
+
+# `make sanitize` sets it to address,undefined, `make sanitize-threads` to thread; each builds into a folder of its own.
+if SANITIZERS := os.environ.get("RLFLOW_SANITIZE"):
+    LINK_FLAGS = [f"-fsanitize={SANITIZERS}"]
+    COMPILE_FLAGS += [*LINK_FLAGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
 
 
 def is_outdated(object_path: str, source_path: str) -> bool:
@@ -43,6 +50,7 @@ with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
                 SOURCES,
                 language="c++",
                 extra_compile_args=COMPILE_FLAGS,
+                extra_link_args=LINK_FLAGS,
                 depends=[*HEADERS, "setup.py"],
             )
         ]
