@@ -52,12 +52,12 @@ class Run:
 
 def fuzz(target: str, seconds: int, runs: int) -> Run:
     """Runs a target for `seconds`, or for `runs` executions where that is not 0."""
-    corpus = KEPT / "corpus" / target
+    corpus, seeds = KEPT / "corpus" / target, HERE / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     before = set(KEPT.glob(f"{target}-*"))
     begin = time.monotonic()
     report = subprocess.run(
-        [*_program(target), *_options(target, seconds, runs), str(corpus), str(HERE / "corpus" / target)],
+        [*_program(target), *_options(target, seconds, runs), str(corpus), str(seeds)],
         env={**os.environ, **SANITIZERS, "PYTHONPATH": str(Path.cwd())},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
