@@ -454,10 +454,14 @@ class Parser {
     }
   }
 
-  // A target may read variables and what it defined above, not the source's own results.
+  // A target may read variables and what it defined above, not the source's own results, and repeat the source's operators.
   void check_target_uses(const std::vector<Term>& in_source) {
     std::vector<std::int32_t> defined;
     for (const Statement& statement : rule_.target) {
+      const auto binds = [&](const Statement& other) { return other.op_variable == statement.op_variable; };
+      if (std::none_of(rule_.source.begin(), rule_.source.end(), binds) && statement.op_variable >= 0) {
+        fail("operator variable '" + rule_.operators[statement.op_variable].name + "' is not bound by the source");
+      }
       for (const Term& term : statement.arguments) {
         const bool from_source = std::any_of(in_source.begin(), in_source.end(), [&](const Term& t) { return t.slot == term.slot; });
         const bool above = std::find(defined.begin(), defined.end(), term.slot) != defined.end();

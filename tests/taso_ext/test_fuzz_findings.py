@@ -43,6 +43,8 @@ def state_of(graph: Graph, rules: RuleSet | None = None) -> State:
             "var x: any\n source y = Softmax(x; axis=a, axis=b)\n target y = Softmax(x; axis=a)",
             "'axis' is written twice",
         ),
+        # The target's operator was read from where the source had put none.
+        ("var x: any\n op f: Relu | Tanh\n source y = Exp(x)\n target y = f(x)", "'f' is not bound by the source"),
         ("var x: any\n source y = Relu(x; @a, @b)\n target y = Relu(x; @a)", "'@' once"),
     ],
 )
