@@ -195,7 +195,8 @@ class SearchResult:
       generated: rewrites priced.
       duplicates: rewrites that led to a graph seen before.
       evicted: rewrites given up, the dearest first, to stay within the memory.
-      rebuilt: graphs made again from an ancestor because they had been given up.
+      rebuilt: graphs made again from an ancestor because they had been given up. With several threads this and
+        `memory_bytes` depend on their timing, the rest does not.
       memory_bytes: most that was held at a time.
     """
 

@@ -60,7 +60,7 @@ def detach(
     named += [(sparse.values.name, dense_tensor(sparse, files)) for sparse in model.graph.sparse_initializer]
     tensors = _by_unique_name(named)
     lift_weights(skeleton, tensors, files)
-    listed = [value.name for value in skeleton.graph.input if value.name in tensors]
+    listed = dict.fromkeys(value.name for value in skeleton.graph.input if value.name in tensors)
     if model.ir_version >= OLDEST_IR and not freeze_initializers:
         return DetachedModel(skeleton, tensors, {name: tensors.pop(name) for name in listed})
     kept = [value for value in skeleton.graph.input if value.name not in tensors]

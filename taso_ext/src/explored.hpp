@@ -5,6 +5,7 @@
 
 #include "frontier.hpp"
 #include "search_tree.hpp"
+#include "search_watch.hpp"
 
 namespace rlflow {
 
@@ -17,7 +18,7 @@ struct Outcome {
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
 class Explored {
  public:
-  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), tree_(root) {
+  Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), least_state_bytes_(std::max(memory_bytes / 4, 2 * root->memory_bytes())), tree_(root) {
     (void)insert(root->graph());
   }
 
@@ -37,8 +38,9 @@ class Explored {
   }
 
   // Lets the states have what the rest leaves, between a quarter and half of the memory: making a few again costs less
-  // than fresh memory from the system for all. Returns what is held; `others` is that of the queue.
-  [[nodiscard]] std::size_t share_memory(std::size_t others) {
+  // than fresh memory from the system for all. `others` is held by the queue. Which states are held depends on threads and
+  // their timing, so whether a search needs too much is said without looking at them.
+  [[nodiscard]] MemoryUse share_memory(std::size_t others) {
     std::size_t fixed = others + tree_.path_bytes();
     {
       const std::lock_guard guard(mutex_);
@@ -46,7 +48,7 @@ class Explored {
     }
     const std::size_t left = memory_bytes_ - std::min(memory_bytes_, fixed);
     tree_.limit(std::clamp(left, memory_bytes_ / 4, memory_bytes_ / 2));
-    return fixed + tree_.state_bytes();
+    return {fixed + tree_.state_bytes(), fixed + least_state_bytes_};
   }
 
  private:
@@ -59,7 +61,7 @@ class Explored {
     const std::lock_guard guard(mutex_);
     return seen_.contains(plain_hash);
   }
-  const std::size_t memory_bytes_;
+  const std::size_t memory_bytes_, least_state_bytes_;
   SearchTree tree_;
   HashSet seen_;
   mutable std::mutex mutex_;    // of `seen_`

@@ -18,12 +18,16 @@ Frontier::Frontier(std::size_t memory_bytes, Dropped dropped)
 }
 
 void Frontier::push(const QueuedRewrite& rewrite) {
-  if (heap_.size() == capacity_) evict();
+  if (heap_.size() + lent_ == capacity_) evict();
+  insert(rewrite);
+}
+
+void Frontier::insert(const QueuedRewrite& rewrite) {
   std::size_t at = heap_.size();
   heap_.push_back(rewrite);
   for (; at > 0 && rewrite < heap_[(at - 1) / kChildren]; at = (at - 1) / kChildren) heap_[at] = heap_[(at - 1) / kChildren];
   heap_[at] = rewrite;
-  most_ = std::max(most_, heap_.size());
+  most_ = std::max(most_, heap_.size() + lent_);
 }
 
 QueuedRewrite Frontier::pop() {
@@ -45,7 +49,7 @@ QueuedRewrite Frontier::pop() {
 
 // Gives up the dearest quarter at once, so that the next pushes are cheap again.
 void Frontier::evict() {
-  const auto middle = heap_.begin() + static_cast<std::ptrdiff_t>(capacity_ - capacity_ / 4);
+  const auto middle = heap_.begin() + static_cast<std::ptrdiff_t>(capacity_ - capacity_ / 4 - lent_);
   std::nth_element(heap_.begin(), middle, heap_.end());
   std::for_each(middle, heap_.end(), dropped_);
   evicted_ += heap_.end() - middle;

@@ -32,13 +32,19 @@ class Frontier {
   void push(const QueuedRewrite& rewrite);
   [[nodiscard]] QueuedRewrite pop();
   [[nodiscard]] bool empty() const { return heap_.empty(); }
-  void clear() { heap_.clear(); }
+  void clear() { heap_.clear(), lent_ = 0; }
+  // Like `pop`, but the rewrite counts as queued until it is forgotten or given back: what is given up for want of room
+  // does not depend on how many are lent. No rewrite that is pushed meanwhile may come before one that stays lent.
+  [[nodiscard]] QueuedRewrite lend() { return ++lent_, pop(); }
+  void give_back(const QueuedRewrite& rewrite) { --lent_, insert(rewrite); }
+  void forget_one() { --lent_; }
   [[nodiscard]] std::int64_t evicted() const { return evicted_; }
   [[nodiscard]] std::size_t memory_bytes() const { return most_ * sizeof(QueuedRewrite); }
 
  private:
+  void insert(const QueuedRewrite& rewrite);
   void evict();
-  std::size_t capacity_, most_ = 0;    // entries: allowed, and held at a time so far
+  std::size_t capacity_, lent_ = 0, most_ = 0;    // entries: allowed, of these lent, and queued at a time so far
   std::vector<QueuedRewrite> heap_;
   Dropped dropped_;
   std::int64_t evicted_ = 0;

@@ -30,7 +30,7 @@ class BeamSearch {
  private:
   // The level below, or nothing when there is none or a limit was met.
   std::vector<std::int32_t> next_level(const std::vector<std::int32_t>& level, SearchWatch& watch) {
-    Frontier frontier(limits_.memory_bytes * 3 / 8, [](const QueuedRewrite&) {});
+    Frontier frontier(limits_.memory_bytes * 3 / 16, [](const QueuedRewrite&) {});
     const auto held = [&] { return explored_.share_memory(frontier.memory_bytes()); };
     for (const std::int32_t index : level) {
       if (!watch.go_on(held())) return {};
@@ -38,8 +38,10 @@ class BeamSearch {
     }
     std::vector<std::int32_t> next;
     while (next.size() < width_ && !frontier.empty()) {
-      if (!watch.go_on(held())) return {};
-      take(frontier, next);
+      for (const Step& step : carry_out(frontier, width_ - next.size())) {
+        if (!watch.go_on(held())) return {};
+        take(step, next);
+      }
     }
     for (const std::int32_t index : level) explored_.tree().release(index);
     result_.evicted += frontier.evicted();
@@ -54,24 +56,32 @@ class BeamSearch {
     ++result_.expanded;
   }
 
-  // Carries out the cheapest rewrites, as many at a time as there are threads or places left.
-  void take(Frontier& frontier, std::vector<std::int32_t>& next) {
-    std::vector<std::pair<QueuedRewrite, std::shared_ptr<Job<Outcome>>>> jobs;
-    while (jobs.size() < std::min(pool_.width(), width_ - next.size()) && !frontier.empty()) {
+  struct Step {
+    std::int32_t parent;
+    Outcome outcome;
+  };
+
+  // Carries out the cheapest rewrites, at most `places`, as many at a time as there are threads.
+  std::vector<Step> carry_out(Frontier& frontier, std::size_t places) {
+    std::vector<std::pair<std::int32_t, std::shared_ptr<Job<Outcome>>>> jobs;
+    while (jobs.size() < std::min(pool_.width(), places) && !frontier.empty()) {
       const QueuedRewrite rewrite = frontier.pop();
-      jobs.emplace_back(rewrite, std::make_shared<Job<Outcome>>([this, rewrite] { return explored_.carry_out(rewrite); }));
+      jobs.emplace_back(rewrite.parent, std::make_shared<Job<Outcome>>([this, rewrite] { return explored_.carry_out(rewrite); }));
       pool_.submit(jobs.back().second);
     }
-    for (auto& [rewrite, job] : jobs) {
-      const Outcome outcome = std::move(job->get());
-      if (!explored_.insert(outcome)) {
-        ++result_.duplicates;
-        continue;
-      }
-      const std::int32_t index = explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state);
-      if (is_cheaper(outcome.state->cost_ms(), result_.cost_ms)) result_.cost_ms = outcome.state->cost_ms(), best_ = index;
-      next.push_back(index);
+    std::vector<Step> steps;
+    for (auto& [parent, job] : jobs) steps.push_back({parent, std::move(job->get())});
+    return steps;
+  }
+
+  void take(const Step& step, std::vector<std::int32_t>& next) {
+    if (!explored_.insert(step.outcome)) {
+      ++result_.duplicates;
+      return;
     }
+    const std::int32_t index = explored_.tree().add(step.parent, step.outcome.rule, step.outcome.location, step.outcome.state);
+    if (is_cheaper(step.outcome.state->cost_ms(), result_.cost_ms)) result_.cost_ms = step.outcome.state->cost_ms(), best_ = index;
+    next.push_back(index);
   }
 
   const SearchLimits& limits_;

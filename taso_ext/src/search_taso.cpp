@@ -2,7 +2,6 @@
 #include <map>
 
 #include "explored.hpp"
-#include "search_watch.hpp"
 #include "worker_pool.hpp"
 
 namespace rlflow {
@@ -14,7 +13,7 @@ class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
       : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes),
-        frontier_(limits.memory_bytes * 3 / 8, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
+        histories_(limits.memory_bytes / 4), frontier_(limits.memory_bytes * 3 / 16, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
     result_.cost_ms = start.cost_ms();
   }
 
@@ -26,7 +25,8 @@ class TasoSearch {
         result_.stop_reason = "exhausted";
         break;
       }
-      if (!watch.go_on(explored_.share_memory(frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0]))) break;
+      const std::size_t queue_bytes = frontier_.memory_bytes() + histories_.memory_bytes() + queued_.capacity() * sizeof queued_[0];
+      if (!watch.go_on(explored_.share_memory(queue_bytes))) break;
       take_next();
     }
     watch.finish();
@@ -62,18 +62,20 @@ class TasoSearch {
     if (queued_[index] == 0) explored_.tree().release(index);
   }
 
-  // Into the rewrites being carried out beforehand if it comes before one of them, else into the queue.
+  // One that comes before those being carried out beforehand takes the place of the last of these.
   void push(const QueuedRewrite& rewrite) {
-    if (next_.empty() || !(rewrite < next_.rbegin()->first)) return frontier_.push(rewrite);
-    look_ahead(rewrite);
+    frontier_.push(rewrite);
+    if (next_.empty() || !(rewrite < next_.rbegin()->first)) return;
+    look_ahead();
     if (next_.size() < pool_.width()) return;
     const auto last = std::prev(next_.end());
     last->second->cancel();
-    frontier_.push(last->first);
+    frontier_.give_back(last->first);
     next_.erase(last);
   }
 
-  void look_ahead(const QueuedRewrite& rewrite) {
+  void look_ahead() {
+    const QueuedRewrite rewrite = frontier_.lend();
     auto job = std::make_shared<Job<Outcome>>([this, rewrite] { return explored_.carry_out(rewrite); });
     next_.emplace(rewrite, job);
     pool_.submit(std::move(job));
@@ -85,11 +87,12 @@ class TasoSearch {
       if (rewrite.cost_ms >= alpha_ * result_.cost_ms) return frontier_.clear();    // and so is everything behind it
       return take(rewrite, explored_.carry_out(rewrite));
     }
-    while (!frontier_.empty() && next_.size() < pool_.width()) look_ahead(frontier_.pop());
+    while (!frontier_.empty() && next_.size() < pool_.width()) look_ahead();
     const auto first = next_.begin();
     const QueuedRewrite rewrite = first->first;
     const std::shared_ptr<Job<Outcome>> job = std::move(first->second);
     next_.erase(first);
+    frontier_.forget_one();
     if (rewrite.cost_ms < alpha_ * result_.cost_ms) return take(rewrite, job->get());
     job->cancel();
     for (auto& [later, other] : next_) other->cancel();
@@ -112,7 +115,7 @@ class TasoSearch {
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
   Explored explored_;
-  HashSet histories_;    // of all graphs that were ever queued
+  HashSet histories_;    // of graphs that were queued: some of those that were seen are found without making them
   std::vector<std::int32_t> queued_;    // by visited graph: how many of its rewrites wait
   Frontier frontier_;
   std::map<QueuedRewrite, std::shared_ptr<Job<Outcome>>> next_;

@@ -17,14 +17,21 @@ bool HashSet::insert(Hash128 hash) {
   const std::size_t at = find(hash);
   if (table_[at] == hash) return false;
   table_[at] = hash;
-  if (4 * ++size_ > 3 * table_.size()) {
-    std::vector<Hash128> old(2 * table_.size());
-    old.swap(table_);
-    for (const Hash128& known : old) {
-      if (known != Hash128{}) table_[find(known)] = known;
-    }
-  }
+  if (4 * ++size_ > 3 * table_.size()) grow();
   return true;
+}
+
+void HashSet::grow() {
+  if (2 * memory_bytes() > most_bytes_) {
+    std::fill(table_.begin(), table_.end(), Hash128{});
+    size_ = 0;
+    return;
+  }
+  std::vector<Hash128> old(2 * table_.size());
+  old.swap(table_);
+  for (const Hash128& known : old) {
+    if (known != Hash128{}) table_[find(known)] = known;
+  }
 }
 
 SearchTree::SearchTree(std::shared_ptr<const State> root) : root_(std::move(root)), visited_{{-1, -1, -1, 0}} {}

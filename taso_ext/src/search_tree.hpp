@@ -1,6 +1,7 @@
 // The graphs a search has visited: how each was reached, and as many of the states themselves as memory allows.
 #pragma once
 
+#include <limits>
 #include <list>
 #include <mutex>
 #include <unordered_map>
@@ -12,6 +13,10 @@ namespace rlflow {
 // A set of 128-bit hashes, 16 bytes an entry in a table that is at most three quarters full.
 class HashSet {
  public:
+  HashSet() = default;
+  // Forgets all its hashes when a table of that size is full: for hashes that save work if they are known.
+  explicit HashSet(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+
   [[nodiscard]] bool insert(Hash128 hash);    // whether it is new
   [[nodiscard]] bool contains(Hash128 hash) const;
   // Says that the hash will be asked for soon.
@@ -20,6 +25,8 @@ class HashSet {
 
  private:
   [[nodiscard]] std::size_t find(Hash128 hash) const;
+  void grow();
+  std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();
   std::vector<Hash128> table_ = std::vector<Hash128>(1024);    // a power of two; all zero: empty
   std::size_t size_ = 0;
   bool has_zero_ = false;

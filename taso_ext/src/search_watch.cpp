@@ -22,8 +22,8 @@ void check_limits(const SearchLimits& limits) {
   }
 }
 
-bool SearchWatch::go_on(std::size_t held) {
-  result_.memory_bytes = std::max(result_.memory_bytes, held);
+bool SearchWatch::go_on(const MemoryUse& memory) {
+  result_.memory_bytes = std::max(result_.memory_bytes, memory.held);
   const double now = elapsed();
   if (progress_ && now >= next_report_) {
     next_report_ = now + kReportEvery;
@@ -31,7 +31,7 @@ bool SearchWatch::go_on(std::size_t held) {
   }
   if (result_.expanded >= limits_.budget) return result_.stop_reason = "budget", false;
   if (limits_.seconds > 0 && now >= limits_.seconds) return result_.stop_reason = "time", false;
-  if (held > limits_.memory_bytes) return result_.stop_reason = "memory", false;
+  if (memory.needed > limits_.memory_bytes) return result_.stop_reason = "memory", false;
   return true;
 }
 

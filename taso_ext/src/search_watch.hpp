@@ -10,6 +10,10 @@ namespace rlflow {
 // Throws InvalidInput for limits that allow nothing.
 void check_limits(const SearchLimits& limits);
 
+struct MemoryUse {
+  std::size_t held = 0, needed = 0;    // bytes: now, and at least if the search goes on
+};
+
 class SearchWatch {
  public:
   SearchWatch(const SearchLimits& limits, const SearchProgress& progress, SearchResult& result)
@@ -17,8 +21,9 @@ class SearchWatch {
   SearchWatch(const SearchWatch&) = delete;
   SearchWatch& operator=(const SearchWatch&) = delete;
 
-  // Whether there is budget and time for another graph; if not, says why in the result. `held` is the memory in use.
-  [[nodiscard]] bool go_on(std::size_t held);
+  // Whether there is budget and time for another graph; if not, says why in the result.
+  [[nodiscard]] bool go_on(const MemoryUse& memory);
+  [[nodiscard]] bool go_on(std::size_t held) { return go_on(MemoryUse{held, held}); }
   // Reports where the search ended.
   void finish() {
     result_.seconds = elapsed();
