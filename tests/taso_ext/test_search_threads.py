@@ -1,4 +1,4 @@
-"""Searches on several threads, and several searches at once: as on one thread. `make sanitize-threads` runs this file."""
+"""Searches on several threads and several at once, as on one thread. `make sanitize-threads` runs this file."""
 
 from __future__ import annotations
 
