@@ -117,7 +117,8 @@ class RuleSet:
     """Rewrite rules read from text (taso_ext/rules/README.md).
 
     Raises:
-      ValueError: a file that cannot be read or parsed; names the line, what was expected and what came.
+      ValueError: a file that cannot be read or parsed; `file:line:column: ` what was expected and what came.
+      IndexError: from methods that take the index of a rule, if there is no such rule.
     """
 
     @staticmethod
@@ -125,13 +126,24 @@ class RuleSet:
     @staticmethod
     def parse(text: str) -> RuleSet: ...
     @staticmethod
-    def default() -> RuleSet: ...
+    def default() -> RuleSet:
+        """All rule files of `taso_ext/rules`, in alphabetical order."""
     @property
     def names(self) -> list[str]: ...
     @property
-    def digest(self) -> str: ...
+    def fingerprint(self) -> str:
+        """32 hex digits of all rules in their order; comments and proofs do not count."""
     def __len__(self) -> int: ...
-    def text(self, rule: int) -> str: ...
+    def text(self, rule: int) -> str:
+        """As it stands in its file, up to the next rule."""
+    def place(self, rule: int) -> tuple[str, int, int]:
+        """File ("<text>" for `parse`), line and column of its name."""
+    def proof(self, rule: int) -> str:
+        """What follows the word `proof`, as it stands in the file; "" where there is none."""
+    def proof_place(self, rule: int) -> tuple[str, int, int]:
+        """File, line and column of the word `proof`; where there is none, `place`."""
+    def digest(self, rule: int) -> str:
+        """16 hex digits of the rule without comments and proof; a proof that records others is stale."""
     def instance(self, rule: int, seed: int) -> Graph | None:
         """A random graph in which the rule applies; None when none was found."""
 

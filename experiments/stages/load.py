@@ -70,7 +70,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         env=env,
         num_candidates=len(env.legal_actions()),
         inputs=_given_inputs(config.inputs),
-        fingerprint={"graph": loaded.graph.hash, "rules": env.rules.digest},
+        fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint},
         seconds=time.perf_counter() - start,
     )
 

@@ -13,6 +13,7 @@
 #include "features.hpp"
 #include "graph_builder.hpp"
 #include "instance.hpp"
+#include "rule_lexer.hpp"
 #include "search.hpp"
 #include "state.hpp"
 
@@ -122,18 +123,25 @@ struct CostModel {
 
 class RuleSet {
  public:
-  RuleSet(std::string text, const std::string& file_name)
-      : book(std::make_shared<const RuleBook>(parse_rules(text, file_name))), text(std::move(text)) {}
-  static RuleSet load(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream buffer;
-    if (!file || !(buffer << file.rdbuf())) throw InvalidInput("cannot read the rule file '" + path + "'; expected a text file of rewrite rules");
-    return {buffer.str(), path};
-  }
-  // The rules shipped in the folder of the extension module.
+  explicit RuleSet(std::vector<Rule> rules) : book(std::make_shared<const RuleBook>(std::move(rules))) {}
+  static RuleSet load(const std::string& path) { return RuleSet(parse_rules(read(path), path)); }
+  // Those of all rule files in the folder `rules` beside the extension module, files in alphabetical order.
   static RuleSet shipped() {
     const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
-    return load((std::filesystem::path(module_file).parent_path() / "rules" / "default.rules").string());
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(module_file).parent_path() / "rules")) {
+      if (entry.path().extension() == ".rules") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    std::vector<Rule> all;
+    for (const auto& file : files) {
+      for (Rule& rule : parse_rules(read(file.string()), file.string())) {
+        const auto same = std::find_if(all.begin(), all.end(), [&](const Rule& other) { return other.name == rule.name; });
+        if (same != all.end()) syntax_error(rule.file, rule.place, "a second rule named '" + rule.name + "'; the first one stands in " + same->file);
+        all.push_back(std::move(rule));
+      }
+    }
+    return RuleSet(std::move(all));
   }
   const Rule& at(std::int64_t index) const {
     if (index < 0 || index >= static_cast<std::int64_t>(book->rules.size())) {
@@ -141,9 +149,24 @@ class RuleSet {
     }
     return book->rules[index];
   }
+  // Of all rules in their order: equal for sets that offer the same actions.
+  Hash128 fingerprint() const {
+    Hash128 hash{31, 32};
+    for (const Rule& rule : book->rules) hash = fold(hash, rule.digest);
+    return hash;
+  }
   std::shared_ptr<const RuleBook> book;
-  std::string text;
+
+ private:
+  static std::string read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream buffer;
+    if (!file || !(buffer << file.rdbuf())) throw InvalidInput("cannot read the rule file '" + path + "'; expected a text file of rewrite rules");
+    return buffer.str();
+  }
 };
+
+py::tuple place_in(const std::string& file, Place place) { return py::make_tuple(file, place.line, place.column); }
 
 template <typename T>
 py::array_t<T> to_array(std::vector<T> data, std::vector<py::ssize_t> shape) {
@@ -345,15 +368,19 @@ PYBIND11_MODULE(_core, module) {
   py::class_<RuleSet>(module, "RuleSet")
       .def_static("load", &RuleSet::load, py::arg("path"))
       .def_static("default", &RuleSet::shipped)
-      .def_static("parse", [](const std::string& text) { return RuleSet(text, "<text>"); }, py::arg("text"))
+      .def_static("parse", [](const std::string& text) { return RuleSet(parse_rules(text, "<text>")); }, py::arg("text"))
       .def_property_readonly("names", [](const RuleSet& set) {
         std::vector<std::string> names;
         for (const Rule& rule : set.book->rules) names.push_back(rule.name);
         return names;
       })
-      .def_property_readonly("digest", [](const RuleSet& set) { return hex(hash_bytes(set.text, 31)); })
+      .def_property_readonly("fingerprint", [](const RuleSet& set) { return hex(set.fingerprint()); })
       .def("__len__", [](const RuleSet& set) { return set.book->rules.size(); })
       .def("text", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).text; }, py::arg("rule"))
+      .def("place", [](const RuleSet& set, std::int64_t rule) { return place_in(set.at(rule).file, set.at(rule).place); }, py::arg("rule"))
+      .def("proof", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).proof; }, py::arg("rule"))
+      .def("proof_place", [](const RuleSet& set, std::int64_t rule) { return place_in(set.at(rule).file, set.at(rule).proof_place); }, py::arg("rule"))
+      .def("digest", [](const RuleSet& set, std::int64_t rule) { return hex(set.at(rule).digest).substr(0, 16); }, py::arg("rule"))
       .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
            py::arg("rule"), py::arg("seed"));
 

@@ -8,6 +8,11 @@
 
 namespace rlflow {
 
+// In the text of a rule file; both count from 1, columns in bytes.
+struct Place {
+  std::int32_t line = 1, column = 1;
+};
+
 // Integer expressions over the symbols of a rule: attribute values, extents and conditions.
 struct Expression {
   enum class Kind : std::uint8_t { kInteger, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall };
@@ -45,6 +50,7 @@ struct AttributePattern {
 };
 
 struct Statement {
+  Place place;
   std::optional<OperatorId> op;       // a known operator, or
   std::int32_t op_variable = -1;      // an operator variable
   std::vector<Term> arguments, results;
@@ -74,7 +80,11 @@ struct OperatorVariable {
 struct Rule {
   std::string name;
   std::string text;
-  std::int32_t line = 0;
+  std::string file;
+  Place place;             // of its name
+  std::string proof;       // as it stands in the file; empty where there is none
+  Place proof_place;       // of the word `proof`, or of the rule's name
+  Hash128 digest;          // of its tokens without comments and proof
   std::vector<std::string> value_names, symbol_names, rest_names;
   std::vector<bool> value_starred;
   std::vector<Variable> variables;
@@ -117,7 +127,7 @@ inline constexpr std::int64_t kMostLeast = 64;
 // Operators that a source statement of a rule can stand for.
 [[nodiscard]] std::vector<OperatorId> operators_of(const Rule& rule, const Statement& statement);
 
-// Parses the text of a rule file. Throws InvalidInput naming the line, what was expected and what came.
+// Parses the text of a rule file. Throws InvalidInput naming line and column, what was expected and what came.
 [[nodiscard]] std::vector<Rule> parse_rules(std::string_view text, std::string_view file_name);
 
 }  // namespace rlflow

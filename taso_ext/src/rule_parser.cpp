@@ -1,5 +1,6 @@
 // Recursive-descent parser from rule text to Rule.
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 #include "operators.hpp"
@@ -33,7 +34,8 @@ class Parser {
     std::unordered_set<std::string> names;
     while (peek().kind != Token::Kind::kEnd) {
       rules.push_back(parse_rule());
-      if (!names.insert(rules.back().name).second) fail("a second rule named '" + rules.back().name + "'; names must be unique");
+      const Rule& rule = rules.back();
+      if (!names.insert(rule.name).second) syntax_error(file_name_, rule.place, "a second rule named '" + rule.name + "'; names must be unique");
     }
     if (rules.empty()) fail("expected at least one rule");
     return rules;
@@ -48,8 +50,11 @@ class Parser {
     ++at_;
     return true;
   }
-  [[noreturn]] void fail(const std::string& message) const {
-    syntax_error(file_name_, peek().line, (rule_.name.empty() ? "" : "rule '" + rule_.name + "': ") + message);
+  // Of the token that was taken last.
+  Place taken() const { return tokens_[at_ == 0 ? 0 : std::min(at_, tokens_.size()) - 1].place; }
+  [[noreturn]] void fail(const std::string& message) const { fail(message, peek().place); }
+  [[noreturn]] void fail(const std::string& message, Place place) const {
+    syntax_error(file_name_, place, (rule_.name.empty() ? "" : "rule '" + rule_.name + "': ") + message);
   }
   void expect(std::string_view text) {
     if (!accept(text)) fail("expected '" + std::string(text) + "', got '" + std::string(peek().text) + "'");
@@ -59,8 +64,8 @@ class Parser {
     return std::string(next().text);
   }
   bool at_section() const {
-    static constexpr std::string_view kSections[] = {"rule", "var", "op", "source", "given", "where", "unordered", "least", "target", "proof"};
-    if (peek().kind == Token::Kind::kEnd) return true;
+    static constexpr std::string_view kSections[] = {"rule", "var", "op", "source", "given", "where", "unordered", "least", "target"};
+    if (peek().kind == Token::Kind::kEnd || peek().kind == Token::Kind::kProof) return true;
     return peek().first_on_line && std::find(std::begin(kSections), std::end(kSections), peek().text) != std::end(kSections);
   }
   // Runs `item` for each `;`- or newline-separated item of a section.
@@ -75,10 +80,10 @@ class Parser {
   std::int32_t value_slot(const std::string& name, bool starred, bool create) {
     for (std::size_t i = 0; i < rule_.value_names.size(); ++i) {
       if (rule_.value_names[i] != name) continue;
-      if (rule_.value_starred[i] != starred) fail("'" + name + "' is used both with and without '*'");
+      if (rule_.value_starred[i] != starred) fail("'" + name + "' is used both with and without '*'", taken());
       return static_cast<std::int32_t>(i);
     }
-    if (!create) fail("tensor '" + name + "' is not defined; declare it under 'var' or define it above its use");
+    if (!create) fail("tensor '" + name + "' is not defined; declare it under 'var' or define it above its use", taken());
     if (rule_.value_names.size() == kMostNames) fail("more than " + std::to_string(kMostNames) + " tensor names; at most " + std::to_string(kMostNames) + " can be matched");
     rule_.value_names.push_back(name);
     rule_.value_starred.push_back(starred);
@@ -87,7 +92,7 @@ class Parser {
   std::int32_t symbol_slot(const std::string& name, bool create) {
     const auto at = std::find(rule_.symbol_names.begin(), rule_.symbol_names.end(), name);
     if (at != rule_.symbol_names.end()) return static_cast<std::int32_t>(at - rule_.symbol_names.begin());
-    if (!create) fail("symbol '" + name + "' is not bound by the source");
+    if (!create) fail("symbol '" + name + "' is not bound by the source", taken());
     if (rule_.symbol_names.size() == kMostSymbols) fail("more than " + std::to_string(kMostSymbols) + " symbols, the limit for one rule");
     rule_.symbol_names.push_back(name);
     return static_cast<std::int32_t>(rule_.symbol_names.size() - 1);
@@ -98,11 +103,18 @@ class Parser {
     depth_ = operators_ = 0;
     if (!is("rule")) fail("expected 'rule', got '" + std::string(peek().text) + "'");
     const char* begin = peek().text.data();
-    rule_.line = next().line;
+    const std::size_t first = at_++;
     if (peek().first_on_line) fail("expected the name of the rule behind 'rule'");
+    rule_.place = rule_.proof_place = peek().place;
+    rule_.file = file_name_;
     rule_.name = expect_name("the name of the rule");
     bool source = false, target = false;
     while (!at_section() || !(is("rule") || peek().kind == Token::Kind::kEnd)) {
+      if (peek().kind == Token::Kind::kProof) {
+        rule_.proof_place = peek().place;
+        rule_.proof = next().text;
+        break;
+      }
       const std::string section = expect_name("a section (var, op, source, given, where, unordered, least, target or proof)");
       if (section == "var") each([&] { parse_variables(); });
       else if (section == "op") each([&] { parse_operator_variable(); });
@@ -112,18 +124,23 @@ class Parser {
       else if (section == "unordered") each([&] { parse_unordered(); });
       else if (section == "least") rule_.least_elements = parse_least();
       else if (section == "target") each([&] { parse_target_item(); }), target = true;
-      else if (section == "proof") skip_proof();
-      else fail("expected a section (var, op, source, given, where, unordered, least, target or proof), got '" + section + "'");
+      else fail("expected a section (var, op, source, given, where, unordered, least, target or proof), got '" + section + "'", taken());
     }
-    if (!source || !target) fail("a rule needs a 'source' and a 'target'");
+    if (!source || !target) fail("a rule needs a 'source' and a 'target'", rule_.place);
     finish();
+    rule_.digest = digest(std::span(tokens_).subspan(first, at_ - first));
     const char* end = peek().kind == Token::Kind::kEnd ? text_.data() + text_.size() : peek().text.data();
     rule_.text = std::string(begin, end);
     return std::move(rule_);
   }
 
-  void skip_proof() {
-    while (!(peek().kind == Token::Kind::kEnd) && !peek().first_on_line) ++at_;
+  // Line breaks count, since they separate items.
+  static Hash128 digest(std::span<const Token> tokens) {
+    Hash128 hash{34, 35};
+    for (const Token& token : tokens) {
+      if (token.kind != Token::Kind::kProof) hash = fold(fold(hash, hash_bytes(token.text, 36)), token.first_on_line);
+    }
+    return hash;
   }
 
   std::int64_t parse_integer() {
@@ -145,14 +162,14 @@ class Parser {
       Variable variable;
       variable.starred = accept("*");
       const std::string name = expect_name("a variable");
-      if (std::find(rule_.value_names.begin(), rule_.value_names.end(), name) != rule_.value_names.end()) fail("'" + name + "' is declared twice");
+      if (std::find(rule_.value_names.begin(), rule_.value_names.end(), name) != rule_.value_names.end()) fail("'" + name + "' is declared twice", taken());
       variable.slot = value_slot(name, variable.starred, true);
       group.push_back(variable);
     } while (accept(","));
     expect(":");
     const bool weight = accept("weight");
     const std::string dtype = expect_name("a dtype class (float or any)");
-    if (dtype != "float" && dtype != "any") fail("expected the dtype class 'float' or 'any', got '" + dtype + "'");
+    if (dtype != "float" && dtype != "any") fail("expected the dtype class 'float' or 'any', got '" + dtype + "'", taken());
     std::optional<std::vector<Extent>> shape;
     if (accept("[")) shape = parse_shape();
     for (Variable& variable : group) {
@@ -175,7 +192,7 @@ class Parser {
       if (peek().kind == Token::Kind::kInteger) {
         extent.integer = parse_integer();
       } else if (peek().kind == Token::Kind::kEllipsis) {
-        if (ellipsis) fail("a shape can hold '...' once");
+        if (ellipsis) fail("a shape can hold '...' once", peek().place);
         ellipsis = true;
         next();
         extent.kind = Extent::Kind::kEllipsis;
@@ -195,7 +212,7 @@ class Parser {
     do {
       const std::string name = expect_name("an operator");
       const auto op = known_operator(name);
-      if (!op) fail("'" + name + "' is not an operator the engine knows");
+      if (!op) fail("'" + name + "' is not an operator the engine knows", taken());
       variable.choices.push_back(*op);
     } while (accept("|"));
     rule_.operators.push_back(std::move(variable));
@@ -224,6 +241,7 @@ class Parser {
       return;
     }
     Statement statement;
+    statement.place = peek().place;
     statement.results.push_back(parse_term(true));
     expect("=");
     statement.arguments.push_back(parse_term(false));
@@ -232,6 +250,7 @@ class Parser {
 
   Statement parse_statement(bool source) {
     Statement statement;
+    statement.place = peek().place;
     do statement.results.push_back(parse_term(true));
     while (accept(","));
     expect("=");
@@ -241,7 +260,7 @@ class Parser {
     }
     if (statement.op_variable < 0) {
       statement.op = known_operator(op);
-      if (!statement.op) fail("'" + op + "' is neither an operator the engine knows nor declared under 'op'");
+      if (!statement.op) fail("'" + op + "' is neither an operator the engine knows nor declared under 'op'", taken());
     }
     expect("(");
     bool separator = false;
@@ -269,10 +288,10 @@ class Parser {
   void parse_attributes(Statement& statement, bool source) {
     while (!accept(")")) {
       if (accept("@")) {
-        if (statement.rest >= 0) fail("a statement can hold '@' once");
+        if (statement.rest >= 0) fail("a statement can hold '@' once", taken());
         const std::string name = expect_name("a name after '@'");
         const auto at = std::find(rule_.rest_names.begin(), rule_.rest_names.end(), name);
-        if (at == rule_.rest_names.end() && !source) fail("'@" + name + "' is not bound by the source");
+        if (at == rule_.rest_names.end() && !source) fail("'@" + name + "' is not bound by the source", taken());
         statement.rest = static_cast<std::int32_t>(at - rule_.rest_names.begin());
         if (at == rule_.rest_names.end()) rule_.rest_names.push_back(name);
       } else {
@@ -397,7 +416,7 @@ class Parser {
   }
   Expression parse_call(const std::string& name) {
     const auto* function = std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const Function& f) { return f.name == name; });
-    if (function == std::end(kFunctions)) fail("unknown function '" + name + "'");
+    if (function == std::end(kFunctions)) fail("unknown function '" + name + "'", taken());
     expect("(");
     Expression call{.kind = Expression::Kind::kCall, .op = name};
     if (function->tensor) call.slot = value_slot(expect_name("a tensor"), false, false);
@@ -423,17 +442,34 @@ class Parser {
     };
     for (const Term& term : in_source) {
       const std::string& name = rule_.value_names[term.slot];
-      if (count(in_source, term.slot) > 1) fail("the source defines '" + name + "' twice");
-      if (count(in_target, term.slot) > 1) fail("the target defines '" + name + "' twice");
+      if (count(in_source, term.slot) > 1) fail("the source defines '" + name + "' twice", last_definition(rule_.source, term.slot));
+      if (count(in_target, term.slot) > 1) fail("the target defines '" + name + "' twice", last_definition(rule_.target, term.slot));
       if (count(in_target, term.slot) == 1) rule_.outputs.push_back(term);
     }
-    if (rule_.outputs.empty()) fail("source and target share no result, so there is nothing to replace");
+    if (rule_.outputs.empty()) fail("source and target share no result, so there is nothing to replace", rule_.target[0].place);
     for (const Variable& variable : rule_.variables) {
-      if (count(in_source, variable.slot) || count(in_target, variable.slot)) fail("variable '" + rule_.value_names[variable.slot] + "' is also defined by a statement");
+      if (count(in_source, variable.slot) || count(in_target, variable.slot)) {
+        const bool in_target_only = !count(in_source, variable.slot);
+        fail("variable '" + rule_.value_names[variable.slot] + "' is also defined by a statement",
+             last_definition(in_target_only ? rule_.target : rule_.source, variable.slot));
+      }
     }
     check_source_uses();
     check_target_uses(in_source);
-    plan_matching(rule_);
+    try {
+      plan_matching(rule_);
+    } catch (const InvalidInput& error) {
+      fail(error.what(), rule_.place);
+    }
+  }
+
+  static Place last_definition(const std::vector<Statement>& side, std::int32_t slot) {
+    Place place;
+    for (const Statement& statement : side) {
+      const auto defines = [&](const Term& term) { return term.slot == slot; };
+      if (std::any_of(statement.results.begin(), statement.results.end(), defines)) place = statement.place;
+    }
+    return place;
   }
 
   // A source may read variables and its own results above, so that it has no cycle.
@@ -442,14 +478,14 @@ class Parser {
     for (const Variable& variable : rule_.variables) defined[variable.slot] = true;
     for (const Statement& statement : rule_.source) {
       for (const Term& term : statement.arguments) {
-        if (!defined[term.slot]) fail("the source reads '" + rule_.value_names[term.slot] + "' above its definition");
+        if (!defined[term.slot]) fail("the source reads '" + rule_.value_names[term.slot] + "' above its definition", statement.place);
       }
       for (const Term& term : statement.results) defined[term.slot] = true;
     }
     for (const auto& pair : rule_.unordered) {
       for (const std::int32_t slot : {pair.first, pair.second}) {
         const bool variable = std::any_of(rule_.variables.begin(), rule_.variables.end(), [&](const Variable& v) { return v.slot == slot; });
-        if (variable || !defined[slot]) fail("'unordered' names '" + rule_.value_names[slot] + "', which is not a result of the source");
+        if (variable || !defined[slot]) fail("'unordered' names '" + rule_.value_names[slot] + "', which is not a result of the source", rule_.place);
       }
     }
   }
@@ -460,12 +496,12 @@ class Parser {
     for (const Statement& statement : rule_.target) {
       const auto binds = [&](const Statement& other) { return other.op_variable == statement.op_variable; };
       if (std::none_of(rule_.source.begin(), rule_.source.end(), binds) && statement.op_variable >= 0) {
-        fail("operator variable '" + rule_.operators[statement.op_variable].name + "' is not bound by the source");
+        fail("operator variable '" + rule_.operators[statement.op_variable].name + "' is not bound by the source", statement.place);
       }
       for (const Term& term : statement.arguments) {
         const bool from_source = std::any_of(in_source.begin(), in_source.end(), [&](const Term& t) { return t.slot == term.slot; });
         const bool above = std::find(defined.begin(), defined.end(), term.slot) != defined.end();
-        if (from_source && !above) fail("the target reads '" + rule_.value_names[term.slot] + "', a result of the source; only variables and earlier results of the target can be read");
+        if (from_source && !above) fail("the target reads '" + rule_.value_names[term.slot] + "', a result of the source; only variables and earlier results of the target can be read", statement.place);
       }
       for (const Term& term : statement.results) defined.push_back(term.slot);
     }

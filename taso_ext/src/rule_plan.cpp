@@ -46,7 +46,7 @@ std::size_t choose_root(const Rule& rule) {
   for (std::size_t i = 0; i < rule.source.size(); ++i) {
     if (startable(rule.source[i])) return i;
   }
-  throw InvalidInput("rule '" + rule.name + "': no statement to start matching from; a starred statement needs a shared operand");
+  throw InvalidInput("no statement to start matching from; a starred statement needs a shared operand");
 }
 
 // Whether the tensor is certainly computed at run time: a result (operators on weights alone are never matched), or
@@ -207,7 +207,7 @@ void plan_matching(Rule& rule) {
     next = find([&](const Statement& statement) { return mentions(statement.results, bound); });
     if (next == rule.source.size()) next = find([&](const Statement& statement) { return mentions(statement.arguments, bound); });
     if (next == rule.source.size()) {
-      throw InvalidInput("rule '" + rule.name + "': the source is not connected; every statement must share a tensor with another");
+      throw InvalidInput("the source is not connected; every statement must share a tensor with another");
     }
   }
   describe_neighbours(rule);

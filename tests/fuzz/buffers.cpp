@@ -1,5 +1,7 @@
 // What the engine is given by a reader of models and by a user: any sequence of GraphBuilder calls, then any sequence of
 // steps, legal or not, undone or not, and searches. Everything a State foretells is compared with what comes true.
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -30,13 +32,25 @@ Book make_book(const std::vector<Rule>& rules) {
   return book;
 }
 
+// The rules of all files in a folder.
+std::vector<Rule> read_rules(const std::filesystem::path& folder) {
+  std::vector<Rule> rules;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".rules") continue;
+    std::stringstream text;
+    if (!(text << std::ifstream(entry.path()).rdbuf())) std::fprintf(stderr, "cannot read %s\n", entry.path().c_str()), std::exit(2);
+    for (Rule& rule : parse_rules(text.str(), entry.path().string())) rules.push_back(std::move(rule));
+  }
+  std::sort(rules.begin(), rules.end(), [](const Rule& a, const Rule& b) { return a.name < b.name; });
+  return rules;
+}
+
 // The default rules, first all, then every eighth: what a state learns about rules is most of the work of an execution.
 std::vector<Book> make_books() {
   constexpr std::size_t kParts = 8;
-  std::ifstream file("taso_ext/rules/default.rules");
-  std::stringstream text;
-  if (!file || !(text << file.rdbuf())) std::fprintf(stderr, "run this from the root of the repository\n"), std::exit(2);
-  const std::vector<Rule> rules = parse_rules(text.str(), "default.rules");
+  const std::filesystem::path folder = "taso_ext/rules";
+  if (!std::filesystem::is_directory(folder)) std::fprintf(stderr, "run this from the root of the repository\n"), std::exit(2);
+  const std::vector<Rule> rules = read_rules(folder);
   std::vector<Book> books = {make_book(rules)};
   for (std::size_t part = 0; part < kParts; ++part) {
     std::vector<Rule> some;

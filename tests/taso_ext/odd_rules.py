@@ -1,4 +1,4 @@
-"""Rules that use what default.rules does not. They need not keep the function: only where they apply is tested."""
+"""Rules that use what the shipped ones do not. They need not keep the function: only where they apply is tested."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 Dims = tuple[int, ...]
 Attributes = Mapping[str, Any]
 
-UNARY = frozenset(  # all that default.rules moves
+UNARY = frozenset(  # all that the shipped rules move
     ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Erf", "Gelu", "Exp", "Sqrt", "Neg", "Abs", "HardSwish", "Elu")
 )
 BINARY = frozenset(("Add", "Sub", "Mul", "Div"))
