@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 
 from taso_ext.constant_folding import fold_constants
 from taso_ext.detached import DetachedModel, for_inference
-from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.errors import ModelError, one_paragraph, root_cause
 from taso_ext.inlining import inline_functions
 from taso_ext.ir_form import from_ir, has_graphs, learn_shapes, nodes, to_ir
 from taso_ext.older_opsets import fit_to_opset, replace_old_dropouts
@@ -54,7 +54,7 @@ def clean_up(detached: DetachedModel, level: str = "full") -> DetachedModel:
     except Exception as error:  # onnxscript's passes let through whatever an unusual model makes them raise
         advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
         raise ModelError(
-            f"the clean-up '{level}' of the model failed: {one_paragraph(_root_cause(error))} {advice}."
+            f"the clean-up '{level}' of the model failed: {one_paragraph(root_cause(error))} {advice}."
         ) from error
     return cleaned
 
@@ -101,9 +101,3 @@ def _merge_equals(model: ir.Model) -> None:
         common.CommonSubexpressionEliminationPass()(model)
     common.OutputFixPass()(model)
     common.NameFixPass()(model)
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error

@@ -19,6 +19,13 @@ def one_paragraph(error: object, limit: int = 500) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def root_cause(error: BaseException) -> BaseException:
+    """The error that all others were raised from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """` (did you mean 'batch'?)` where one of `known` is near `name`, else nothing."""
     near = difflib.get_close_matches(name, known, 1)

@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from taso_ext.detached import DetachedModel, detach, for_inference
 from taso_ext.dimensions import bind_dims
 from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.expand_operands import require_bounded_ranks
+from taso_ext.function_calls import require_bounded_expansion
 from taso_ext.mapped_files import MappedFiles, map_file
 from taso_ext.oldest_opset import raise_to_oldest
 from taso_ext.text import require_text
@@ -47,6 +49,8 @@ def read_model(
     detached = _detach(model, name, freeze_initializers, files)
     if detached is not source:
         _check(detached, name)
+        require_bounded_expansion(detached.skeleton, name)
+        require_bounded_ranks(for_inference(detached), name)
         require_consistent_types(detached, name)
     return bind_dims(raise_to_oldest(detached, name), dims or {}, name)
 
@@ -139,8 +143,12 @@ def _detach(
 def _check(detached: DetachedModel, name: str) -> None:
     """Runs `onnx.checker` on the structure; large tensors were checked when they were detached."""
     try:
-        onnx.checker.check_model(for_inference(detached))
-    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:  # ValueError: text that is not UTF-8
+        model = for_inference(detached)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from error
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:  # it throws C++ exceptions of several kinds
         raise ModelError(
             f"{name} is not a valid ONNX model; onnx.checker reports: {one_paragraph(error)} "
             f"Correct the exporter, or the file, until onnx.checker accepts it."

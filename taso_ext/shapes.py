@@ -11,7 +11,7 @@ import onnx
 from taso_ext.detached import DetachedModel, for_inference
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.operators import DEFAULT_DOMAINS
-from taso_ext.subgraphs import bodies
+from taso_ext.subgraphs import bodies, declared_values
 from taso_ext.weights import static_dims
 
 
@@ -43,7 +43,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 def _infer(model: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+    except Exception as error:  # it throws C++ exceptions of several kinds
         raise ModelError(
             f"the types and shapes that the model declares contradict each other: {one_paragraph(error)} "
             f"Export it again, or remove what it declares about values (graph.value_info)."
@@ -51,15 +51,14 @@ def _infer(model: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
 
 
 def _largest(model: onnx.ModelProto) -> int:
-    """Elements of the largest input or initializer."""
-    graph = model.graph
-    inputs = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in graph.input]
-    return max(map(math.prod, (*inputs, *(tensor.dims for tensor in graph.initializer))), default=0)
+    """Elements of the largest declared value or initializer."""
+    declared = ([dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in declared_values(model.graph))
+    return max(map(math.prod, (*declared, *(tensor.dims for tensor in model.graph.initializer))), default=0)
 
 
 def _has_long_vector(model: onnx.ModelProto) -> bool:
     graph = model.graph
-    shapes = (value.type.tensor_type.shape.dim for value in (*graph.value_info, *graph.input, *graph.output))
+    shapes = (value.type.tensor_type.shape.dim for value in (*declared_values(graph), *graph.output))
     return any(len(dims) == 1 and dims[0].dim_value > _LONGEST_PROPAGATED for dims in shapes)
 
 

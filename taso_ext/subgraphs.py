@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 import onnx
 
@@ -29,6 +30,12 @@ def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         yield node
         for body in bodies(node):
             yield from inner_nodes(body.node)
+
+
+def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Inputs and annotated values of a graph and of the graphs inside its nodes."""
+    inner = (body for node in all_nodes(graph) for body in bodies(node))
+    return chain.from_iterable((*each.input, *each.value_info) for each in chain([graph], inner))
 
 
 def value_names(graph: onnx.GraphProto) -> set[str]:

@@ -21,7 +21,7 @@ def require_consistent_types(detached: DetachedModel, name: str) -> None:
         value.ClearField("type")
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+    except Exception as error:  # it throws C++ exceptions of several kinds
         raise ModelError(
             f"{name} is not a valid ONNX model: its types contradict each other, {one_paragraph(error)} "
             f"Correct the exporter, or export the model again."

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.errors import ModelError, one_paragraph, root_cause
 
 
 def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
@@ -80,8 +80,9 @@ def read_values(name: str, tensor: ir.TensorProtocol) -> np.ndarray:
 def _reading(name: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, AssertionError) as error:
-        raise ModelError(f"the tensor '{name}' is damaged: {one_paragraph(error)}. Export the model again.") from error
+    except (ValueError, TypeError, AssertionError, ir.serde.SerdeError) as error:
+        reason = one_paragraph(root_cause(error)) or "its data do not fit its type and shape"
+        raise ModelError(f"the tensor '{name}' is damaged: {reason}. Export the model again.") from error
 
 
 def _is_little(array: np.ndarray) -> bool:
@@ -89,8 +90,13 @@ def _is_little(array: np.ndarray) -> bool:
 
 
 def tensor_proto(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
-    """The tensor as a TensorProto of the given name, with its own copy of the data."""
-    proto = ir.serde.serialize_tensor(tensor)
+    """The tensor as a TensorProto of the given name, with its own copy of the data.
+
+    Raises:
+      ModelError: if the data cannot be read as the tensor's type and shape.
+    """
+    with _reading(name):
+        proto = ir.serde.serialize_tensor(tensor)
     proto.name = name
     return proto
 

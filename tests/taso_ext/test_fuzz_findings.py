@@ -1,23 +1,28 @@
-"""Inputs that once broke the engine, found by the targets of tests/fuzz or while they were written, as properties."""
+"""Inputs that once broke the engine or the reader of models, found by the targets of tests/fuzz, as properties."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
+from onnx_cases import node, value
 
-from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State, search_beam, search_taso
+from taso_ext import CostModel, Graph, GraphBuilder, ModelError, OnnxModel, RuleSet, State, search_beam, search_taso
 
 FLOAT = 1
 RULE = "rule r\n  var x: any[...s]\n  source y = Relu(x)\n"
 
 
-def graph_of(op_type: str, attributes: dict[str, object], *shapes: list[int], outputs: int = 1) -> Graph:
+def graph_of(op_type: str, attributes: dict[str, Any], *shapes: list[int], outputs: int = 1) -> Graph:
     """One operator on inputs of these shapes; its outputs claim to be scalars."""
     builder = GraphBuilder()
     inputs = [builder.input(f"x{i}", FLOAT, shape) for i, shape in enumerate(shapes)]
-    for value in builder.node("", op_type, attributes, inputs, [("", FLOAT, [])] * outputs):
-        builder.output(value)
+    for made in builder.node("", op_type, attributes, inputs, [("", FLOAT, [])] * outputs):
+        builder.output(made)
     return builder.build()
 
 
@@ -101,7 +106,7 @@ def test_no_instance_is_made_of_tensors_too_large_to_evaluate(shape: str) -> Non
     ],
 )
 def test_no_attribute_overflows_the_arithmetic_of_shapes_and_prices(
-    op_type: str, attributes: dict[str, object], shapes: tuple[list[int], ...], huge: int
+    op_type: str, attributes: dict[str, Any], shapes: tuple[list[int], ...], huge: int
 ) -> None:
     """Each attribute in turn is huge, alone and in lists of up to four; `make sanitize` sees what overflows."""
     scalars = ("axis", "group", "keepdims", "mode", "value")
@@ -140,7 +145,7 @@ def test_a_rewrite_through_a_tensor_beyond_the_limit_is_not_legal() -> None:
     "attributes",
     [{"a": 2**64}, {"a": [1, 2**64]}, {"a": [1, "b"]}, {"a": [1.0, None]}, {"a": ["b", 1]}, {3: 1}, {"a": "\ud800"}],
 )
-def test_attributes_that_the_engine_cannot_hold_are_named(attributes: dict[str, object]) -> None:
+def test_attributes_that_the_engine_cannot_hold_are_named(attributes: dict[str, Any]) -> None:
     builder = GraphBuilder()
     with pytest.raises(ValueError, match=r"attribute '?[a3]'?: expected"):
         builder.node("", "Relu", attributes, [builder.input("x", FLOAT, [2])], [("y", FLOAT, [2])])
@@ -163,3 +168,86 @@ def test_messages_quote_no_more_than_the_beginning_of_what_came() -> None:
     with pytest.raises(ValueError) as error:
         RuleSet.parse(f"rule r\n  var x: {'a' * 10**6}\n")
     assert len(str(error.value)) < 1000
+
+
+X, Y = [value("x", [2])], [value("y", [2])]
+LOCAL = helper.make_opsetid("local", 1)
+
+
+def unchecked(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto] = X,
+    weights: dict[str, np.ndarray] | None = None,
+    opset: int = 17,
+    functions: list[onnx.FunctionProto] | None = None,
+) -> onnx.ModelProto:
+    initializers = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "graph", inputs, Y, initializers)
+    imports = [helper.make_opsetid("", opset), LOCAL]
+    return helper.make_model(graph, opset_imports=imports, functions=functions or [], ir_version=8)
+
+
+def calling(functions: int, calls: int) -> onnx.ModelProto:
+    """Functions of which each calls the next one so many times; the last one is a Relu."""
+    opsets = [helper.make_opsetid("", 17), LOCAL]
+    made = [helper.make_function("local", "F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])], opsets)]
+    for i in range(1, functions):
+        names = ["a", *(f"t{call}" for call in range(1, calls)), "b"]
+        steps = [node(f"F{i - 1}", [names[k]], [names[k + 1]], domain="local") for k in range(calls)]
+        made.append(helper.make_function("local", f"F{i}", ["a"], ["b"], steps, opsets))
+    call = node(f"F{functions - 1}", ["x"], ["y"], domain="local")
+    return unchecked([call], functions=made)
+
+
+def two_inputs_of_one_name() -> onnx.ModelProto:
+    """They have a default, which was taken away from the first and missing at the second."""
+    defaults = {"w": np.ones(2, np.float32)}
+    return unchecked([node("Add", ["x", "w"], ["y"])], [*X, value("w", [2]), value("w", [2])], defaults)
+
+
+def small_weight_with_two_kinds_of_data() -> onnx.ModelProto:
+    """Only larger ones were looked at before they were handed to onnx's checker."""
+    model = unchecked([node("Add", ["x", "w"], ["y"])])
+    weight = {"data_type": onnx.TensorProto.INT64, "dims": [1], "int64_data": [1], "int32_data": [1]}
+    model.graph.initializer.add(name="w", **weight)
+    return model
+
+
+def two_functions_of_one_name() -> onnx.ModelProto:
+    model = calling(1, 1)
+    model.functions.append(model.functions[0])
+    return model
+
+
+def expanded(entries: int) -> onnx.ModelProto:
+    """Before opset 13, shape inference makes a dimension of every entry of the shape."""
+    shape = value("shape", [entries], onnx.TensorProto.INT64)
+    return unchecked([node("Expand", ["x", "shape"], ["y"])], [*X, shape], opset=9)
+
+
+def expanded_to_a_computed_shape(entries: int) -> onnx.ModelProto:
+    nodes = [node("ConstantOfShape", ["entries"], ["shape"]), node("Expand", ["x", "shape"], ["y"])]
+    return unchecked(nodes, weights={"entries": np.array([entries])}, opset=9)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (two_inputs_of_one_name(), "onnx.checker reports"),
+        (small_weight_with_two_kinds_of_data(), "'w' is damaged"),
+        (two_functions_of_one_name(), "multiple local functions"),
+        (calling(30, 2), "inlining them makes 536,870,912 nodes; at most"),
+        (calling(200, 1), "depth exceeds limit"),
+        (expanded(2**31 - 1), "shape 'shape' of 2,147,483,647 entries"),
+        (expanded_to_a_computed_shape(2**40), "shape 'shape' of 1,099,511,627,776 entries"),
+    ],
+)
+def test_models_that_mean_nothing_or_take_forever_are_refused(model: onnx.ModelProto, reason: str) -> None:
+    for source in (model, model.SerializeToString()):
+        with pytest.raises(ModelError, match=reason):
+            OnnxModel.load(source)
+
+
+def test_models_just_below_the_limits_are_read() -> None:
+    assert OnnxModel.load(calling(4, 3), clean="none").graph.num_runtime_nodes == 27
+    assert OnnxModel.load(expanded(1), clean="none").graph.num_runtime_nodes == 1
