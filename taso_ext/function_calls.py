@@ -13,23 +13,36 @@ from taso_ext.subgraphs import inner_nodes
 LARGEST_EXPANSION = 1 << 18
 """Nodes after inlining. Thirty functions of which each calls the next one twice make 2^30."""
 
+DEEPEST_CALLS = 100
+"""As in onnx itself."""
+
 
 def require_bounded_expansion(model: onnx.ModelProto, name: str) -> None:
     """Checks how many nodes a model has once its local functions are inlined.
 
     Args:
-      model: accepted by `onnx.checker`, which refuses functions that call themselves, and chains of over 100 calls.
+      name: of the model, for the message.
     Raises:
-      ModelError: more than `LARGEST_EXPANSION`.
+      ModelError: more than `LARGEST_EXPANSION`, chains of more than `DEEPEST_CALLS`, or a function that calls itself.
     """
     if not model.functions:
         return
-    nodes = _Expansion(model.functions).of(model.graph.node)
+    try:
+        nodes = _Expansion(model.functions).of(model.graph.node)
+    except _EndlessError as error:
+        raise ModelError(
+            f"{name} has a local function '{error}' that calls itself, or stands at the end of a chain of more than "
+            f"{DEEPEST_CALLS} calls. Export the model without local functions."
+        ) from None
     if nodes > LARGEST_EXPANSION:
         raise ModelError(
             f"{name} has local functions that call each other so often that inlining them makes {nodes:,} nodes; at "
             f"most {LARGEST_EXPANSION:,} are allowed. Export the model without local functions."
         )
+
+
+class _EndlessError(Exception):
+    """The name of a function that too many calls lead to; below IR version 8, onnx.checker does not look."""
 
 
 class _Expansion:
@@ -38,6 +51,7 @@ class _Expansion:
     def __init__(self, functions: Iterable[onnx.FunctionProto]) -> None:
         self._bodies = {(_domain(each.domain), each.name, each.overload): each.node for each in functions}
         self._counted: dict[tuple[str, str, str], int] = {}
+        self._depth = 0
 
     def of(self, nodes: Iterable[onnx.NodeProto]) -> int:
         return sum(self._of_node(node) for node in inner_nodes(nodes))
@@ -47,7 +61,11 @@ class _Expansion:
         if called not in self._bodies:
             return 1
         if called not in self._counted:
+            if self._depth == DEEPEST_CALLS:
+                raise _EndlessError(node.op_type)
+            self._depth += 1
             self._counted[called] = self.of(self._bodies[called])
+            self._depth -= 1
         return self._counted[called]
 
 

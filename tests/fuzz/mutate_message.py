@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 Field = Any
@@ -15,6 +16,11 @@ def mutate_message(message: Any, rng: random.Random) -> None:
     """Changes one field, somewhere in `message`."""
     places = [(owner, field) for owner in _messages(message) for field in owner.DESCRIPTOR.fields]
     owner, field = rng.choice(places)
+    with suppress(UnicodeDecodeError):  # text that is no UTF-8 can be read, but not written
+        _mutate_field(owner, field, message, rng)
+
+
+def _mutate_field(owner: Any, field: Field, message: Any, rng: random.Random) -> None:
     if field.is_repeated:
         _mutate_list(owner, field, message, rng)
     elif field.message_type is None:

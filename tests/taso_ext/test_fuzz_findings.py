@@ -219,6 +219,18 @@ def two_functions_of_one_name() -> onnx.ModelProto:
     return model
 
 
+def older(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Of an IR version without functions, where onnx's checker does not look at them, but its inference does."""
+    model.ir_version = 7
+    return model
+
+
+def operator_that_calls_itself() -> onnx.ModelProto:
+    opset = helper.make_opsetid("", 17)
+    function = helper.make_function("", "Relu", ["a"], ["b"], [node("Relu", ["a"], ["b"])], [opset])
+    return unchecked([node("Relu", ["x"], ["y"])], functions=[function])
+
+
 def expanded(entries: int) -> onnx.ModelProto:
     """Before opset 13, shape inference makes a dimension of every entry of the shape."""
     shape = value("shape", [entries], onnx.TensorProto.INT64)
@@ -238,6 +250,8 @@ def expanded_to_a_computed_shape(entries: int) -> onnx.ModelProto:
         (two_functions_of_one_name(), "multiple local functions"),
         (calling(30, 2), "inlining them makes 536,870,912 nodes; at most"),
         (calling(200, 1), "depth exceeds limit"),
+        (older(operator_that_calls_itself()), "'Relu' that calls itself"),
+        (older(two_functions_of_one_name()), "multiple local functions"),
         (expanded(2**31 - 1), "shape 'shape' of 2,147,483,647 entries"),
         (expanded_to_a_computed_shape(2**40), "shape 'shape' of 1,099,511,627,776 entries"),
     ],
