@@ -37,11 +37,39 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_optimise(commands)
+    _add_reproduce(commands)
     zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
     zoo.add_argument("name", nargs="?", help="the model to write")
     zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
     zoo.add_argument("--force", action="store_true", help="overwrite an existing output file")
     return parser
+
+
+class _TableParser(_Parser):
+    """Imports the module of its table, for its options, when it is used."""
+
+    table = ""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
+        from experiments import reproduce
+
+        module = reproduce.load(self.table)
+        self.description = module.__doc__
+        module.add_options(self)
+        return super().parse_known_args(args, namespace)
+
+
+def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
+    from experiments.reproduce import TABLES
+
+    parser = commands.add_parser("reproduce", help="print a table of the papers or of this project, and write it")
+    tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True, parser_class=_TableParser)
+    for name, about in TABLES.items():
+        table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+        table.table = name
+        table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
+        table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
+        table.add_argument("--force", action="store_true", help="overwrite TABLE.md and TABLE.csv in DIR")
 
 
 def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -108,7 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    return _zoo(options) if options.command == "zoo" else _optimise(options, arguments)
+    run = {"zoo": _zoo, "reproduce": _reproduce}.get(options.command)
+    return run(options) if run else _optimise(options, arguments)
 
 
 def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
@@ -127,6 +156,30 @@ def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> i
     except Interrupted as interruption:
         print(f"rlflow: stopped by {interruption}. The same command resumes this run.", file=sys.stderr)
         return 128 + interruption.signal  # as shells report it: 130 after Ctrl-C
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from experiments import reproduce
+    from experiments.interruption import Interrupted, listening
+    from experiments.output_file import require_writable
+    from experiments.progress import make_progress
+
+    directory = options.output or Path("runs/reproduce") / options.table
+    options.command_line = " ".join(["rlflow", *sys.argv[1:]])
+    try:
+        with listening():
+            for suffix in ("md", "csv"):
+                require_writable(directory / f"{options.table}.{suffix}", force=options.force or options.output is None)
+            table = reproduce.load(options.table).reproduce(options, make_progress())
+            table.write(directory)
+    except _input_errors() as error:
+        print(f"rlflow: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except Interrupted as interruption:
+        print(f"rlflow: stopped by {interruption}. The same command goes on from here.", file=sys.stderr)
+        return 128 + interruption.signal
+    print(table.markdown(), end="")
     return 0
 
 

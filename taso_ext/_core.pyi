@@ -210,6 +210,7 @@ class SearchResult:
       rebuilt: graphs made again from an ancestor because they had been given up. With several threads this and
         `memory_bytes` depend on their timing, the rest does not.
       memory_bytes: most that was held at a time.
+      rules: indices of those that led to some graph.
     """
 
     @property
@@ -232,6 +233,8 @@ class SearchResult:
     def memory_bytes(self) -> int: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def rules(self) -> set[int]: ...
 
 Progress = Callable[[int, float], bool | None]
 

@@ -417,7 +417,8 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
       .def_readonly("generated", &SearchResult::generated).def_readonly("duplicates", &SearchResult::duplicates)
       .def_readonly("evicted", &SearchResult::evicted).def_readonly("rebuilt", &SearchResult::rebuilt)
-      .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds);
+      .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds)
+      .def_readonly("rules", &SearchResult::rules);
   define_search(module, "search_taso", [](const Session& session, double alpha, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
     return run_search(progress, [&](const SearchProgress& report) { return search_taso(session.state(), alpha, limits(budget, seconds, memory, threads), report); });
   }, py::arg("alpha") = 1.05);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 
 #include "state.hpp"
 
@@ -25,6 +26,7 @@ struct SearchResult {
   std::int64_t evicted = 0;        // rewrites given up, the dearest first, to stay within the memory
   std::int64_t rebuilt = 0;        // graphs made again from an ancestor because they had been given up
   std::size_t memory_bytes = 0;    // most held at a time
+  std::set<std::int32_t> rules{};    // that led to some graph
   double seconds = 0;
 };
 

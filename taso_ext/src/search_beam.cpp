@@ -79,6 +79,7 @@ class BeamSearch {
       ++result_.duplicates;
       return;
     }
+    result_.rules.insert(step.outcome.rule);
     const std::int32_t index = explored_.tree().add(step.parent, step.outcome.rule, step.outcome.location, step.outcome.state);
     if (is_cheaper(step.outcome.state->cost_ms(), result_.cost_ms)) result_.cost_ms = step.outcome.state->cost_ms(), best_ = index;
     next.push_back(index);

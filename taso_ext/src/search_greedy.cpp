@@ -24,6 +24,7 @@ SearchResult search_greedy(const State& start, const SearchLimits& limits, const
       result.stop_reason = state->matches().empty() ? "exhausted" : "local optimum";
       break;
     }
+    result.rules.insert(result.actions.back().first);
     result.cost_ms = state->cost_ms();
   }
   watch.finish();

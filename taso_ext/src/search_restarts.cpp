@@ -15,6 +15,7 @@ struct Descent {
   double cost_ms = 0;
   std::int64_t expanded = 0, generated = 0;
   std::size_t memory_bytes = 0;
+  std::set<std::int32_t> rules{};
 };
 
 // Draws a number below `count`. std::uniform_int_distribution differs between standard libraries.
@@ -51,6 +52,7 @@ Descent descend_from_walk(const std::shared_ptr<const State>& root, std::int64_t
     } else if (!descend(state, actions)) {
       break;
     }
+    descent.rules.insert(actions.back().first);
     if (is_cheaper(state->cost_ms(), descent.cost_ms)) descent.cost_ms = state->cost_ms(), descent.actions = actions;
   }
   return descent;
@@ -87,6 +89,7 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
     }
     result.expanded += descent.expanded;
     result.generated += descent.generated;
+    result.rules.merge(descent.rules);
     result.memory_bytes = std::max(result.memory_bytes, descent.memory_bytes * pool.width());
     if (is_cheaper(descent.cost_ms, result.cost_ms)) result.cost_ms = descent.cost_ms, result.actions = std::move(descent.actions);
   }

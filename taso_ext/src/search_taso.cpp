@@ -101,8 +101,12 @@ class TasoSearch {
   }
 
   void take(const QueuedRewrite& rewrite, const Outcome& outcome) {
-    if (explored_.insert(outcome)) expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
-    else ++result_.duplicates;
+    if (explored_.insert(outcome)) {
+      result_.rules.insert(outcome.rule);
+      expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
+    } else {
+      ++result_.duplicates;
+    }
     done_with(rewrite);
   }
 

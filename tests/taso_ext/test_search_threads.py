@@ -24,7 +24,8 @@ over_searches = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: s
 def found(result: SearchResult) -> tuple[Any, ...]:
     """All of a result that depends neither on the machine nor on threads and their timing, as memory in use does."""
     counts = (result.expanded, result.generated, result.duplicates, result.evicted)
-    return result.actions, result.cost_ms, result.stop_reason, counts
+    assert {rule for rule, _ in result.actions} <= result.rules
+    return result.actions, result.cost_ms, result.stop_reason, result.rules, counts
 
 
 @pytest.mark.parametrize("name", NAMES)

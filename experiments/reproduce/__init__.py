@@ -1,0 +1,18 @@
+"""Tables and figures of the papers and of this project, one module each: `rlflow reproduce NAME`.
+
+A module has `add_options(parser)`, for options beside those of all tables, and `reproduce(options, progress)`, which
+returns its table. Finished units of work are kept in `runs/reproduce` and not done again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+TABLES = {"rule-sets": "which rules apply to each zoo graph and what they find, against another rule set"}
+"""What can be reproduced, each with one line about it."""
+
+
+def load(name: str) -> ModuleType:
+    """The module of a table."""
+    return importlib.import_module(f"experiments.reproduce.{name.replace('-', '_')}")

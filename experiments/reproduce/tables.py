@@ -1,0 +1,61 @@
+"""A table as markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.storage import write_text
+from experiments.output_file import require_writable_directory
+
+Row = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns that say what they mean.
+
+    Attributes:
+      name: of the files.
+      title, notes: before and after the table.
+      columns: what each means, by its key in the rows.
+      formats: format specifications of numbers, by column.
+      command: that makes the table again.
+    """
+
+    name: str
+    title: str
+    columns: Mapping[str, str]
+    formats: Mapping[str, str]
+    rows: Sequence[Row]
+    command: str
+    notes: str = ""
+
+    def markdown(self) -> str:
+        """The table with what its columns mean below."""
+        lines = [f"# {self.title}", "", f"`{self.command}`", "", "| " + " | ".join(self.columns) + " |"]
+        lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
+        lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
+        lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
+        return "\n".join([*lines, *(["", self.notes] if self.notes else [])]) + "\n"
+
+    def csv(self) -> str:
+        """The rows, unrounded."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.columns), extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def write(self, directory: Path) -> None:
+        """Writes `name.md` and `name.csv`."""
+        require_writable_directory(directory)
+        write_text(directory / f"{self.name}.md", self.markdown())
+        write_text(directory / f"{self.name}.csv", self.csv())
+
+    def _cell(self, row: Row, key: str) -> str:
+        value = row.get(key, "")
+        return format(value, self.formats[key]) if key in self.formats and not isinstance(value, str) else str(value)

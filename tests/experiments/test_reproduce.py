@@ -1,0 +1,83 @@
+"""`rlflow reproduce`: tables that can be made again, from units of work that are not."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments import reproduce
+from experiments.cli import main
+from experiments.reproduce import rule_sets, units
+from taso_ext import RuleSet
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(directory: Path, table: str) -> list[dict[str, str]]:
+    with (directory / f"{table}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_table_has_its_module() -> None:
+    for name in reproduce.TABLES:
+        assert callable(reproduce.load(name).reproduce)
+
+
+def test_the_shipped_rules_are_compared_with_a_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = RuleSet.default()
+    baseline = tmp_path / "few.rules"
+    baseline.write_text("\n".join(shipped.text(index) for index in range(5)), encoding="utf-8")
+    command = ["reproduce", "rule-sets", "--scale", "smoke", "--baseline", str(baseline), "bert-base-tiny"]
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    assert table.startswith("# What the shipped rules find") and str(len(shipped)) in table
+    (row,) = rows(Path("runs/reproduce/rule-sets"), "rule-sets")
+    assert int(row["rules"]) * int(row["matches"]) == int(row["substitutions"])
+    assert float(row["best"]) == max(float(row["improvement"]), float(row["continued"]))
+    assert float(row["continued"]) >= float(row["baseline"])
+    monkeypatch.setattr(rule_sets, "_search", lambda *_: pytest.fail("searched again"))
+    assert main(command) == 0
+
+
+def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
+    done = []
+
+    def work() -> units.Record:
+        done.append(1)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        return {"value": 3}
+
+    with pytest.raises(KeyboardInterrupt):
+        units.once("table", "unit", {"seed": 0}, work)
+    assert [units.once("table", "unit", {"seed": 0}, work) for _ in range(2)] == [{"value": 3}] * 2
+    assert len(done) == 2
+    units.once("table", "unit", {"seed": 1}, work)
+    assert len(done) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rule-sets", "bert-tiny"], "bert-base-tiny"),
+        (["rule-sets", "--baseline", "nosuch.rules", "bert-base-tiny"], "nosuch.rules"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert said in message and "Traceback" not in message
+
+
+def test_tables_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rule-sets.md").write_text("mine", encoding="utf-8")
+    assert main(["reproduce", "rule-sets", "-o", str(tmp_path), "bert-base-tiny"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "rule-sets.md").read_text(encoding="utf-8") == "mine"
