@@ -1,0 +1,198 @@
+"""What rewriting gains on this machine when candidates are ranked by the clock.
+
+rlflow reproduce end-to-end
+
+A hill climb from the cleaned input graph. Candidates are rules applied at all places that promise the same change of
+cost, rules applied until they apply no longer, and what a search under each analytic cost model finds. Each is measured
+against the best graph so far, interleaved; those that are faster by more than their interval are added one to another
+as long as that makes them faster still. The ratio in the table comes from a new measurement of the final graph against
+the input.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from environment import cost_models, zoo
+from environment.runtime import Measurement, measure_pair
+from experiments.errors import UserError, nearest_match
+from experiments.progress import ProgressDisplay
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record, once
+from taso_ext import OnnxModel, RuleSet, State, search_taso
+
+RANKING = "roofline:rtx2070"  # only tells places apart
+MOST_STEPS = 400  # of one rule applied until it applies no longer
+MOST_MATCHES = 4096
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "input_ms": "one inference of the input graph",
+    "ratio": "time of the best graph over that of the input, below 1 is faster",
+    "low": "95 % interval of the ratio, lower end",
+    "high": "upper end",
+    "steps": "rewrites of the best graph",
+    "tried": "candidates measured",
+    "rules": "of the best graph, with how often each was applied",
+}
+FORMATS = {"input_ms": ".2f", "ratio": ".3f", "low": ".3f", "high": ".3f"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is tried and how well it is measured."""
+
+    rounds: int
+    budget: int  # graphs of each search
+    pairs: int
+    final_pairs: int
+    sessions: int
+
+
+SCALES = {"smoke": Scale(1, 200, 6, 10, 2), "full": Scale(3, 5000, 20, 80, 5)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rewritten graph and how it was reached from the input; all share the locations of the input's state."""
+
+    state: State
+    actions: tuple[tuple[int, int], ...]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="zoo graphs (default: the full-size ones)")
+    parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
+    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Climbs from each graph; finished graphs are not climbed again."""
+    names = options.graphs or [name for name in zoo.names() if not name.endswith("-tiny")]
+    for name in names:
+        if name not in zoo.names():
+            raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
+    rules = RuleSet.default()
+    settings = {
+        "scale": options.scale,
+        "rules": rules.fingerprint,
+        "device": options.device,
+        "threads": options.threads,
+    }
+    rows = []
+    with progress.stage("measure zoo graphs", total=len(names)) as bar:
+        for name in names:
+            climb = Climb(name, rules, SCALES[options.scale], options.device, options.threads)
+            rows.append(once("end-to-end", f"{name}-{options.scale}", settings, climb.run))
+            bar.update(len(rows))
+    return Table(
+        "end-to-end",
+        f"What rewriting gains on {options.device}, {options.threads} thread{'s' * (options.threads > 1)}",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"ONNX Runtime with its full optimisation on both sides. {len(rules)} rules.",
+    )
+
+
+class Climb:
+    """The climb from one graph."""
+
+    def __init__(self, name: str, rules: RuleSet, scale: Scale, device: str, threads: int) -> None:
+        self._name, self._rules, self._scale = name, rules, scale
+        self._device, self._threads = device, threads
+        self._model = OnnxModel.load(zoo.build(name))
+        self._measured: set[str] = set()
+
+    def run(self) -> Record:
+        """The row of the table."""
+        best = start = Candidate(self._state(RANKING), ())
+        for number in range(self._scale.rounds):
+            better = self._round(best, searches=number == 0)
+            if better.state.hash == best.state.hash:
+                break
+            best = better
+        final = self._measure(start, best, self._scale.final_pairs)
+        applied = [self._rules.names[rule] for rule, _ in best.actions]
+        return {
+            "graph": self._name,
+            "input_ms": final.reference_ms,
+            "ratio": final.ratio,
+            "low": final.ci_low,
+            "high": final.ci_high,
+            "steps": len(best.actions),
+            "tried": len(self._measured),
+            "rules": ", ".join(f"{applied.count(name)} {name}" for name in dict.fromkeys(applied)),
+            "actions": best.actions,
+            "pairs": final.pairs,
+        }
+
+    def _round(self, base: Candidate, *, searches: bool) -> Candidate:
+        """The fastest that one kind of rewrite, or several of them together, make of `base`; `base` if none helps."""
+        faster = []
+        for candidate in [*self._neighbours(base), *(self._searched(base) if searches else ())]:
+            if candidate.state.hash not in self._measured:
+                self._measured.add(candidate.state.hash)
+                found = self._measure(base, candidate, self._scale.pairs)
+                if found.ci_high < 1:
+                    faster.append((found.ratio, candidate))
+        best = base
+        for _, candidate in sorted(faster, key=lambda pair: pair[0]):
+            joined = self._replay(best, candidate.actions[len(base.actions) :])
+            if best is base or self._measure(best, joined, self._scale.pairs).ci_high < 1:
+                best = joined
+        return best
+
+    def _measure(self, reference: Candidate, candidate: Candidate, pairs: int) -> Measurement:
+        return measure_pair(
+            self._model.export(reference.state.graph),
+            self._model.export(candidate.state.graph),
+            device=self._device,
+            threads=self._threads,
+            pairs=pairs,
+            sessions=self._scale.sessions,
+        )
+
+    def _neighbours(self, base: Candidate) -> Iterator[Candidate]:
+        rules, locations, costs_ms = base.state.candidates()
+        change = np.round(costs_ms / base.state.cost.ms - 1, 9)
+        for rule, promise in sorted(set(zip(rules.tolist(), change.tolist(), strict=True))):
+            places = locations[(rules == rule) & (change == promise)].tolist()
+            yield self._replay(base, [(rule, place) for place in places])
+        for rule in sorted(set(rules.tolist())):
+            yield self._exhausted(base, rule)
+
+    def _exhausted(self, base: Candidate, rule: int) -> Candidate:
+        """`rule` applied wherever it applies, until it does not; most rules end soon, some never do."""
+        state, actions = base.state.copy(), list(base.actions)
+        for _ in range(MOST_STEPS):
+            places = np.flatnonzero(state.location_mask()[rule])
+            if not len(places):
+                break
+            state.step(rule, int(places[0]))
+            actions.append((rule, int(places[0])))
+        return Candidate(state, tuple(actions))
+
+    def _searched(self, start: Candidate) -> Iterator[Candidate]:
+        for name in cost_models.names():
+            found = search_taso(self._state(name), 1.05, self._scale.budget)
+            yield self._replay(start, found.actions)
+
+    @staticmethod
+    def _replay(base: Candidate, actions: Iterable[tuple[int, int]]) -> Candidate:
+        """Takes the actions that are legal when their turn comes: others may have made some impossible."""
+        state, taken = base.state.copy(), list(base.actions)
+        for rule, location in actions:
+            if state.location_mask()[rule, location]:
+                state.step(rule, location)
+                taken.append((rule, location))
+        return Candidate(state, tuple(taken))
+
+    def _state(self, costs: str) -> State:
+        return State(self._model.graph, self._rules, cost_models.find(costs), MOST_MATCHES)
