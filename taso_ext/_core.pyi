@@ -297,3 +297,14 @@ def search_restarts(
     progress: Progress | None = None,
 ) -> SearchResult:
     """Again and again: `walk` random rewrites (a legal rule, then one of its locations), then steepest descent."""
+
+# Arithmetic modulo a prime below 2^62 on int64 arrays of residues in [0, prime), for taso_ext.verify.
+
+def field_multiply(a: npt.ArrayLike, b: npt.ArrayLike, prime: int) -> npt.NDArray[np.int64]:
+    """a·b, broadcast; a plain integer when both are 0-dimensional."""
+
+def field_power(base: npt.ArrayLike, exponent: npt.ArrayLike, prime: int) -> npt.NDArray[np.int64]:
+    """baseⁿ for exponents n ≥ 0, broadcast; a plain integer when both are 0-dimensional."""
+
+def field_matmul(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], prime: int) -> npt.NDArray[np.int64]:
+    """[batch, m, k] times [batch, k, n] is [batch, m, n]; ValueError for other shapes."""

@@ -11,6 +11,7 @@
 
 #include "candidate_features.hpp"
 #include "features.hpp"
+#include "field_arithmetic.hpp"
 #include "graph_builder.hpp"
 #include "instance.hpp"
 #include "rule_lexer.hpp"
@@ -431,6 +432,8 @@ PYBIND11_MODULE(_core, module) {
   define_search(module, "search_restarts", [](const Session& session, std::int64_t walk, std::uint64_t seed, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
     return run_search(progress, [&](const SearchProgress& report) { return search_restarts(session.state(), walk, seed, limits(budget, seconds, memory, threads), report); });
   }, py::arg("walk") = 10, py::arg("seed") = 0);
+
+  bind_field_arithmetic(module);
 
   std::vector<std::string> operators;
   for (OperatorId op = 0; op < known_operator_count(); ++op) operators.emplace_back(operator_info(op).name);

@@ -3,27 +3,36 @@
 Two graphs of linear and rational operators compute the same function for given shapes exactly when their outputs agree
 as rational functions of all input and weight elements. If they do not, they still agree at a uniformly random point
 of the field of p elements with probability at most d/p, where d is the degree of the difference (Schwartz 1980; Zippel
-1979). `POINTS` are two points in each of two fields with p ≈ 2³¹, so a wrong pair of degree below 2¹⁶ passes with
-probability under 2⁻⁶⁰ per shape and attribute instance. Nonlinear operators are random functions (keyed_functions.py):
-distinct arguments give independent values, which are fresh variables to the same argument. What is *not* covered is
-float rounding, overflow and the special values: differential.py is for those.
+1979). One point in each of two fields with p ≈ 2⁶¹ makes that (d/p)²: under 2⁻⁶⁰ per shape and attribute instance for
+every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand (degrees.py).
+
+Signs, roots and exponentials have pictures in the field (prime_field.py), other functions are random
+(keyed_functions.py): distinct arguments give independent values, which are fresh variables to the same argument. Where
+an operator decides by a sign, a point sees one side of it, so there more points are taken, and the bound says how many.
+What is *not* covered is float rounding, overflow and the special values: differential.py is for those.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from taso_ext._core import Graph, Value
+from taso_ext.verify.degrees import decisions, degree_bound
+from taso_ext.verify.field_functions import EXPONENTIALS, EXTREMA
 from taso_ext.verify.field_operators import Call, evaluate_call
-from taso_ext.verify.keyed_functions import KeyedFunctions
-from taso_ext.verify.prime_field import PRIMES, Array, NotInvertibleError, PrimeField
+from taso_ext.verify.field_tensor import Arithmetic, FieldTensor
+from taso_ext.verify.prime_field import EXPONENT_PRIMES, PRIMES, NotInvertibleError
 
-POINTS_PER_PRIME = 2
-_ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2³¹: one retry is already rare
+ERROR_BITS = 60
+"""A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""
+MOST_POINTS = 128
+"""In each field; reached by graphs that decide by many signs."""
+_ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶¹: one retry is already rare
 
 
 @dataclass(frozen=True)
@@ -43,65 +52,140 @@ class FieldMismatch:
         )
 
 
-def evaluate(graph: Graph, leaves: Mapping[str, Array], field: PrimeField, seed: int) -> list[Array]:
+@dataclass(frozen=True)
+class FieldAgreement:
+    """Outcome of comparing two graphs.
+
+    Attributes:
+      mismatch: the first difference, or None.
+      points: how many points were compared in each field.
+      error_bits: had the graphs been different, they would have agreed at all points with probability < 2^−error_bits.
+    """
+
+    mismatch: FieldMismatch | None
+    points: int
+    error_bits: float
+
+
+def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithmetic) -> list[FieldTensor]:
     """Outputs of `graph`, in order.
 
     Args:
-      leaves: field elements of every graph input (by name) and every weight (by handle).
-      seed: chooses the random functions; two graphs to compare need the same one.
+      leaves: exact numbers for every graph input (by name) and every weight (by handle).
+      arithmetic: that of the leaves.
     Raises:
       UnsupportedOperatorError: if the graph contains an operator that is no function of its inputs.
       NotInvertibleError: if a division meets zero.
     """
-    values, functions = graph.values(), KeyedFunctions(field.prime, seed)
+    values = graph.values()
     computed = {id_: leaves[leaf_key(value)] for id_, value in values.items() if leaf_key(value) in leaves}
+    literals = {id_: number for id_, value in values.items() if (number := literal_of(value)) is not None}
     for node in graph.nodes():
         call = Call(
-            op_type=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+            op_type=qualified(node.domain, node.op_type),
             attributes=node.attributes,
             inputs=[None if id_ < 0 else computed[id_] for id_ in node.inputs],
             output_dims=[tuple(values[id_].dims or ()) for id_ in node.outputs],
-            field=field,
-            functions=functions,
+            literals={at: literals[id_] for at, id_ in enumerate(node.inputs) if id_ in literals},
+            arithmetic=arithmetic,
         )
         computed.update(zip(node.outputs, evaluate_call(call), strict=True))
     return [computed[id_] for id_ in graph.outputs]
 
 
+def qualified(domain: str, op_type: str) -> str:
+    """The operator's name, with its domain if that is not ONNX's own."""
+    return f"{domain}::{op_type}" if domain else op_type
+
+
 def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMismatch | None:
-    """The first element in which the two graphs differ at any of the random points, or None.
+    """The first element in which the two graphs differ at any of the random points, or None."""
+    return compare_exactly(source, target, seed=seed).mismatch
+
+
+def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgreement:
+    """Compares two graphs at random points, in each way that maxima can be pictured until one finds no difference.
+
+    Both pictures have only laws that real maxima have too, so agreement in either is a proof.
 
     Raises:
       UnsupportedOperatorError, NotInvertibleError: as `evaluate`; the latter only if it persists over several points.
     """
-    for prime in PRIMES:
-        for point in range(POINTS_PER_PRIME):
-            mismatch = _differ_at_point(source, target, PrimeField(prime), f"{seed}/{point}")
-            if mismatch is not None:
-                return mismatch
-    return None
+    operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
+    points = _points(decisions(source, target), _elements(source))
+    pictures = (False, True) if EXTREMA.intersection(operators) else (False,)
+    mismatch = None
+    for ordered in pictures:
+        found = _first(_mismatches(source, target, operators, points, ordered, seed))
+        if found is None:
+            bits = _error_bits(source, target, points)
+            return FieldAgreement(None, points, bits)
+        mismatch = mismatch or found
+    return FieldAgreement(mismatch, points, 0.0)
 
 
-def _differ_at_point(source: Graph, target: Graph, field: PrimeField, point: str) -> FieldMismatch | None:
+def _first(found: Iterator[FieldMismatch | None]) -> FieldMismatch | None:
+    return next((mismatch for mismatch in found if mismatch is not None), None)
+
+
+def _mismatches(
+    source: Graph, target: Graph, operators: Sequence[str], points: int, ordered: bool, seed: int
+) -> Iterator[FieldMismatch | None]:
+    exponents = bool(EXPONENTIALS.intersection(operators))
+    for point in range(points):
+        for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
+            primes = (prime, exponent_prime) if exponents else (prime,)
+            yield _differ_at_point(source, target, primes, ordered, f"{seed}/{point}")
+
+
+def _differ_at_point(
+    source: Graph, target: Graph, primes: Sequence[int], ordered: bool, point: str
+) -> FieldMismatch | None:
     for attempt in range(_ATTEMPTS):
         seed = _seed(f"{point}/{attempt}")
-        leaves = draw_leaves([source, target], field, seed)
+        arithmetic = Arithmetic.at(primes, seed, ordered=ordered)
+        leaves = draw_leaves([source, target], arithmetic, seed)
         try:
-            expected, got = (evaluate(graph, leaves, field, seed) for graph in (source, target))
+            expected, got = (evaluate(graph, leaves, arithmetic) for graph in (source, target))
         except NotInvertibleError:
             continue
-        return _compare(expected, got, field)
-    raise NotInvertibleError(f"a divisor is zero modulo {field.prime} at all of {_ATTEMPTS} random points")
+        return _compare(expected, got, primes[0])
+    raise NotInvertibleError(f"a divisor is zero modulo {primes[0]} at all of {_ATTEMPTS} random points")
 
 
-def draw_leaves(graphs: Sequence[Graph], field: PrimeField, seed: int) -> dict[str, Array]:
+def _points(decided: int, elements: int) -> int:
+    """Points in each field, so that all combinations of `decided` signs are surely met by some element."""
+    if decided == 0:
+        return 1
+    needed = ERROR_BITS * np.log(2) * 2.0 ** min(decided, 16) / (elements * len(PRIMES))
+    return int(min(MOST_POINTS, np.ceil(needed)))
+
+
+def _error_bits(source: Graph, target: Graph, points: int) -> float:
+    """−log₂ of the chance that different graphs agree at all points."""
+    degree = degree_bound(source) + degree_bound(target)
+    bits = sum(points * (np.log2(prime) - np.log2(max(degree, 1))) for prime in PRIMES)
+    decided = decisions(source, target)
+    if decided == 0:
+        return float(max(bits, 0.0))
+    unseen = np.log2(1 - 2.0 ** -min(decided, 50)) * points * len(PRIMES) * _elements(source)
+    return float(max(min(bits, -unseen), 0.0))
+
+
+def _elements(graph: Graph) -> int:
+    """Elements of the smallest output: each decides by signs of its own."""
+    values = graph.values()
+    return max(1, min(int(np.prod(values[id_].dims or ())) for id_ in graph.outputs))
+
+
+def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
     """Random elements for all inputs and weights of the graphs; a leaf that several of them have is drawn once."""
-    leaves: dict[str, Array] = {}
+    leaves: dict[str, FieldTensor] = {}
     for graph in graphs:
         produced = {id_ for node in graph.nodes() for id_ in node.outputs}
         for id_, value in graph.values().items():
-            if id_ not in produced:
-                leaves.setdefault(leaf_key(value), _draw(value, field, seed))
+            if id_ not in produced and leaf_key(value) not in leaves:
+                leaves[leaf_key(value)] = _draw(value, arithmetic, seed)
     return leaves
 
 
@@ -110,18 +194,28 @@ def leaf_key(value: Value) -> str:
     return value.name if value.handle is None else f"weight:{value.handle}"
 
 
-def _draw(value: Value, field: PrimeField, seed: int) -> Array:
-    return field.random(np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}")), tuple(value.dims or ()))
+def literal_of(value: Value) -> float | None:
+    """The number that all elements of a constant are known to have."""
+    return None
 
 
-def _compare(source: Sequence[Array], target: Sequence[Array], field: PrimeField) -> FieldMismatch | None:
+def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
+    dims = tuple(value.dims or ())
+    generator = np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}"))
+    if value.dtype == TensorProto.BOOL:
+        return arithmetic.integers(generator.integers(0, 2, dims))
+    return FieldTensor(arithmetic, tuple(field.random(generator, dims) for field in arithmetic.fields))
+
+
+def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:
     for output, (expected, got) in enumerate(zip(source, target, strict=True)):
-        if expected.shape != got.shape:
-            return FieldMismatch(output, (), expected.size, got.size, field.prime)
-        differing = np.argwhere(expected != got)
+        if expected.dims != got.dims:
+            return FieldMismatch(output, (), expected.parts[0].size, got.parts[0].size, prime)
+        a, b = expected.parts[0], got.parts[0]
+        differing = np.argwhere(a != b)
         if differing.size:
             index = tuple(int(i) for i in differing[0])
-            return FieldMismatch(output, index, int(expected[index]), int(got[index]), field.prime)
+            return FieldMismatch(output, index, int(a[index]), int(b[index]), prime)
     return None
 
 

@@ -40,6 +40,15 @@ class KeyedFunctions:
         image = self._element(hashes)
         return np.where(operands[0] == 0, 0, image) if fixes_zero else image
 
+    def symbol(self, key: str) -> int:
+        """A random element that is not zero."""
+        return int(self._start(key)) % (self.prime - 1) + 1
+
+    def order(self, elements: Array) -> Array:
+        """A random total order: where each element stands, in [0, prime)."""
+        with _MODULO_2_64:
+            return self._element(_mix(_mix(elements.astype(np.uint64)) ^ self._start("order")))
+
     @_MODULO_2_64
     def row_equivariant(self, key: str, rows: Array) -> Array:
         """For each row (the last axis): f(xᵢ, the row's multiset), so permuting a row permutes the result."""
