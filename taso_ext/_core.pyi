@@ -122,9 +122,11 @@ class RuleSet:
     """
 
     @staticmethod
-    def load(path: str) -> RuleSet: ...
+    def load(path: str, proven: bool = False) -> RuleSet:
+        """Reads a file; `proven` refuses rules whose proof is missing, malformed or stale."""
     @staticmethod
-    def parse(text: str) -> RuleSet: ...
+    def parse(text: str, file: str = "<text>") -> RuleSet:
+        """Reads a text; errors name it `file`."""
     @staticmethod
     def default() -> RuleSet:
         """All rule files of `taso_ext/rules`, in alphabetical order."""
@@ -144,6 +146,12 @@ class RuleSet:
         """File, line and column of the word `proof`; where there is none, `place`."""
     def digest(self, rule: int) -> str:
         """16 hex digits of the rule without comments and proof; a proof that records others is stale."""
+    def clauses(self, rule: int) -> dict[str, str]:
+        """Contents of the proof's clauses by name. Raises ValueError for a proof of another form."""
+    def require_proof(self, rule: int) -> None:
+        """Raises ValueError where the proof is missing, malformed or stale."""
+    def seal(self, rule: int, evidence: str) -> str:
+        """16 hex digits that a proof with these clauses has to record as `digest(...)`."""
     def instance(self, rule: int, seed: int) -> Graph | None:
         """A random graph in which the rule applies; None when none was found."""
 

@@ -15,6 +15,7 @@
 #include "graph_builder.hpp"
 #include "instance.hpp"
 #include "rule_lexer.hpp"
+#include "rule_proof.hpp"
 #include "search.hpp"
 #include "state.hpp"
 
@@ -125,7 +126,11 @@ struct CostModel {
 class RuleSet {
  public:
   explicit RuleSet(std::vector<Rule> rules) : book(std::make_shared<const RuleBook>(std::move(rules))) {}
-  static RuleSet load(const std::string& path) { return RuleSet(parse_rules(read(path), path)); }
+  static RuleSet load(const std::string& path, bool proven) {
+    RuleSet set(parse_rules(read(path), path));
+    if (proven) std::for_each(set.book->rules.begin(), set.book->rules.end(), require_proof);
+    return set;
+  }
   // Those of all rule files in the folder `rules` beside the extension module, files in alphabetical order.
   static RuleSet shipped() {
     const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
@@ -367,9 +372,10 @@ PYBIND11_MODULE(_core, module) {
       .def("build", &GraphBuilder::build);
 
   py::class_<RuleSet>(module, "RuleSet")
-      .def_static("load", &RuleSet::load, py::arg("path"))
+      .def_static("load", &RuleSet::load, py::arg("path"), py::arg("proven") = false)
       .def_static("default", &RuleSet::shipped)
-      .def_static("parse", [](const std::string& text) { return RuleSet(parse_rules(text, "<text>")); }, py::arg("text"))
+      .def_static("parse", [](const std::string& text, const std::string& file) { return RuleSet(parse_rules(text, file)); },
+                  py::arg("text"), py::arg("file") = "<text>")
       .def_property_readonly("names", [](const RuleSet& set) {
         std::vector<std::string> names;
         for (const Rule& rule : set.book->rules) names.push_back(rule.name);
@@ -382,6 +388,19 @@ PYBIND11_MODULE(_core, module) {
       .def("proof", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).proof; }, py::arg("rule"))
       .def("proof_place", [](const RuleSet& set, std::int64_t rule) { return place_in(set.at(rule).file, set.at(rule).proof_place); }, py::arg("rule"))
       .def("digest", [](const RuleSet& set, std::int64_t rule) { return hex(set.at(rule).digest).substr(0, 16); }, py::arg("rule"))
+      .def("clauses", [](const RuleSet& set, std::int64_t rule) {
+        py::dict found;
+        const auto clauses = proof_clauses(set.at(rule).proof);
+        if (!clauses) throw InvalidInput("the proof of rule '" + set.at(rule).name + "' is not made of clauses");
+        for (const ProofClause& clause : *clauses) found[py::str(clause.name.data(), clause.name.size())] = py::str(clause.content.data(), clause.content.size());
+        return found;
+      }, py::arg("rule"))
+      .def("require_proof", [](const RuleSet& set, std::int64_t rule) { require_proof(set.at(rule)); }, py::arg("rule"))
+      .def("seal", [](const RuleSet& set, std::int64_t rule, const std::string& evidence) {
+        const auto clauses = proof_clauses(evidence);
+        if (!clauses) throw InvalidInput("expected clauses of a proof, got '" + evidence + "'");
+        return seal(set.at(rule), *clauses);
+      }, py::arg("rule"), py::arg("evidence"))
       .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
            py::arg("rule"), py::arg("seed"));
 

@@ -6,6 +6,7 @@
 #include "operators.hpp"
 #include "rule.hpp"
 #include "rule_lexer.hpp"
+#include "rule_proof.hpp"
 
 namespace rlflow {
 
@@ -113,6 +114,7 @@ class Parser {
       if (peek().kind == Token::Kind::kProof) {
         rule_.proof_place = peek().place;
         rule_.proof = next().text;
+        parse_domain();
         break;
       }
       const std::string section = expect_name("a section (var, op, source, given, where, unordered, least, target or proof)");
@@ -132,6 +134,23 @@ class Parser {
     const char* end = peek().kind == Token::Kind::kEnd ? text_.data() + text_.size() : peek().text.data();
     rule_.text = std::string(begin, end);
     return std::move(rule_);
+  }
+
+  // Where a rule was only tested, its proof says on what; what it says are conditions like others.
+  void parse_domain() {
+    const auto clauses = proof_clauses(rule_.proof);
+    for (const ProofClause& clause : clauses ? *clauses : std::vector<ProofClause>{}) {
+      if (clause.name != "domain") continue;
+      std::vector<Token> tokens = tokenize(clause.content, file_name_);
+      for (Token& token : tokens) token.place = rule_.proof_place;
+      std::swap(tokens, tokens_);
+      const std::size_t at = std::exchange(at_, 0);
+      do rule_.conditions.push_back(parse_comparison());
+      while (accept(","));
+      if (peek().kind != Token::Kind::kEnd) fail("expected ',' or the end of the domain, got '" + std::string(peek().text) + "'");
+      tokens_ = std::move(tokens);
+      at_ = at;
+    }
   }
 
   // Line breaks count, since they separate items.

@@ -9,6 +9,7 @@ for index in range(len(rules)):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.verify.differential import compare_floats
-from taso_ext.verify.finite_field import find_difference
+from taso_ext.verify.finite_field import compare_exactly
 from taso_ext.verify.graph_text import graph_text
 
 DEFAULT_INSTANCES = 16
@@ -59,7 +60,9 @@ class RuleVerification:
       rule: name.
       instances: hashes of the distinct source graphs that were rewritten.
       rewrites: rewritten graphs compared; an instance may offer several locations.
-      float_cases: inputs on which ONNX Runtime compared them.
+      error_bits: different graphs would pass the test in prime fields with probability below 2^−error_bits.
+      float_instances, float_cases: source graphs that ONNX Runtime compared as well, and on how many inputs.
+      float_error: largest difference there, relative to the largest result.
       spreads_nonfinite: an infinity or NaN in an input reaches more results than in the source, as with zero-padded
         kernels (0·∞ is NaN); finite inputs are not concerned.
       counterexample: None if every rewrite kept the function.
@@ -68,7 +71,10 @@ class RuleVerification:
     rule: str
     instances: set[str] = field(default_factory=set)
     rewrites: int = 0
+    error_bits: float = math.inf
+    float_instances: set[str] = field(default_factory=set)
     float_cases: int = 0
+    float_error: float = 0.0
     spreads_nonfinite: bool = False
     counterexample: Counterexample | None = None
 
@@ -103,6 +109,7 @@ def verify_rule(
     index: int,
     *,
     instances: int = DEFAULT_INSTANCES,
+    float_instances: int | None = None,
     seed: int = 0,
     sources: Iterable[Graph] | None = None,
 ) -> RuleVerification:
@@ -110,6 +117,7 @@ def verify_rule(
 
     Args:
       instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
+      float_instances: how many of them ONNX Runtime compares too; all, unless given.
       seed: of the instances and of all tensor data.
       sources: graphs to rewrite instead of the engine's; those in which the rule does not apply are passed over.
     Returns:
@@ -123,7 +131,9 @@ def verify_rule(
     for rewrite in _rewrites(rules, index, numbered, instances):
         result.instances.add(rewrite.source.hash)
         result.rewrites += 1
-        result.counterexample = _find_counterexample(rewrite, result)
+        result.counterexample = _find_counterexample(
+            rewrite, result, instances if float_instances is None else float_instances
+        )
         if result.counterexample is not None:
             break
     return result
@@ -152,13 +162,18 @@ def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], 
             return
 
 
-def _find_counterexample(rewrite: _Rewrite, result: RuleVerification) -> Counterexample | None:
-    """Both tests of one rewrite, the exact one first; notes in `result` what the second one saw."""
-    mismatch = find_difference(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
-    if mismatch is not None:
-        return _counterexample(rewrite, "finite-field", str(mismatch))
+def _find_counterexample(rewrite: _Rewrite, result: RuleVerification, float_instances: int) -> Counterexample | None:
+    """Both tests of one rewrite, the exact one first; notes in `result` what they saw."""
+    agreement = compare_exactly(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    if agreement.mismatch is not None:
+        return _counterexample(rewrite, "finite-field", str(agreement.mismatch))
+    result.error_bits = min(result.error_bits, agreement.error_bits)
+    if len(result.float_instances) >= float_instances and rewrite.source.hash not in result.float_instances:
+        return None
     comparison = compare_floats(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    result.float_instances.add(rewrite.source.hash)
     result.float_cases += comparison.cases
+    result.float_error = max(result.float_error, comparison.error)
     result.spreads_nonfinite |= comparison.spreads_nonfinite
     if comparison.mismatch is not None:
         return _counterexample(rewrite, "differential", str(comparison.mismatch))

@@ -34,6 +34,8 @@ _SAFETY = 4.0
 _FLOOR = float(np.finfo(np.float32).tiny)  # results below the normal range may be flushed to zero
 _SPRINKLED = 0.25  # share of an input's elements that an awkward value replaces; the others show that it stays local
 
+_ORDINARY = "ordinary"
+
 # Values planted, with both signs, into one input at a time: two extremes meeting would overflow correct rules as well.
 FINITE_EXTREMES: Mapping[str, Sequence[float]] = {
     "zero": (0.0,),
@@ -70,11 +72,13 @@ class FloatComparison:
       mismatch: the first violated demand, or None.
       spreads_nonfinite: whether a non-finite input element reached results that it does not reach in the source.
       cases: inputs tried.
+      error: largest difference of a finite result on ordinary inputs, relative to the largest result.
     """
 
     mismatch: FloatMismatch | None
     spreads_nonfinite: bool
     cases: int
+    error: float
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,12 @@ class _Case:
     label: str
     feeds: dict[str, Floats]
     finite: bool
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    spreads: bool
+    error: float
 
 
 def compare_floats(source: Graph, target: Graph, *, seed: int = 0) -> FloatComparison:
@@ -92,13 +102,13 @@ def compare_floats(source: Graph, target: Graph, *, seed: int = 0) -> FloatCompa
     """
     sessions = FloatSession(source), FloatSession(target)
     generator = np.random.default_rng(seed)
-    spreads, count = False, 0
+    spreads, count, error = False, 0, 0.0
     for count, case in enumerate(_cases(sessions, generator), start=1):
         outcome = _compare_case(*sessions, case, generator)
         if isinstance(outcome, FloatMismatch):
-            return FloatComparison(outcome, spreads, count)
-        spreads = spreads or outcome
-    return FloatComparison(None, spreads, count)
+            return FloatComparison(outcome, spreads, count, error)
+        spreads, error = spreads or outcome.spreads, max(error, outcome.error)
+    return FloatComparison(None, spreads, count, error)
 
 
 def _cases(sessions: Sequence[FloatSession], generator: np.random.Generator) -> Iterator[_Case]:
@@ -109,7 +119,7 @@ def _cases(sessions: Sequence[FloatSession], generator: np.random.Generator) -> 
         return {key: _draw(leaf, generator) for key, leaf in leaves.items()}
 
     for _ in range(ORDINARY_DRAWS):
-        yield _Case("ordinary", draw(), finite=True)
+        yield _Case(_ORDINARY, draw(), finite=True)
     for key in source.runtime_inputs:
         for finite, extremes in ((True, FINITE_EXTREMES), (False, NONFINITE_EXTREMES)):
             for label, values in extremes.items():
@@ -133,11 +143,11 @@ def _sprinkle(tensor: Floats, values: Sequence[float], generator: np.random.Gene
 
 def _compare_case(
     source: FloatSession, target: FloatSession, case: _Case, generator: np.random.Generator
-) -> FloatMismatch | bool:
-    """A mismatch, or whether the target spreads non-finite values on this case."""
+) -> FloatMismatch | _Agreement:
+    """A mismatch, or whether the target spreads non-finite values on this case and how far it is off."""
     expected, got = source.run(case.feeds), target.run(case.feeds)
     tolerances = _tolerances(source, case.feeds, expected, generator)
-    spreads = False
+    spreads, error = False, 0.0
     for output, (a, b, tolerance) in enumerate(zip(expected, got, tolerances, strict=True)):
         if a.shape != b.shape:
             return FloatMismatch(case.label, output, (), float(a.size), float(b.size), 0.0)
@@ -152,7 +162,16 @@ def _compare_case(
         if wrong.any():
             index = tuple(int(i) for i in np.argwhere(wrong)[0])
             return FloatMismatch(case.label, output, index, float(a[index]), float(b[index]), float(tolerance[index]))
-    return spreads
+        if case.label == _ORDINARY:
+            error = max(error, _relative_error(a, b))
+    return _Agreement(spreads, error)
+
+
+def _relative_error(a: Floats, b: Floats) -> float:
+    """The largest difference of finite results, relative to the largest."""
+    finite = np.isfinite(a) & np.isfinite(b)
+    largest = np.abs(a[finite]).max(initial=0.0)
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / largest) if largest else 0.0
 
 
 def _tolerances(

@@ -1,0 +1,189 @@
+"""Rules as data for the prover: their text once more, read into Python's own expression trees.
+
+The engine has parsed the text before, so what it would refuse is not looked for here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+SECTIONS = ("rule", "var", "op", "source", "given", "where", "unordered", "least", "target", "proof")
+
+Expression = ast.expr
+
+
+@dataclass(frozen=True)
+class Term:
+    """A tensor's name, or that of a list of tensors."""
+
+    name: str
+    starred: bool
+
+
+@dataclass(frozen=True)
+class Extent:
+    """An entry of a declared shape; kind is "integer", "symbol", "starred" or "ellipsis" (its symbol may be empty)."""
+
+    kind: str
+    symbol: str = ""
+    integer: int = 0
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor the source reads and does not compute; `shape` None says nothing about the shape."""
+
+    term: Term
+    weight: bool
+    floating: bool
+    shape: tuple[Extent, ...] | None
+
+    @property
+    def rank(self) -> int | None:
+        """Where the declaration fixes it."""
+        if self.shape is None or any(extent.kind == "ellipsis" for extent in self.shape):
+            return None
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`results = op(arguments; attributes, @rest)`; op "" means `results = arguments`, an alias."""
+
+    results: tuple[Term, ...]
+    op: str
+    arguments: tuple[Term, ...]
+    attributes: Mapping[str, Expression]
+    rest: str | None
+
+    @property
+    def mapped(self) -> bool:
+        """One operator for each element of a list."""
+        return self.results[0].starred and any(term.starred for term in self.arguments)
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """A rule; `operators` are the choices of its operator variables by name, `source` includes what is given."""
+
+    name: str
+    variables: Mapping[str, Variable]
+    operators: Mapping[str, tuple[str, ...]]
+    source: tuple[Statement, ...]
+    target: tuple[Statement, ...]
+    conditions: tuple[Expression, ...]
+
+    @property
+    def outputs(self) -> tuple[Term, ...]:
+        """What the target defines again."""
+        redefined = {term for statement in self.target for term in statement.results}
+        return tuple(term for statement in self.source for term in statement.results if term in redefined)
+
+    @property
+    def operator_names(self) -> frozenset[str]:
+        """Of both sides, with all choices of operator variables."""
+        named = {statement.op for statement in (*self.source, *self.target) if statement.op}
+        chosen = {choice for name in named for choice in self.operators.get(name, (name,))}
+        return frozenset(chosen)
+
+
+@cache
+def read_rule(text: str) -> RuleText:
+    """Reads one well-formed rule."""
+    sections = _sections(text)
+    return RuleText(
+        name=sections["rule"][0],
+        variables={v.term.name: v for item in sections["var"] for v in _variables(item)},
+        operators=dict(_operator_variable(item) for item in sections["op"]),
+        source=tuple(_statement(item) for item in (*sections["source"], *sections["given"])),
+        target=tuple(_statement(item) for item in sections["target"]),
+        conditions=tuple(read_expression(item) for item in sections["where"]),
+    )
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """Items by section; a section goes on until a line starts with the name of another, a proof to the end."""
+    found = dict.fromkeys(SECTIONS, "")
+    section = ""
+    for line in text.splitlines():
+        words = line.split("#")[0].split(None, 1)
+        if words and words[0] in SECTIONS and section != "proof":
+            section, words = words[0], words[1:]
+        found[section] += " ".join(words) + "\n" if section else ""
+    return {name: [item.strip() for item in _split(body, ";\n") if item.strip()] for name, body in found.items()}
+
+
+def _split(text: str, separators: str) -> Iterator[str]:
+    """Pieces between separators that no bracket or quotation encloses."""
+    depth, quoted, piece = 0, False, ""
+    for letter in text:
+        quoted ^= letter == '"'
+        depth += 0 if quoted else (letter in "([") - (letter in ")]")
+        if letter in separators and depth == 0 and not quoted:
+            yield piece
+            piece = ""
+        else:
+            piece += letter
+    yield piece
+
+
+def _term(text: str) -> Term:
+    return Term(text.strip().lstrip("*").strip(), text.strip().startswith("*"))
+
+
+def _variables(item: str) -> Iterator[Variable]:
+    """`a, *b: weight float[m, ...]`."""
+    names, kind = item.split(":")
+    parsed = re.fullmatch(r"\s*(weight\s+)?(\w+)\s*(?:\[(.*)\])?\s*", kind)
+    assert parsed, item
+    weight, dtype, shape = parsed.groups()
+    extents = None if shape is None else tuple(_extent(each) for each in shape.split(",") if each.strip())
+    for name in names.split(","):
+        yield Variable(_term(name), weight is not None, dtype == "float", extents)
+
+
+def _extent(text: str) -> Extent:
+    text = text.strip()
+    if text.isdigit():
+        return Extent("integer", integer=int(text))
+    if text.startswith("..."):
+        return Extent("ellipsis", text[3:].strip())
+    return Extent("starred", text[1:].strip()) if text.startswith("*") else Extent("symbol", text)
+
+
+def _operator_variable(item: str) -> tuple[str, tuple[str, ...]]:
+    name, choices = item.split(":")
+    return name.strip(), tuple(choice.strip() for choice in choices.split("|"))
+
+
+def _statement(item: str) -> Statement:
+    left, right = item.split("=", 1)
+    results = tuple(_term(name) for name in left.split(","))
+    call = re.fullmatch(r"\s*([\w.]+)\s*\((.*)\)\s*", right, re.DOTALL)
+    if call is None:
+        return Statement(results, "", (_term(right),), {}, None)
+    arguments, *behind = _split(call[2], ";")
+    attributes, rest = _attributes(behind[0] if behind else "")
+    operands = tuple(_term(argument) for argument in arguments.split(",") if argument.strip())
+    return Statement(results, call[1], operands, attributes, rest)
+
+
+def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:
+    attributes, rest = {}, None
+    for item in _split(text, ","):
+        if item.strip().startswith("@"):
+            rest = item.strip()[1:]
+        elif item.strip():
+            name, value = item.split("=", 1)
+            attributes[name.strip()] = read_expression(value)
+    return attributes, rest
+
+
+def read_expression(text: str) -> Expression:
+    """`...l` in a list is Python's `*l`; `*n` alone is the list that the starred extent `n` has become."""
+    text = text.replace("...", "*").strip().removeprefix("*")
+    return ast.parse(" ".join(text.split()), mode="eval").body
