@@ -20,6 +20,7 @@ from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.verify.differential import compare_floats
 from taso_ext.verify.finite_field import compare_exactly
 from taso_ext.verify.graph_text import graph_text
+from taso_ext.verify.proof import is_normwise
 
 DEFAULT_INSTANCES = 16
 _COST_MODEL = "rtx2070"  # any will do: whether a rewrite is legal does not depend on prices
@@ -65,6 +66,7 @@ class RuleVerification:
       float_error: largest difference there, relative to the largest result.
       spreads_nonfinite: an infinity or NaN in an input reaches more results than in the source, as with zero-padded
         kernels (0·∞ is NaN); finite inputs are not concerned.
+      normwise: the rule says that it is equal in real arithmetic only, and was held to each output's largest tolerance.
       counterexample: None if every rewrite kept the function.
     """
 
@@ -76,6 +78,7 @@ class RuleVerification:
     float_cases: int = 0
     float_error: float = 0.0
     spreads_nonfinite: bool = False
+    normwise: bool = False
     counterexample: Counterexample | None = None
 
     @property
@@ -115,6 +118,8 @@ def verify_rule(
 ) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
+    A rule whose proof says `rounding(normwise)` may round as much as algorithms that are equal in real arithmetic only.
+
     Args:
       instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
       float_instances: how many of them ONNX Runtime compares too; all, unless given.
@@ -126,7 +131,7 @@ def verify_rule(
       IndexError: if `index` is not a rule.
       UnsupportedOperatorError: if the rule contains an operator that is no function of its inputs.
     """
-    result = RuleVerification(rules.names[index])
+    result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
     numbered = _random_instances(rules, index, instances, seed) if sources is None else enumerate(sources)
     for rewrite in _rewrites(rules, index, numbered, instances):
         result.instances.add(rewrite.source.hash)
@@ -170,7 +175,7 @@ def _find_counterexample(rewrite: _Rewrite, result: RuleVerification, float_inst
     result.error_bits = min(result.error_bits, agreement.error_bits)
     if len(result.float_instances) >= float_instances and rewrite.source.hash not in result.float_instances:
         return None
-    comparison = compare_floats(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    comparison = compare_floats(rewrite.source, rewrite.target, seed=rewrite.instance_seed, normwise=result.normwise)
     result.float_instances.add(rewrite.source.hash)
     result.float_cases += comparison.cases
     result.float_error = max(result.float_error, comparison.error)

@@ -9,6 +9,7 @@ it was tested on. The engine compiles them like those of `where`, so the rule ma
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ class Proof:
       error_bits: a wrong rule passes each of these with probability below 2^−error_bits.
       float_shapes: of these, how many ONNX Runtime compared as well.
       rounding: largest difference there, relative to the largest result; None where all results were equal.
+      normwise: the rule is equal in real arithmetic only; its author says so with `proof rounding(normwise)`.
       spreads: an infinity or NaN of an input reaches more results than before.
       axioms: names of those that prove the rule for all shapes; None where they do not reach it.
       domain: conditions that all tested graphs meet; empty where the axioms prove the rule.
@@ -39,6 +41,7 @@ class Proof:
     spreads: bool
     axioms: tuple[str, ...] | None
     domain: tuple[str, ...]
+    normwise: bool = False
 
     def clauses(self) -> list[str]:
         """The evidence, without the seal."""
@@ -47,7 +50,7 @@ class Proof:
             found.append(f"axioms({', '.join(self.axioms)})")
         found.append(f"onnxruntime({self.float_shapes})")
         if self.rounding is not None:
-            found.append(f"rounding(error={self.rounding:.0e})")
+            found.append(f"rounding(error={self.rounding:.0e}{', normwise' if self.normwise else ''})")
         if self.spreads:
             found.append("spreads(infinity)")
         if self.axioms is None:
@@ -65,6 +68,11 @@ class Proof:
         else:
             evidence[-1] += f"  {seal}"
         return ("\n" + " " * _INDENT).join(evidence)
+
+
+def is_normwise(proof: str) -> bool:
+    """Whether the rule that this proof belongs to is said to be equal in real arithmetic only."""
+    return re.search(r"\brounding\([^)]*\bnormwise\b", proof) is not None
 
 
 def is_current(rules: RuleSet, index: int) -> bool:

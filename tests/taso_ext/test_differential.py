@@ -152,3 +152,30 @@ def test_small_wrong_factors_are_noticed(error: float) -> None:
         return op("Neg", op("LeakyRelu", op("Neg", x), alpha=factor))
 
     assert compare_floats(scaled(1), scaled(1 + error)).mismatch is not None
+
+
+def through_the_sum(op: Writer, x: int) -> int:
+    """(x + s) − s with the sum s of all elements: exact in real arithmetic, but small elements take on errors of s."""
+    total = op("ReduceSum", x, dims=(1, 1), axes=[0, 1], keepdims=1)
+    return op("Sub", op("Add", x, total), total)
+
+
+def the_same(op: Writer, x: int) -> int:
+    return op("Identity", x)
+
+
+def slightly_more(op: Writer, x: int) -> int:
+    return op("Add", x, op("Mul", x, op("Mul", x, x)))
+
+
+def test_rounding_relative_to_the_largest_result_has_to_be_declared() -> None:
+    graphs = graph_of(the_same), graph_of(through_the_sum)
+    assert compare_floats(*graphs).mismatch is not None
+    assert compare_floats(*graphs, normwise=True).mismatch is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(the_same, slightly_more), (square_then_root, through_the_sum), (times_zero, just_zero)]
+)
+def test_what_may_round_more_is_still_rejected_where_it_is_wrong(source: Body, target: Body) -> None:
+    assert compare_floats(graph_of(source), graph_of(target), normwise=True).mismatch is not None
