@@ -9,6 +9,7 @@ KNOWN_OPERATORS: tuple[str, ...]
 NUM_FEATURE_OPERATORS: int
 NUM_DTYPES: int
 
+Content = float | str  # of all elements; or "identity" (in the last two dims), "identity-kernel", "averaging-kernel"
 Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
 
 class Value:
@@ -24,6 +25,9 @@ class Value:
     def handle(self) -> str | None: ...
     @property
     def weight_only(self) -> bool: ...
+    @property
+    def content(self) -> Content | None:
+        """What is known of a weight's elements; None for nothing."""
 
 class Node:
     """One operator in normal form; `weight_only` ones are folded at export."""
@@ -99,7 +103,9 @@ class GraphBuilder:
     """
 
     def input(self, name: str, dtype: int, dims: Sequence[int] | None) -> int: ...
-    def weight(self, name: str, handle: str, dtype: int, dims: Sequence[int]) -> int: ...
+    def weight(
+        self, name: str, handle: str, dtype: int, dims: Sequence[int], content: Content | None = None
+    ) -> int: ...
     def node(
         self,
         domain: str,

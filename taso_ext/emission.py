@@ -10,7 +10,7 @@ import onnx
 from taso_ext._core import Node, Value
 from taso_ext.attributes import AttributeStore
 from taso_ext.lifting import has_normal_form
-from taso_ext.lowering import NormalNode, lower
+from taso_ext.lowering import NormalNode, is_constant, lower
 from taso_ext.normal_form import RAW_DOMAIN
 from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names, rename_captured
@@ -35,7 +35,7 @@ class Emission:
 
     def add(self, node: Node) -> None:
         """Appends the ONNX nodes that compute an engine node."""
-        if node.domain == "" and has_normal_form(node.op_type):
+        if node.domain == "" and (has_normal_form(node.op_type) or is_constant(node)):
             self.nodes += lower(self._normal_node(node), self._opset, self)
         else:
             self.nodes.append(self._as_it_is(node))

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
+from taso_ext._core import Node
 from taso_ext.normal_algebra import REDUCTIONS, reduction_axes_are_input
 from taso_ext.normal_form import Attribute
 from taso_ext.shapes import ValueType
@@ -119,6 +120,49 @@ def _reduce(node: NormalNode, opset: int, constants: Constants) -> list[onnx.Nod
     return [_node(node, [node.inputs[0], _int64(node, "axes", constants)], **_without(node, "axes"))]
 
 
+def is_constant(node: Node) -> bool:
+    """Whether a rewrite made this node: a constant of nothing but its attributes."""
+    return node.op_type in _CONSTANTS and not node.inputs and "dtype" in node.attributes
+
+
+def _constant(node: NormalNode, values: np.ndarray) -> list[onnx.NodeProto]:
+    value = numpy_helper.from_array(values.astype(_dtype(node)))
+    return [helper.make_node("Constant", [], list(node.outputs), name=node.name or None, value=value)]
+
+
+def _dtype(node: NormalNode) -> np.dtype:
+    dtype = node.attributes["dtype"]
+    assert isinstance(dtype, int)
+    return helper.tensor_dtype_to_np_dtype(dtype)
+
+
+def _shape(node: NormalNode) -> list[int]:
+    shape = node.attributes["shape"]
+    assert isinstance(shape, list)
+    return [int(size) for size in shape]
+
+
+def _written_constant(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
+    return _constant(node, np.reshape(node.attributes["values"], _shape(node)))
+
+
+def _constant_of_shape(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
+    value = np.asarray([node.attributes["value"]]).astype(_dtype(node))
+    if opset < 9:
+        return _constant(node, np.full(_shape(node), value[0]))
+    proto = helper.make_node(
+        "ConstantOfShape", [_int64(node, "shape", constants)], list(node.outputs), name=node.name or None
+    )
+    proto.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
+    return [proto]
+
+
+def _eye_like(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
+    size = node.attributes["size"]
+    assert isinstance(size, int)
+    return _constant(node, np.eye(size))
+
+
 def _softmax(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
     """Before opset 13 softmax runs over all axes from `axis` on, so another axis must first be moved to the end."""
     axis, dims = node.attributes["axis"], node.input_types[0].dims
@@ -143,6 +187,12 @@ def _pool(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeP
     return [_node(node, node.inputs, **_without(node, *absent))]
 
 
+_CONSTANTS: dict[str, Lowering] = {
+    "Constant": _written_constant,
+    "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye_like,
+}
+
 _LOWERINGS: dict[str, Lowering] = {
     "Gemm": _gemm,
     "Reshape": _reshape,
@@ -154,4 +204,5 @@ _LOWERINGS: dict[str, Lowering] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
     **dict.fromkeys(REDUCTIONS, _reduce),
+    **_CONSTANTS,
 }

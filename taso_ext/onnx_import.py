@@ -19,6 +19,7 @@ from taso_ext.normal_form import RAW_DOMAIN, Attribute, RawNode
 from taso_ext.operators import DEFAULT_DOMAINS, is_random
 from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names
+from taso_ext.weight_content import content_of
 from taso_ext.weights import content_handle, lazy_tensor, read_values, static_dims
 
 _ABSENT = -1
@@ -93,7 +94,9 @@ class _Importer:
         handle = content_handle(name, tensor)
         if handle not in self.weights:
             self.tensors[handle] = tensor
-            self.weights[handle] = self.builder.weight(name, handle, tensor.dtype.value, list(static_dims(tensor)))
+            self.weights[handle] = self.builder.weight(
+                name, handle, tensor.dtype.value, list(static_dims(tensor)), content_of(name, tensor)
+            )
         return self.weights[handle]
 
     def add(self, node: onnx.NodeProto) -> None:

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -79,7 +80,33 @@ struct ValueView {
   std::optional<Dims> dims;
   std::optional<std::string> handle;
   bool weight_only;
+  py::object content;
 };
+
+constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {{"identity", Content::Kind::kIdentity},
+                                                                    {"identity-kernel", Content::Kind::kIdentityKernel},
+                                                                    {"averaging-kernel", Content::Kind::kAveragingKernel}};
+
+// None, the number that all elements have, or the name of a pattern.
+py::object content_to(const Content& content) {
+  if (content.kind == Content::Kind::kUniform) return py::float_(content.value);
+  for (const auto& [name, kind] : kPatterns) {
+    if (kind == content.kind) return py::str(std::string(name));
+  }
+  return py::none();
+}
+
+Content content_from(const std::optional<std::variant<double, std::string>>& content) {
+  if (!content) return {};
+  if (const double* value = std::get_if<double>(&*content)) {
+    if (std::isnan(*value)) throw InvalidInput("the content of a weight must not be NaN, which equals nothing; leave it out");
+    return {Content::Kind::kUniform, *value + 0.0};    // -0.0 becomes 0.0
+  }
+  for (const auto& [name, kind] : kPatterns) {
+    if (name == std::get<std::string>(*content)) return {kind};
+  }
+  throw InvalidInput("unknown content '" + std::get<std::string>(*content) + "' of a weight; expected a number, 'identity', 'identity-kernel' or 'averaging-kernel'");
+}
 
 struct NodeView {
   std::string domain, op_type;
@@ -98,7 +125,8 @@ py::dict values_of(const Graph& graph) {
     if (value.producer != kNoNode && !graph.alive(value.producer)) continue;
     const TensorType& type = graph.type(id);
     out[py::int_(id)] = ValueView{graph.context().name(value.name), type.dtype, type.ranked ? std::optional(type.dims) : std::nullopt,
-                                  value.kind == Value::Kind::kWeight ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only};
+                                  value.kind == Value::Kind::kWeight ? std::optional(graph.handle(id)) : std::nullopt, value.weight_only,
+                                  content_to(type.content)};
   }
   return out;
 }
@@ -335,7 +363,8 @@ PYBIND11_MODULE(_core, module) {
 
   py::class_<ValueView>(module, "Value")
       .def_readonly("name", &ValueView::name).def_readonly("dtype", &ValueView::dtype).def_readonly("dims", &ValueView::dims)
-      .def_readonly("handle", &ValueView::handle).def_readonly("weight_only", &ValueView::weight_only);
+      .def_readonly("handle", &ValueView::handle).def_readonly("weight_only", &ValueView::weight_only)
+      .def_readonly("content", &ValueView::content);
   py::class_<NodeView>(module, "Node")
       .def_readonly("domain", &NodeView::domain).def_readonly("op_type", &NodeView::op_type).def_readonly("attributes", &NodeView::attributes)
       .def_readonly("inputs", &NodeView::inputs).def_readonly("outputs", &NodeView::outputs).def_readonly("name", &NodeView::name)
@@ -362,7 +391,10 @@ PYBIND11_MODULE(_core, module) {
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
-      .def("weight", &GraphBuilder::weight, py::arg("name"), py::arg("handle"), py::arg("dtype"), py::arg("dims"))
+      .def("weight", [](GraphBuilder& builder, const std::string& name, const std::string& handle, int dtype, const Dims& dims,
+                        const std::optional<std::variant<double, std::string>>& content) {
+             return builder.weight(name, handle, dtype, dims, content_from(content));
+           }, py::arg("name"), py::arg("handle"), py::arg("dtype"), py::arg("dims"), py::arg("content") = py::none())
       .def("node", [](GraphBuilder& builder, const std::string& domain, const std::string& op_type, const py::dict& attributes, const std::vector<ValueId>& inputs,
                       const std::vector<GraphBuilder::Output>& outputs, const std::string& name, bool stateful) {
              return builder.node(domain, op_type, attributes_from(attributes), inputs, outputs, name, stateful);

@@ -36,6 +36,10 @@ std::string bytes_of(const TensorType& type) {
   put(out, static_cast<std::int64_t>(type.dtype));
   out.push_back(type.ranked ? 'r' : 'u');
   put(out, type.dims);
+  if (type.content.kind != Content::Kind::kUnknown) {
+    out.push_back(static_cast<char>('0' + static_cast<int>(type.content.kind)));
+    put(out, type.content.value);
+  }
   return out;
 }
 
@@ -171,7 +175,7 @@ std::optional<SignatureId> Context::inferred(OperatorId op, AttributesId attribu
   if (const auto outputs = complete ? infer_outputs(op, attributes(attribute_id), types) : std::nullopt) {
     std::vector<TypeId> output_ids;
     for (const TensorType& output : *outputs) output_ids.push_back(type(output));
-    id = add({.hash = {}, .op = op, .attributes = attribute_id, .inputs = {inputs.begin(), inputs.end()},
+    id = add({.hash = {}, .constant = inputs.empty(), .op = op, .attributes = attribute_id, .inputs = {inputs.begin(), inputs.end()},
               .outputs = std::move(output_ids)});
   }
   inferred_.emplace(stored, id);

@@ -38,6 +38,7 @@ struct Signature {
   bool symmetric = false;      // the operands may change places
   bool commutative = false;    // there are two and they may
   bool contiguous_split = false;
+  bool constant = false;       // a value written in a rule
   Execution execution = Execution::kOpaque;
   OperatorId op = 0;
   AttributesId attributes = 0;

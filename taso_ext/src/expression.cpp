@@ -1,95 +1,173 @@
 #include "expression.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rlflow {
 namespace {
 
 using Result = std::optional<Quantity>;
 
-Result number(std::int64_t value) { return Quantity{false, value, {}}; }
-Result list(Dims values) { return Quantity{true, 0, std::move(values)}; }
+constexpr std::int64_t kLongestRepeat = 64;
 
-Result arithmetic(char op, std::int64_t a, std::int64_t b) {
+const std::int64_t* integer(const Quantity& value) { return std::get_if<std::int64_t>(&value); }
+
+bool is_number(const Quantity& value) { return integer(value) || std::holds_alternative<double>(value); }
+bool is_list(const Quantity& value) { return std::holds_alternative<Dims>(value) || std::holds_alternative<Reals>(value); }
+std::size_t length(const Quantity& list) {
+  const Dims* integers = std::get_if<Dims>(&list);
+  return integers ? integers->size() : std::get<Reals>(list).size();
+}
+// Of a number, or of the k-th element of a list.
+Quantity element(const Quantity& value, std::size_t k) {
+  if (const Dims* integers = std::get_if<Dims>(&value)) return (*integers)[k];
+  if (const Reals* reals = std::get_if<Reals>(&value)) return (*reals)[k];
+  return value;
+}
+double as_real(const Quantity& number) { return integer(number) ? static_cast<double>(*integer(number)) : std::get<double>(number); }
+
+// A list of integers where all are, else of reals; nothing where some entry is no number.
+Result make_list(const std::vector<Quantity>& items) {
+  if (!std::all_of(items.begin(), items.end(), is_number)) return std::nullopt;
+  if (std::all_of(items.begin(), items.end(), [](const Quantity& item) { return integer(item) != nullptr; })) {
+    Dims out;
+    for (const Quantity& item : items) out.push_back(*integer(item));
+    return out;
+  }
+  Reals out;
+  for (const Quantity& item : items) out.push_back(as_real(item));
+  return out;
+}
+
+Result finite(double value) { return std::isfinite(value) ? Result(value) : std::nullopt; }
+
+Result on_integers(char op, std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   switch (op) {
-    case '+': return __builtin_add_overflow(a, b, &out) ? std::nullopt : number(out);
-    case '-': return __builtin_sub_overflow(a, b, &out) ? std::nullopt : number(out);
-    case '*': return __builtin_mul_overflow(a, b, &out) ? std::nullopt : number(out);
-    case '/': return b == 0 || b == -1 || a % b != 0 ? std::nullopt : number(a / b);    // exact division only
-    default: return b <= 0 ? std::nullopt : number(a % b < 0 ? a % b + b : a % b);
+    case '+': return __builtin_add_overflow(a, b, &out) ? std::nullopt : Result(out);
+    case '-': return __builtin_sub_overflow(a, b, &out) ? std::nullopt : Result(out);
+    case '*': return __builtin_mul_overflow(a, b, &out) ? std::nullopt : Result(out);
+    case '/': return b == 0 || b == -1 || a % b != 0 ? std::nullopt : Result(a / b);    // exact division only
+    default: return b <= 0 ? std::nullopt : Result(a % b < 0 ? a % b + b : a % b);
   }
+}
+
+Result arithmetic(char op, const Quantity& a, const Quantity& b) {
+  if (!is_number(a) || !is_number(b)) return std::nullopt;
+  if (integer(a) && integer(b)) return on_integers(op, *integer(a), *integer(b));
+  switch (op) {
+    case '+': return finite(as_real(a) + as_real(b));
+    case '-': return finite(as_real(a) - as_real(b));
+    case '*': return finite(as_real(a) * as_real(b));
+    case '/': return as_real(b) == 0.0 ? std::nullopt : finite(as_real(a) / as_real(b));
+    default: return std::nullopt;
+  }
+}
+
+Result truth(bool value) { return Quantity(std::int64_t{value}); }
+
+Result compare(const std::string& op, const Quantity& a, const Quantity& b) {
+  if (!is_number(a) || !is_number(b)) return std::nullopt;
+  const bool equal = same(a, b);
+  const bool less = integer(a) && integer(b) ? *integer(a) < *integer(b) : as_real(a) < as_real(b);
+  if (op == "<") return truth(less && !equal);
+  if (op == ">") return truth(!less && !equal);
+  return truth(equal || (op == "<=") == less);
 }
 
 Result evaluate_binary(const Expression& expression, const Scope& scope) {
   const std::string& op = expression.op;
-  if (op == "and") return number(holds(expression.arguments[0], scope) && holds(expression.arguments[1], scope));
-  if (op == "or") return number(holds(expression.arguments[0], scope) || holds(expression.arguments[1], scope));
+  if (op == "and") return truth(holds(expression.arguments[0], scope) && holds(expression.arguments[1], scope));
+  if (op == "or") return truth(holds(expression.arguments[0], scope) || holds(expression.arguments[1], scope));
   const Result a = evaluate(expression.arguments[0], scope), b = evaluate(expression.arguments[1], scope);
   if (!a || !b) return std::nullopt;
-  if (op == "==") return number(*a == *b);
-  if (op == "!=") return number(!(*a == *b));
-  if (a->is_list || b->is_list) {    // elementwise, a number meeting a list is repeated
-    if (op.size() != 1 || op == "<" || op == ">") return std::nullopt;
-    if (a->is_list && b->is_list && a->list.size() != b->list.size()) return std::nullopt;
-    Dims out(a->is_list ? a->list.size() : b->list.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const Result each = arithmetic(op[0], a->is_list ? a->list[i] : a->number, b->is_list ? b->list[i] : b->number);
-      if (!each) return std::nullopt;
-      out[i] = each->number;
-    }
-    return list(std::move(out));
+  if (op == "==") return truth(same(*a, *b));
+  if (op == "!=") return truth(!same(*a, *b));
+  if (op.size() != 1 || op == "<" || op == ">") return compare(op, *a, *b);
+  if (!is_list(*a) && !is_list(*b)) return arithmetic(op[0], *a, *b);
+  if (is_list(*a) && is_list(*b) && length(*a) != length(*b)) return std::nullopt;
+  std::vector<Quantity> out;    // elementwise, a number meeting a list is repeated
+  for (std::size_t k = 0; k < length(is_list(*a) ? *a : *b); ++k) {
+    Result each = arithmetic(op[0], element(*a, k), element(*b, k));
+    if (!each) return std::nullopt;
+    out.push_back(std::move(*each));
   }
-  if (op == "<") return number(a->number < b->number);
-  if (op == ">") return number(a->number > b->number);
-  if (op == "<=") return number(a->number <= b->number);
-  if (op == ">=") return number(a->number >= b->number);
-  return arithmetic(op[0], a->number, b->number);
+  return make_list(out);
 }
 
 Result evaluate_list(const Expression& expression, const Scope& scope) {
-  Dims out;
+  std::vector<Quantity> out;
   for (const Expression& item : expression.arguments) {
     const bool splice = item.kind == Expression::Kind::kSplice;
     const Result value = evaluate(splice ? item.arguments[0] : item, scope);
-    if (!value || value->is_list != splice) return std::nullopt;
-    if (splice) out.insert(out.end(), value->list.begin(), value->list.end());
-    else out.push_back(value->number);
+    if (!value || is_list(*value) != splice) return std::nullopt;
+    for (std::size_t k = 0; k < (splice ? length(*value) : 1); ++k) out.push_back(element(*value, k));
   }
-  return list(std::move(out));
+  return make_list(out);
 }
 
-Result permute(const Dims& values, const Dims& perm) {
-  Dims out;
-  for (const std::int64_t from : perm) {
-    if (from < 0 || from >= static_cast<std::int64_t>(values.size())) return std::nullopt;
-    out.push_back(values[from]);
+Result inverse(const Quantity& list) {
+  const Dims* perm = std::get_if<Dims>(&list);
+  if (!perm) return std::nullopt;
+  Dims out(perm->size(), -1);
+  for (std::size_t i = 0; i < perm->size(); ++i) {
+    const std::int64_t at = (*perm)[i];
+    if (at < 0 || at >= std::ssize(*perm) || out[at] >= 0) return std::nullopt;
+    out[at] = static_cast<std::int64_t>(i);
   }
-  return list(std::move(out));
+  return out;
 }
 
-Result inverse(const Dims& perm) {
-  Dims out(perm.size(), -1);
-  for (std::size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] < 0 || perm[i] >= static_cast<std::int64_t>(perm.size()) || out[perm[i]] >= 0) return std::nullopt;
-    out[perm[i]] = static_cast<std::int64_t>(i);
+// Elements of a list by position; nothing when one is not there.
+Result permute(const Quantity& values, const Quantity& order) {
+  const Dims* perm = std::get_if<Dims>(&order);
+  std::vector<Quantity> out;
+  for (const std::int64_t from : perm ? *perm : Dims{}) {
+    if (from < 0 || from >= static_cast<std::int64_t>(length(values))) return std::nullopt;
+    out.push_back(element(values, static_cast<std::size_t>(from)));
   }
-  return list(std::move(out));
+  return perm ? make_list(out) : std::nullopt;
 }
 
-// Nothing when an intermediate result does not fit 64 bits.
-Result reduce(char op, const Dims& values) {
-  Result total = number(op == '*' ? 1 : 0);
-  for (std::size_t i = 0; i < values.size() && total; ++i) total = arithmetic(op, total->number, values[i]);
+Result sorted(Quantity list) {
+  std::visit([](auto& held) {
+    if constexpr (requires { held.begin(); }) std::sort(held.begin(), held.end());
+  }, list);
+  return list;
+}
+
+Result part(const Quantity& list, std::size_t begin, std::size_t end) {
+  std::vector<Quantity> out;
+  for (std::size_t k = begin; k < end; ++k) out.push_back(element(list, k));
+  return make_list(out);
+}
+
+// Nothing when an intermediate result does not fit.
+Result reduce(char op, const Quantity& list) {
+  Result total = Quantity(std::int64_t{op == '*'});
+  for (std::size_t k = 0; k < length(list) && total; ++k) total = arithmetic(op, *total, element(list, k));
   return total;
+}
+
+Result describe(const std::string& function, const TensorType& type) {
+  if (function == "rank") return Quantity(static_cast<std::int64_t>(type.dims.size()));
+  if (function == "dims") return type.dims;
+  if (function == "size") return reduce('*', type.dims);
+  if (function == "is_identity") return truth(is_identity(type));
+  if (function == "is_identity_kernel") return truth(is_identity_kernel(type));
+  if (function == "is_averaging_kernel") return truth(is_averaging_kernel(type));
+  if (type.content.kind != Content::Kind::kUniform) return std::nullopt;
+  const double value = type.content.value;
+  if (is_floating(type.dtype)) return value;
+  constexpr double kWhole = 9.007199254740992e15;    // 2^53: integers up to here are exact
+  if (!(std::abs(value) <= kWhole)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
 }
 
 Result evaluate_call(const Expression& call, const Scope& scope) {
   if (call.slot >= 0) {
-    const Dims* dims = scope.dims(call.slot);
-    if (!dims) return std::nullopt;
-    if (call.op == "rank") return number(static_cast<std::int64_t>(dims->size()));
-    return call.op == "dims" ? list(*dims) : reduce('*', *dims);
+    const TensorType* type = scope.type(call.slot);
+    return type ? describe(call.op, *type) : std::nullopt;
   }
   std::vector<Quantity> arguments;
   for (const Expression& argument : call.arguments) {
@@ -98,32 +176,55 @@ Result evaluate_call(const Expression& call, const Scope& scope) {
     arguments.push_back(std::move(*value));
   }
   const Quantity& first = arguments[0];
+  if (call.op == "sqrt") return is_number(first) && as_real(first) >= 0 ? finite(std::sqrt(as_real(first))) : std::nullopt;
+  const std::int64_t* count = arguments.size() > 1 ? integer(arguments[1]) : nullptr;
   if (call.op == "repeat") {
-    if (first.is_list || arguments[1].is_list || arguments[1].number < 0 || arguments[1].number > 64) return std::nullopt;
-    return list(Dims(arguments[1].number, first.number));
+    if (!is_number(first) || !count || *count < 0 || *count > kLongestRepeat) return std::nullopt;
+    return make_list(std::vector<Quantity>(static_cast<std::size_t>(*count), first));
   }
-  if (!first.is_list) return std::nullopt;
-  if (call.op == "len") return number(static_cast<std::int64_t>(first.list.size()));
-  if (call.op == "prod") return reduce('*', first.list);
-  if (call.op == "sum") return reduce('+', first.list);
-  if (call.op == "inverse") return inverse(first.list);
-  if (call.op == "sorted") {
-    Dims out = first.list;
-    std::sort(out.begin(), out.end());
-    return list(std::move(out));
-  }
-  if (call.op == "permute") return arguments[1].is_list ? permute(first.list, arguments[1].list) : std::nullopt;
-  const std::int64_t count = arguments[1].number, size = static_cast<std::int64_t>(first.list.size());
-  if (arguments[1].is_list || count < 0 || count > size) return std::nullopt;
-  return call.op == "take" ? list(Dims(first.list.begin(), first.list.begin() + count))
-                           : list(Dims(first.list.begin() + count, first.list.end()));
+  if (!is_list(first)) return std::nullopt;
+  if (call.op == "len") return Quantity(static_cast<std::int64_t>(length(first)));
+  if (call.op == "prod") return reduce('*', first);
+  if (call.op == "sum") return reduce('+', first);
+  if (call.op == "inverse") return inverse(first);
+  if (call.op == "sorted") return sorted(first);
+  if (call.op == "permute") return permute(first, arguments[1]);
+  if (!count || *count < 0 || *count > static_cast<std::int64_t>(length(first))) return std::nullopt;
+  const auto cut = static_cast<std::size_t>(*count);
+  return call.op == "take" ? part(first, 0, cut) : part(first, cut, length(first));
 }
+
+Result evaluate_index(const Expression& expression, const Scope& scope) {
+  const Result values = evaluate(expression.arguments[0], scope), index = evaluate(expression.arguments[1], scope);
+  if (!values || !index || !is_list(*values) || !integer(*index)) return std::nullopt;
+  const auto size = static_cast<std::int64_t>(length(*values));
+  const std::int64_t at = *integer(*index) < 0 ? *integer(*index) + size : *integer(*index);
+  return at >= 0 && at < size ? Result(element(*values, static_cast<std::size_t>(at))) : std::nullopt;
+}
+
+// Attributes that ONNX declares as float, or that hold numbers of a tensor.
+constexpr std::string_view kRealAttributes[] = {"alpha", "beta", "bias", "epsilon", "gamma", "lambd", "mask_filter_value",
+                                                "scale", "softcap", "value", "values"};
 
 }  // namespace
 
+bool same(const Quantity& a, const Quantity& b) {
+  if (is_number(a) && is_number(b)) {
+    return integer(a) && integer(b) ? *integer(a) == *integer(b) : nearly_equal(as_real(a), as_real(b));
+  }
+  if (!is_list(a) || !is_list(b)) return a == b;
+  if (length(a) != length(b)) return false;
+  for (std::size_t k = 0; k < length(a); ++k) {
+    if (!same(element(a, k), element(b, k))) return false;
+  }
+  return true;
+}
+
 Result evaluate(const Expression& expression, const Scope& scope) {
   switch (expression.kind) {
-    case Expression::Kind::kInteger: return number(expression.integer);
+    case Expression::Kind::kInteger: return Quantity(expression.integer);
+    case Expression::Kind::kReal: return Quantity(expression.real);
+    case Expression::Kind::kText: return Quantity(expression.op);
     case Expression::Kind::kSymbol: {
       const Quantity* bound = scope.symbol(expression.slot);
       return bound ? Result(*bound) : std::nullopt;
@@ -131,18 +232,12 @@ Result evaluate(const Expression& expression, const Scope& scope) {
     case Expression::Kind::kList: return evaluate_list(expression, scope);
     case Expression::Kind::kSplice: return std::nullopt;
     case Expression::Kind::kUnary: {
-      if (expression.op == "not") return number(!holds(expression.arguments[0], scope));
+      if (expression.op == "not") return truth(!holds(expression.arguments[0], scope));
       const Result value = evaluate(expression.arguments[0], scope);
-      return value && !value->is_list ? arithmetic('-', 0, value->number) : std::nullopt;
+      return value ? arithmetic('-', std::int64_t{0}, *value) : std::nullopt;
     }
     case Expression::Kind::kBinary: return evaluate_binary(expression, scope);
-    case Expression::Kind::kIndex: {
-      const Result values = evaluate(expression.arguments[0], scope), index = evaluate(expression.arguments[1], scope);
-      if (!values || !index || !values->is_list || index->is_list) return std::nullopt;
-      const std::int64_t size = static_cast<std::int64_t>(values->list.size());
-      const std::int64_t at = index->number < 0 ? index->number + size : index->number;
-      return at >= 0 && at < size ? number(values->list[at]) : std::nullopt;
-    }
+    case Expression::Kind::kIndex: return evaluate_index(expression, scope);
     case Expression::Kind::kCall: return evaluate_call(expression, scope);
   }
   return std::nullopt;
@@ -150,15 +245,30 @@ Result evaluate(const Expression& expression, const Scope& scope) {
 
 bool holds(const Expression& condition, const Scope& scope) {
   const Result value = evaluate(condition, scope);
-  return value && !value->is_list && value->number != 0;
+  return value && is_number(*value) && as_real(*value) != 0;
 }
 
 Result evaluate_attribute(const AttributePattern& pattern, const Scope& scope, std::size_t rank) {
   Result value = evaluate(pattern.value, scope);
-  if (value && pattern.name == "axis" && value->number < 0) value->number += static_cast<std::int64_t>(rank);
+  const auto from_front = [&](std::int64_t& axis) { axis += axis < 0 ? static_cast<std::int64_t>(rank) : 0; };
+  if (auto* axis = value && pattern.name == "axis" ? std::get_if<std::int64_t>(&*value) : nullptr) from_front(*axis);
+  if (auto* axes = value && pattern.name == "axes" ? std::get_if<Dims>(&*value) : nullptr) std::for_each(axes->begin(), axes->end(), from_front);
   return value;
 }
 
-Attribute to_attribute(Quantity value) { return value.is_list ? Attribute(std::move(value.list)) : Attribute(value.number); }
+Attribute to_attribute(std::string_view name, Quantity value, int dtype) {
+  constexpr int kDouble = 11;    // TensorProto.DOUBLE
+  const bool exact = dtype == kDouble && name.starts_with("value");
+  const auto held = [&](double real) { return exact ? real : static_cast<double>(static_cast<float>(real)); };
+  if (std::find(std::begin(kRealAttributes), std::end(kRealAttributes), name) != std::end(kRealAttributes)) {
+    if (is_number(value)) return held(as_real(value));
+    if (is_list(value)) {
+      Reals reals(length(value));
+      for (std::size_t k = 0; k < reals.size(); ++k) reals[k] = held(as_real(element(value, k)));
+      return reals;
+    }
+  }
+  return std::visit([](auto& any) { return Attribute(std::move(any)); }, value);
+}
 
 }  // namespace rlflow

@@ -1,24 +1,23 @@
-// Evaluation of the integer expressions of rules.
+// Evaluation of the expressions of rules.
 #pragma once
 
 #include "rule.hpp"
 
 namespace rlflow {
 
-struct Quantity {
-  bool is_list = false;
-  std::int64_t number = 0;
-  Dims list;
+using Reals = std::vector<double>;
+// An integer, a real, a text, or a list of integers or of reals.
+using Quantity = std::variant<std::int64_t, double, std::string, Dims, Reals>;
 
-  [[nodiscard]] bool operator==(const Quantity&) const = default;
-};
+// Reals are the same where they are nearly equal; an integer is compared with a real as a real.
+[[nodiscard]] bool same(const Quantity& a, const Quantity& b);
 
-// What an expression can see: symbols bound so far and the shapes of bound tensors; nullptr when not bound.
+// What an expression can see: symbols bound so far and the types of bound tensors; nullptr when not bound.
 class Scope {
  public:
   virtual ~Scope() = default;
   [[nodiscard]] virtual const Quantity* symbol(std::int32_t slot) const = 0;
-  [[nodiscard]] virtual const Dims* dims(std::int32_t value_slot) const = 0;
+  [[nodiscard]] virtual const TensorType* type(std::int32_t value_slot) const = 0;
 };
 
 // Nothing when a symbol is unbound, an index is out of range, a divisor is zero or operands are of the wrong kind:
@@ -26,8 +25,10 @@ class Scope {
 [[nodiscard]] std::optional<Quantity> evaluate(const Expression& expression, const Scope& scope);
 [[nodiscard]] bool holds(const Expression& condition, const Scope& scope);
 
-// The value of an attribute pattern in normal form: a negative axis counts from the end of `rank` extents.
+// The value of an attribute pattern in normal form: negative axes count from the end of `rank` extents.
 [[nodiscard]] std::optional<Quantity> evaluate_attribute(const AttributePattern& pattern, const Scope& scope, std::size_t rank);
-[[nodiscard]] Attribute to_attribute(Quantity value);
+// As an operator holds it: what ONNX says is real is real even if it is written as an integer.
+// Rounded to float32 like all of ONNX's, but for the elements of a tensor of doubles.
+[[nodiscard]] Attribute to_attribute(std::string_view name, Quantity value, int dtype);
 
 }  // namespace rlflow

@@ -39,7 +39,7 @@ NodeId Graph::append(Node node, std::span<const ValueId> operands, std::span<con
   node.input_count = static_cast<std::uint32_t>(operands.size());
   node.output_begin = static_cast<ValueId>(values_.size());
   node.output_count = static_cast<std::uint32_t>(info.outputs.size());
-  node.weight_only = node.identity == 0 && !operands.empty();
+  node.weight_only = node.identity == 0 && (!operands.empty() || info.constant);
   for (const ValueId operand : operands) {
     node.weight_only = node.weight_only && (operand == kNoValue || values_[operand].weight_only);
   }

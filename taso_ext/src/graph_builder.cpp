@@ -22,9 +22,11 @@ ValueId GraphBuilder::input(const std::string& name, int dtype, const std::optio
   return graph_->add_input(context_->name(name), context_->type(tensor_type(name, dtype, dims)));
 }
 
-ValueId GraphBuilder::weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims) {
+ValueId GraphBuilder::weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims, const Content& content) {
   open();
-  return graph_->add_weight(context_->name(name), handle, context_->type(tensor_type(name, dtype, dims)));
+  TensorType type = tensor_type(name, dtype, dims);
+  type.content = content;
+  return graph_->add_weight(context_->name(name), handle, context_->type(type));
 }
 
 std::vector<ValueId> GraphBuilder::node(const std::string& domain, const std::string& op_type, const AttributeMap& attributes,

@@ -13,7 +13,7 @@ class GraphBuilder {
   using Output = std::tuple<std::string, int, std::optional<Dims>>;    // name, dtype, extents
 
   ValueId input(const std::string& name, int dtype, const std::optional<Dims>& dims);
-  ValueId weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims);
+  ValueId weight(const std::string& name, const std::string& handle, int dtype, const Dims& dims, const Content& content = {});
   std::vector<ValueId> node(const std::string& domain, const std::string& op_type, const AttributeMap& attributes,
                             const std::vector<ValueId>& inputs, const std::vector<Output>& outputs, const std::string& name,
                             bool stateful);

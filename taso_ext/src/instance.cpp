@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "matcher.hpp"
 
@@ -18,6 +19,7 @@ class Builder final : public Scope {
         matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
   std::optional<Graph> build(int tries) {
+    for (const Expression& condition : rule_.conditions) collect_demands(condition);
     for (int attempt = 0; attempt < tries; ++attempt) {
       auto graph = try_build();
       if (graph && applies(*graph)) return graph;
@@ -26,15 +28,30 @@ class Builder final : public Scope {
   }
 
   const Quantity* symbol(std::int32_t slot) const override { return bound_[slot] ? &symbols_[slot] : nullptr; }
-  const Dims* dims(std::int32_t slot) const override {
-    return values_[slot].empty() ? nullptr : &graph_->type(values_[slot][0]).dims;
+  const TensorType* type(std::int32_t slot) const override {
+    if (contents_[slot]) return &*contents_[slot];
+    return values_[slot].empty() ? nullptr : &graph_->type(values_[slot][0]);
   }
 
  private:
   std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
   bool chance(int percent) { return pick(1, 100) <= percent; }
 
+  // Contents of weights may have to equal what is known only once all is built, so the same graph is then built again.
   std::optional<Graph> try_build() {
+    contents_.assign(rule_.value_names.size(), std::nullopt);
+    const std::mt19937_64 before = random_;
+    auto graph = build_source();
+    if (!graph || asked_.empty()) return graph;
+    graph_ = std::move(graph);
+    if (!choose_contents()) return std::nullopt;
+    const std::mt19937_64 after = std::exchange(random_, before);
+    graph = build_source();
+    random_ = after;
+    return graph;
+  }
+
+  std::optional<Graph> build_source() {
     graph_.emplace(context_);
     values_.assign(rule_.value_names.size(), {});
     symbols_.assign(rule_.symbol_names.size(), {});
@@ -53,7 +70,89 @@ class Builder final : public Scope {
       for (const Term& term : statement.results) expose(term);
     }
     graph_->finalize();
-    return std::move(graph_);
+    return graph_;
+  }
+
+  // What the conditions want a weight to hold, or a symbol to be: a pattern, or the value of an expression.
+  struct Demand {
+    std::int32_t slot;
+    Content::Kind kind;
+    const Expression* value;
+  };
+
+  void collect_demands(const Expression& condition) {
+    const auto add_value = [&](const Expression& side, const Expression& other) {
+      if (side.kind == Expression::Kind::kCall && side.op == "value") demands_.push_back({side.slot, Content::Kind::kUniform, &other});
+      if (side.kind == Expression::Kind::kSymbol) wanted_.push_back({side.slot, Content::Kind::kUnknown, &other});
+    };
+    if (condition.kind == Expression::Kind::kBinary && condition.op == "==") {
+      add_value(condition.arguments[0], condition.arguments[1]);
+      add_value(condition.arguments[1], condition.arguments[0]);
+    }
+    if (condition.kind == Expression::Kind::kReal) pool_.push_back(condition.real);
+    if (condition.kind == Expression::Kind::kCall && condition.slot >= 0) {
+      constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {
+          {"is_identity", Content::Kind::kIdentity}, {"is_identity_kernel", Content::Kind::kIdentityKernel}, {"is_averaging_kernel", Content::Kind::kAveragingKernel}};
+      for (const auto& [name, kind] : kPatterns) {
+        if (condition.op == name) demands_.push_back({condition.slot, kind, nullptr});
+      }
+      const bool new_slot = std::find(asked_.begin(), asked_.end(), condition.slot) == asked_.end();
+      const bool of_content = condition.op == "value" || condition.op.starts_with("is_");
+      if (new_slot && of_content && is_weight(condition.slot)) asked_.push_back(condition.slot);
+    }
+    for (const Expression& argument : condition.arguments) collect_demands(argument);
+  }
+
+  bool is_weight(std::int32_t slot) const {
+    const Variable* variable = variable_of(slot);
+    return variable && variable->weight_only && !variable->starred;
+  }
+
+  // First what follows from what is known; where nothing does, one weight is given any content, and so on.
+  bool choose_contents() {
+    std::vector<std::int32_t> open = asked_;
+    std::shuffle(open.begin(), open.end(), random_);
+    while (!open.empty()) {
+      auto next = std::find_if(open.begin(), open.end(), [&](std::int32_t slot) { return !contents_for(slot).empty(); });
+      const bool follows = next != open.end();
+      if (!follows) next = open.begin();
+      const std::vector<Content> choices = follows ? contents_for(*next) : std::vector<Content>{{Content::Kind::kUniform, any_real()}};
+      TensorType type = graph_->type(values_[*next][0]);
+      type.content = choices[pick(0, std::ssize(choices) - 1)];
+      if (!can_hold(type)) return false;
+      contents_[*next] = std::move(type);
+      open.erase(next);
+    }
+    return true;
+  }
+
+  std::vector<Content> contents_for(std::int32_t slot) const {
+    std::vector<Content> found;
+    for (const Demand& demand : demands_) {
+      if (demand.slot != slot) continue;
+      if (!demand.value) found.push_back({demand.kind});
+      const auto value = demand.value ? evaluate(*demand.value, *this) : std::nullopt;
+      if (const auto real = value ? number(*value) : std::nullopt) found.push_back({Content::Kind::kUniform, *real});
+    }
+    return found;
+  }
+
+  // As float32 holds it.
+  static std::optional<double> number(const Quantity& value) {
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(static_cast<float>(*integer));
+    if (const auto* real = std::get_if<double>(&value)) return static_cast<double>(static_cast<float>(*real));
+    return std::nullopt;
+  }
+
+  double any_real() { return pool_[pick(0, std::ssize(pool_) - 1)]; }
+
+  // Whether a tensor of its dims can have the pattern.
+  static bool can_hold(const TensorType& type) {
+    const Dims& dims = type.dims;
+    if (type.content.kind == Content::Kind::kUniform) return true;
+    if (type.content.kind == Content::Kind::kIdentity) return dims.size() >= 2 && dims[dims.size() - 1] == dims[dims.size() - 2];
+    if (dims.size() < 3 || dims[0] % dims[1] != 0) return false;
+    return type.content.kind == Content::Kind::kAveragingKernel || std::all_of(dims.begin() + 2, dims.end(), [](std::int64_t extent) { return extent % 2 == 1; });
   }
 
   // Results that the rule replaces or keeps, and that nothing else of the source reads, are outputs.
@@ -116,6 +215,7 @@ class Builder final : public Scope {
       if (open && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
       TensorType tensor{kFloat, true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
+      if (contents_[variable.slot]) tensor.content = contents_[variable.slot]->content;
       const TypeId type = context_->type(tensor);
       const std::string name = rule_.value_names[variable.slot] + std::to_string(names_++);
       const NameId id = context_->name(name);
@@ -133,20 +233,20 @@ class Builder final : public Scope {
       }
       if (extent.kind == Extent::Kind::kEllipsis) {
         Dims middle;
-        if (extent.slot >= 0 && bound_[extent.slot]) middle = symbols_[extent.slot].list;
+        if (extent.slot >= 0 && bound_[extent.slot]) middle = std::get<Dims>(symbols_[extent.slot]);
         else for (std::int64_t i = pick(0, 2); i > 0; --i) middle.push_back(pick(1, 3));
-        if (extent.slot >= 0) set(extent.slot, {true, 0, middle});
+        if (extent.slot >= 0) set(extent.slot, middle);
         dims.insert(dims.end(), middle.begin(), middle.end());
         continue;
       }
       const bool starred = extent.kind == Extent::Kind::kStarred;
-      if (starred && (!bound_[extent.slot] || symbols_[extent.slot].list.size() <= element)) {
-        Dims extents = bound_[extent.slot] ? symbols_[extent.slot].list : Dims{};
+      if (starred && (!bound_[extent.slot] || std::get<Dims>(symbols_[extent.slot]).size() <= element)) {
+        Dims extents = bound_[extent.slot] ? std::get<Dims>(symbols_[extent.slot]) : Dims{};
         extents.push_back(pick(1, 5));
-        set(extent.slot, {true, 0, std::move(extents)});
+        set(extent.slot, std::move(extents));
       }
-      if (!starred && !bound_[extent.slot]) set(extent.slot, {false, chance(15) ? 1 : pick(2, 6), {}});
-      dims.push_back(starred ? symbols_[extent.slot].list[element] : symbols_[extent.slot].number);
+      if (!starred && !bound_[extent.slot]) set(extent.slot, std::int64_t{chance(15) ? 1 : pick(2, 6)});
+      dims.push_back(starred ? std::get<Dims>(symbols_[extent.slot])[element] : std::get<std::int64_t>(symbols_[extent.slot]));
     }
     return dims;
   }
@@ -187,14 +287,14 @@ class Builder final : public Scope {
     }
     for (const AttributePattern& pattern : statement.attributes) {
       const bool unbound = pattern.value.kind == Expression::Kind::kSymbol && !bound_[pattern.value.slot];
-      const auto value = unbound ? random_attribute(name, pattern.name, operands, results)
-                                 : evaluate_attribute(pattern, *this, graph_->type(operands[0]).dims.size());
+      auto value = unbound ? wanted(pattern.value.slot) : evaluate_attribute(pattern, *this, graph_->type(operands[0]).dims.size());
+      if (unbound && !value) value = random_attribute(name, pattern.name, operands, results);
       if (!value) return false;
-      if (unbound) set(pattern.value.slot, *value);
-      map.emplace_back(pattern.name, to_attribute(*value));
+      map.emplace_back(pattern.name, to_attribute(pattern.name, *value, kFloat));
+      if (unbound) set(pattern.value.slot, std::move(*value));
     }
     std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    complete_attributes(op, map);
+    complete_attributes(op, map, kFloat);
     std::vector<TypeId> types;
     for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
     const auto signature = context_->inferred(op, context_->attributes(map), types);
@@ -211,6 +311,15 @@ class Builder final : public Scope {
     return true;
   }
 
+  // Sometimes what a condition says that a symbol equals.
+  std::optional<Quantity> wanted(std::int32_t symbol) {
+    for (const Demand& demand : wanted_) {
+      if (demand.slot != symbol || chance(40)) continue;
+      if (auto value = evaluate(*demand.value, *this)) return value;
+    }
+    return std::nullopt;
+  }
+
   Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
     Dims out(count);
     for (std::int64_t& item : out) item = pick(low, high);
@@ -225,25 +334,27 @@ class Builder final : public Scope {
       Dims perm(x.size());
       for (std::size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<std::int64_t>(i);
       std::shuffle(perm.begin(), perm.end(), random_);
-      return Quantity{true, 0, perm};
+      return perm;
     }
-    if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional(Quantity{false, pick(0, rank - 1), {}});
-    if (attribute == "shape") return Quantity{true, 0, random_reshape(graph_->type(operands[0]).dims)};
+    if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(pick(0, rank - 1));
+    if (attribute == "shape") return random_reshape(graph_->type(operands[0]).dims);
     if (attribute == "kernel_shape" && operands.size() > 1) {
       const Dims& w = graph_->type(operands[1]).dims;
-      return w.size() < 3 ? std::nullopt : std::optional(Quantity{true, 0, Dims(w.begin() + 2, w.end())});
+      return w.size() < 3 ? std::nullopt : std::optional<Quantity>(Dims(w.begin() + 2, w.end()));
     }
     if (attribute == "split") {
-      Dims sizes = list_of(results, 1, 4);
-      return Quantity{true, 0, sizes};
+      return list_of(results, 1, 4);
     }
     const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
-    if (attribute == "strides") return Quantity{true, 0, list_of(spatial, 1, 2)};
-    if (attribute == "dilations") return Quantity{true, 0, list_of(spatial, 1, chance(30) ? 2 : 1)};
-    if (attribute == "group") return Quantity{false, chance(70) ? 1 : pick(1, 3), {}};
-    if (attribute == "pads") return Quantity{true, 0, list_of(op == "Pad" ? 2 * x.size() : 2 * spatial, 0, 2)};
-    if (attribute == "keepdims") return Quantity{false, pick(0, 1), {}};
-    if (attribute == "axes") return rank == 0 ? std::nullopt : std::optional(Quantity{true, 0, {pick(0, rank - 1)}});
+    if (attribute == "strides") return list_of(spatial, 1, 2);
+    if (attribute == "dilations") return list_of(spatial, 1, chance(30) ? 2 : 1);
+    if (attribute == "group") return Quantity(std::int64_t{chance(70) ? 1 : pick(1, 3)});
+    if (attribute == "pads") return list_of(op == "Pad" ? 2 * x.size() : 2 * spatial, 0, 2);
+    if (attribute == "keepdims") return Quantity(pick(0, 1));
+    if (attribute == "axes") return rank == 0 ? std::nullopt : std::optional<Quantity>(Dims{pick(0, rank - 1)});
+    if (attribute == "approximate") return Quantity(std::string(chance(50) ? "none" : "tanh"));
+    constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "epsilon", "scale"};
+    if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(any_real())));
     return std::nullopt;
   }
 
@@ -283,7 +394,7 @@ class Builder final : public Scope {
     for (const std::string& name : names) {
       if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
       if (const auto value = random_attribute(op, name, operands, 1)) {
-        map.emplace_back(name, to_attribute(*value));
+        map.emplace_back(name, to_attribute(name, *value, kFloat));
       }
     }
     return map;
@@ -300,6 +411,10 @@ class Builder final : public Scope {
   std::vector<char> bound_;
   std::vector<std::optional<AttributeMap>> rests_;
   std::vector<OperatorId> operators_;
+  std::vector<Demand> demands_, wanted_;    // of weights by value slot, of symbols by symbol slot
+  std::vector<std::int32_t> asked_;         // weights whose content some condition asks for
+  std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
+  std::vector<double> pool_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
   std::size_t elements_ = 2;
   int names_ = 0;
 };

@@ -34,7 +34,7 @@ constexpr auto kOperators = std::to_array<OperatorInfo>({
     {"Squeeze", kView}, {"Unsqueeze", kView}, {"Identity", kView}, {"Dropout", kView}, {"Shape", kView},
     {"ConstantOfShape", kMovement}, {"Range", kMovement}, {"LSTM", kKernel}, {"GRU", kKernel}, {"RNN", kKernel},
     {"Attention", kKernel}, {"RMSNormalization", kKernel}, {"RotaryEmbedding", kKernel}, {"If", kOpaque},
-    {"Loop", kOpaque}, {"Scan", kOpaque},
+    {"Loop", kOpaque}, {"Scan", kOpaque}, {"Constant", kOpaque}, {"EyeLike", kOpaque},
 });
 
 constexpr OperatorId index_of(std::string_view name) {
@@ -52,12 +52,14 @@ constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGe
                      kLogSoftmax = index_of("LogSoftmax"), kLayerNorm = index_of("LayerNormalization"),
                      kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
                      kFirstUnary = index_of("Relu"), kLastUnary = index_of("Clip"), kAdd = index_of("Add"),
-                     kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention");
+                     kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention"),
+                     kConstant = index_of("Constant"), kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike");
 
 using Types = std::span<const TensorType* const>;
 using Outputs = std::optional<std::vector<TensorType>>;
 
 constexpr auto kMostExtent = static_cast<std::int64_t>(kMostElements);
+constexpr std::int64_t kLargestIdentity = 4096;    // 64 MiB of float32, which is folded at export
 
 // Whether all can be extents, or be added to one without overflow.
 bool are_extents(const Dims& numbers) {
@@ -233,6 +235,23 @@ Outputs infer_reduce(const AttributeMap& attributes, Types inputs) {
   return one(inputs[0]->dtype, std::move(out));
 }
 
+Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inputs) {
+  const auto dtype = static_cast<int>(int_attribute(attributes, "dtype", 0));
+  if (!inputs.empty() || !is_floating(dtype)) return std::nullopt;
+  if (op == kEyeLike) {
+    const std::int64_t size = int_attribute(attributes, "size", 0);
+    return size >= 1 && size <= kLargestIdentity ? one(dtype, {size, size}) : std::nullopt;
+  }
+  const Dims* shape = ints_attribute(attributes, "shape");
+  if (!shape || !are_extents(*shape)) return std::nullopt;
+  const TensorType type{dtype, true, *shape};
+  const Attribute* held = find_attribute(attributes, op == kConstant ? "values" : "value");
+  if (!held || !type.is_countable()) return std::nullopt;
+  if (op == kConstantOfShape) return std::holds_alternative<double>(*held) ? one(dtype, *shape) : std::nullopt;
+  const auto* values = std::get_if<std::vector<double>>(held);
+  return values && static_cast<std::int64_t>(values->size()) == type.elements() ? one(dtype, *shape) : std::nullopt;
+}
+
 double sum_bytes(Types types) {
   double total = 0;
   for (const TensorType* type : types) total += type ? static_cast<double>(type->bytes()) : 0.0;
@@ -260,6 +279,9 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kReshape: return infer_reshape(attributes, inputs);
     case kSoftmax:
     case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+    case kConstant:
+    case kConstantOfShape:
+    case kEyeLike: return infer_constant(op, attributes, inputs);
     default: break;
   }
   if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
@@ -288,14 +310,23 @@ const OperatorInfo& operator_info(OperatorId known) { return kOperators.at(known
 
 Outputs infer_outputs(OperatorId op, const AttributeMap& attributes, Types inputs) {
   Outputs outputs = infer_any(op, attributes, inputs);
-  const auto countable = [](const TensorType& type) { return type.is_countable(); };
-  return outputs && std::all_of(outputs->begin(), outputs->end(), countable) ? std::move(outputs) : std::nullopt;
+  if (!outputs) return std::nullopt;
+  for (TensorType& output : *outputs) {
+    if (!output.is_countable()) return std::nullopt;
+    output.content = {};
+  }
+  return outputs;
 }
 
-void complete_attributes(OperatorId op, AttributeMap& attributes) {
-  if (op != kPad || find_attribute(attributes, "mode")) return;
-  attributes.emplace_back("mode", std::string("constant"));
-  attributes.emplace_back("value", 0.0);
+bool makes_constant(OperatorId op) { return op == kConstant || op == kConstantOfShape || op == kEyeLike; }
+
+void complete_attributes(OperatorId op, AttributeMap& attributes, int dtype) {
+  if (op == kPad && !find_attribute(attributes, "mode")) {
+    attributes.emplace_back("mode", std::string("constant"));
+    if (!find_attribute(attributes, "value")) attributes.emplace_back("value", 0.0);
+  } else if (makes_constant(op) && !find_attribute(attributes, "dtype")) {
+    attributes.emplace_back("dtype", std::int64_t{dtype});
+  }
   std::sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 

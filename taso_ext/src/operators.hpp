@@ -29,6 +29,9 @@ struct OperatorInfo {
 [[nodiscard]] std::optional<OperatorId> known_operator(std::string_view op_type);
 [[nodiscard]] const OperatorInfo& operator_info(OperatorId known);
 
+// Whether it makes a constant of nothing but its attributes; only targets use it.
+[[nodiscard]] bool makes_constant(OperatorId op);
+
 // A set of known operators.
 class OperatorSet {
  public:
@@ -47,8 +50,9 @@ class OperatorSet {
 [[nodiscard]] std::optional<std::vector<TensorType>> infer_outputs(OperatorId op, const AttributeMap& attributes,
                                                                    std::span<const TensorType* const> inputs);
 
-// Adds the attributes of the normal form that a rule's target may leave out: those of a zero Pad.
-void complete_attributes(OperatorId op, AttributeMap& attributes);
+// Adds the attributes of the normal form that a rule's target may leave out: those of a zero Pad, and the dtype of a
+// constant: that of its rule's tensors.
+void complete_attributes(OperatorId op, AttributeMap& attributes, int dtype);
 
 // Floating-point operations of one execution; a multiply-add counts as two, a pointwise function as one.
 [[nodiscard]] double count_flops(OperatorId op, const AttributeMap& attributes, std::span<const TensorType* const> inputs,

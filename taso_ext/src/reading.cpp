@@ -4,18 +4,26 @@
 
 namespace rlflow {
 
+// Nothing for what expressions do not know: lists of texts, and what the engine only carries along.
+static std::optional<Quantity> to_quantity(const Attribute& attribute) {
+  return std::visit([](const auto& held) -> std::optional<Quantity> {
+    if constexpr (std::is_constructible_v<Quantity, decltype(held)>) return Quantity(held);
+    else return std::nullopt;
+  }, attribute);
+}
+
 Reading::Reading(Context& context, const Rule& rule)
     : context_(context), rule_(rule), types_(rule.value_names.size()), symbols_(rule.symbol_names.size()),
       rests_(rule.rest_names.size()), operators_(rule.operators.size()), elements_(rule.source.size()) {}
 
 const Quantity* Reading::symbol(std::int32_t slot) const { return symbols_[slot] ? &*symbols_[slot] : nullptr; }
 
-const Dims* Reading::dims(std::int32_t slot) const {
-  return types_[slot].empty() || rule_.value_starred[slot] ? nullptr : &context_.type(types_[slot][0]).dims;
+const TensorType* Reading::type(std::int32_t slot) const {
+  return types_[slot].empty() || rule_.value_starred[slot] ? nullptr : &context_.type(types_[slot][0]);
 }
 
 bool Reading::bind(std::int32_t symbol, Quantity value) {
-  if (symbols_[symbol]) return *symbols_[symbol] == value;
+  if (symbols_[symbol]) return same(*symbols_[symbol], value);
   symbols_[symbol] = std::move(value);
   return true;
 }
@@ -75,18 +83,12 @@ bool Reading::bind_attributes(const Statement& statement, const Signature& signa
   for (const AttributePattern& pattern : statement.attributes) {
     const Attribute* attribute = find_attribute(map, pattern.name);
     if (!attribute) return false;
-    Quantity actual;
-    if (const auto* integer = std::get_if<std::int64_t>(attribute)) actual = {false, *integer, {}};
-    else if (const auto* integers = std::get_if<Dims>(attribute)) actual = {true, 0, *integers};
-    else if (const auto* real = std::get_if<double>(attribute)) {
-      constexpr double kWhole = 9.007199254740992e15;    // 2^53: integers up to here are exact
-      if (!(*real >= -kWhole && *real <= kWhole) || *real != static_cast<double>(static_cast<std::int64_t>(*real))) return false;
-      actual = {false, static_cast<std::int64_t>(*real), {}};
-    } else return false;
+    std::optional<Quantity> actual = to_quantity(*attribute);
+    if (!actual) return false;
     if (pattern.value.kind == Expression::Kind::kSymbol) {
-      if (!bind(pattern.value.slot, std::move(actual))) return false;
+      if (!bind(pattern.value.slot, std::move(*actual))) return false;
     } else {
-      comparisons_.push_back({&pattern, std::move(actual), rank});
+      comparisons_.push_back({&pattern, std::move(*actual), rank});
     }
   }
   if (statement.rest < 0) return map.size() == statement.listed.size();
@@ -113,7 +115,7 @@ bool Reading::fits(const Variable& variable, bool complete) {
           if (type.dims[at++] != extent.integer) return false;
           break;
         case Extent::Kind::kSymbol:
-          if (!bind(extent.slot, {false, type.dims[at++], {}})) return false;
+          if (!bind(extent.slot, type.dims[at++])) return false;
           break;
         case Extent::Kind::kStarred:
           if (column == columns.size()) columns.emplace_back(extent.slot, Dims{});
@@ -122,7 +124,7 @@ bool Reading::fits(const Variable& variable, bool complete) {
         case Extent::Kind::kEllipsis: {
           const std::size_t count = type.dims.size() + 1 - shape.size();
           Dims middle(type.dims.begin() + at, type.dims.begin() + at + count);
-          if (extent.slot >= 0 && !bind(extent.slot, {true, 0, std::move(middle)})) return false;
+          if (extent.slot >= 0 && !bind(extent.slot, std::move(middle))) return false;
           at += count;
           break;
         }
@@ -130,7 +132,7 @@ bool Reading::fits(const Variable& variable, bool complete) {
     }
   }
   for (auto& [symbol, extents] : columns) {    // of an incomplete list nothing is known
-    if (complete && !bind(symbol, {true, 0, std::move(extents)})) return false;
+    if (complete && !bind(symbol, std::move(extents))) return false;
   }
   return true;
 }
@@ -150,7 +152,8 @@ bool Reading::consistent(bool complete) {
   }
   for (const Comparison& comparison : comparisons_) {
     if (!complete && !decided(comparison.pattern->value)) continue;
-    if (evaluate_attribute(*comparison.pattern, *this, comparison.rank) != comparison.actual) return false;
+    const auto expected = evaluate_attribute(*comparison.pattern, *this, comparison.rank);
+    if (!expected || !same(*expected, comparison.actual)) return false;
   }
   return std::all_of(rule_.conditions.begin(), rule_.conditions.end(), [&](const Expression& condition) {
     return (!complete && !decided(condition)) || holds(condition, *this);

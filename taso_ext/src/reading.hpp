@@ -46,7 +46,7 @@ class Reading final : public Scope {
   [[nodiscard]] bool consistent(bool complete);
 
   [[nodiscard]] const Quantity* symbol(std::int32_t slot) const override;
-  [[nodiscard]] const Dims* dims(std::int32_t value_slot) const override;
+  [[nodiscard]] const TensorType* type(std::int32_t value_slot) const override;
 
   [[nodiscard]] const std::vector<TypeId>& types(std::int32_t slot) const { return types_[slot]; }
   [[nodiscard]] AttributesId rest(std::int32_t slot) const { return *rests_[slot]; }

@@ -7,20 +7,20 @@ namespace {
 
 // Attributes of a target operator: the kept rest, overridden by the evaluated ones.
 std::optional<AttributesId> target_attributes(Context& context, const Statement& statement, const Reading& reading,
-                                              const Scope& scope, TypeId first_operand) {
+                                              const Scope& scope, const TensorType& first_operand) {
   if (statement.op_variable >= 0) return reading.op(statement.op_variable).second;
   AttributeMap map;
   if (statement.rest >= 0) map = context.attributes(reading.rest(statement.rest));
   for (const AttributePattern& pattern : statement.attributes) {
-    auto value = evaluate_attribute(pattern, scope, context.type(first_operand).dims.size());
+    auto value = evaluate_attribute(pattern, scope, first_operand.dims.size());
     if (!value) return std::nullopt;
     const auto at = std::lower_bound(map.begin(), map.end(), pattern.name,
                                      [](const auto& entry, const std::string& name) { return entry.first < name; });
-    Attribute attribute = to_attribute(std::move(*value));
+    Attribute attribute = to_attribute(pattern.name, std::move(*value), first_operand.dtype);
     if (at != map.end() && at->first == pattern.name) at->second = std::move(attribute);
     else map.emplace(at, pattern.name, std::move(attribute));
   }
-  complete_attributes(*statement.op, map);
+  complete_attributes(*statement.op, map, first_operand.dtype);
   return context.attributes(map);
 }
 
@@ -39,8 +39,8 @@ class Planner final : public Scope {
   }
 
   const Quantity* symbol(std::int32_t slot) const override { return reading_.symbol(slot); }
-  const Dims* dims(std::int32_t slot) const override {
-    return refs_[slot].empty() || rule_.value_starred[slot] ? reading_.dims(slot) : &context_.type(type_of(refs_[slot][0])).dims;
+  const TensorType* type(std::int32_t slot) const override {
+    return refs_[slot].empty() || rule_.value_starred[slot] ? reading_.type(slot) : &context_.type(type_of(refs_[slot][0]));
   }
 
  private:
@@ -134,8 +134,7 @@ class Planner final : public Scope {
       types.push_back(type_of(operand));
       constant = constant && weight_only(operand);
     }
-    if (types.empty()) return std::nullopt;
-    const auto attributes = target_attributes(context_, statement, reading_, *this, types[0]);
+    const auto attributes = target_attributes(context_, statement, reading_, *this, types.empty() ? constant_type() : context_.type(types[0]));
     if (!attributes) return std::nullopt;
     const OperatorId op = statement.op ? *statement.op : reading_.op(statement.op_variable).first;
     const auto signature = context_.inferred(op, *attributes, types);
@@ -152,6 +151,15 @@ class Planner final : public Scope {
                              .weight_only = constant});
     recipe_.operands.insert(recipe_.operands.end(), operands.begin(), operands.end());
     return std::pair(first, outputs.size());
+  }
+
+  // A constant has the dtype of the rule's float variables.
+  TensorType constant_type() const {
+    for (const Variable& variable : rule_.variables) {
+      const std::vector<TypeId>& types = reading_.types(variable.slot);
+      if (!types.empty() && is_floating(context_.type(types[0]).dtype)) return {context_.type(types[0]).dtype, true, {}};
+    }
+    return {};
   }
 
   bool collect_outputs() {

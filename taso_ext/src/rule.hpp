@@ -13,13 +13,14 @@ struct Place {
   std::int32_t line = 1, column = 1;
 };
 
-// Integer expressions over the symbols of a rule: attribute values, extents and conditions.
+// Expressions over the symbols of a rule: attribute values, extents and conditions.
 struct Expression {
-  enum class Kind : std::uint8_t { kInteger, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall };
+  enum class Kind : std::uint8_t { kInteger, kReal, kText, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall };
   Kind kind = Kind::kInteger;
   std::int64_t integer = 0;      // kInteger
+  double real = 0;               // kReal
   std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor: value slot of the first argument
-  std::string op{};              // kUnary, kBinary: the operator; kCall: the function
+  std::string op{};              // kUnary, kBinary: the operator; kCall: the function; kText: the text
   std::vector<Expression> arguments{};
 };
 

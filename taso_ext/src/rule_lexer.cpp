@@ -8,6 +8,21 @@ namespace {
 
 bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
+std::size_t digits(std::string_view text) {
+  return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; }) - text.begin());
+}
+
+// Length of what makes a real of the integer before it: `.5`, `e-3`, `.5e3`; 0 where it stays an integer.
+std::size_t fraction_and_exponent(std::string_view text) {
+  std::size_t size = 0;
+  if (text.starts_with('.') && digits(text.substr(1)) > 0) size = 1 + digits(text.substr(1));
+  std::string_view rest = text.substr(size);
+  if (!rest.starts_with('e')) return size;
+  const std::size_t sign = rest.substr(1).starts_with('-') || rest.substr(1).starts_with('+');
+  const std::size_t exponent = digits(rest.substr(1 + sign));
+  return exponent == 0 ? size : size + 1 + sign + exponent;
+}
+
 // The first word of a line, up to white space.
 std::string_view first_word(std::string_view line) {
   while (!line.empty() && blank(line.front())) line.remove_prefix(1);
@@ -65,7 +80,8 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
         const char d = text[at + size];
         // A dash belongs to a name only between letters or digits of a rule's name: `merge-two-convs`.
         const bool dash = d == '-' && tokens.size() && tokens.back().text == "rule" && at + size + 1 < text.size();
-        if (!letter(d) && !digit(d) && !dash) break;
+        const bool dot = d == '.' && at + size + 1 < text.size() && letter(text[at + size + 1]);    // com.microsoft.Gelu
+        if (!letter(d) && !digit(d) && !dash && !dot) break;
         ++size;
       }
       if (fresh_line && text.substr(at, size) == "proof") {
@@ -79,10 +95,18 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
       }
       emit(Token::Kind::kName, size);
     } else if (digit(c)) {
-      std::size_t size = 1;
-      while (at + size < text.size() && digit(text[at + size])) ++size;
+      std::size_t size = digits(text.substr(at));
+      if (const std::size_t longer = size + fraction_and_exponent(text.substr(at + size)); longer > size) {
+        emit(Token::Kind::kReal, longer);
+        continue;
+      }
       if (size > 15) syntax_error(file_name, here(), "expected an integer below 10^15, got '" + std::string(text.substr(at, size)) + "'");
       emit(Token::Kind::kInteger, size);
+    } else if (c == '"') {
+      const std::size_t end = text.find_first_of("\"\n", at + 1);
+      if (end == std::string_view::npos || text[end] == '\n') syntax_error(file_name, here(), "expected a closing '\"' on the same line");
+      tokens.push_back({Token::Kind::kText, text.substr(at + 1, end - at - 1), here(), std::exchange(fresh_line, false)});
+      at = end + 1;
     } else if (text.substr(at, 3) == "...") {
       emit(Token::Kind::kEllipsis, 3);
     } else if (const auto two = text.substr(at, 2); two == "==" || two == "!=" || two == "<=" || two == ">=") {

@@ -6,9 +6,9 @@
 namespace rlflow {
 
 struct Token {
-  enum class Kind : std::uint8_t { kName, kInteger, kSymbol, kEllipsis, kProof, kEnd };
+  enum class Kind : std::uint8_t { kName, kInteger, kReal, kText, kSymbol, kEllipsis, kProof, kEnd };
   Kind kind = Kind::kEnd;
-  std::string_view text;    // of a proof: what follows the word, up to the next rule
+  std::string_view text;    // kText: between the quotes; kProof: what follows the word, up to the next rule
   Place place;
   bool first_on_line = false;
 };

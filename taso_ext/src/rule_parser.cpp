@@ -1,5 +1,8 @@
 // Recursive-descent parser from rule text to Rule.
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <span>
 #include <unordered_set>
 
@@ -23,7 +26,9 @@ struct Function {
 constexpr Function kFunctions[] = {{"rank", 1, true}, {"dims", 1, true}, {"size", 1, true}, {"len", 1, false},
                                    {"prod", 1, false}, {"sum", 1, false}, {"take", 2, false}, {"drop", 2, false},
                                    {"permute", 2, false}, {"inverse", 1, false}, {"repeat", 2, false},
-                                   {"sorted", 1, false}};
+                                   {"sorted", 1, false}, {"sqrt", 1, false}, {"value", 1, true},
+                                   {"is_identity", 1, true}, {"is_identity_kernel", 1, true},
+                                   {"is_averaging_kernel", 1, true}};
 
 class Parser {
  public:
@@ -175,6 +180,15 @@ class Parser {
     return static_cast<std::int32_t>(least);
   }
 
+  double parse_real() {
+    const std::string_view text = next().text;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool fits = error == std::errc() && end == text.data() + text.size() && std::abs(value) <= std::numeric_limits<float>::max();
+    if (!fits) fail("expected a number that float32 can hold, got '" + std::string(text) + "'", taken());
+    return value;
+  }
+
   void parse_variables() {
     std::vector<Variable> group;
     do {
@@ -280,6 +294,9 @@ class Parser {
     if (statement.op_variable < 0) {
       statement.op = known_operator(op);
       if (!statement.op) fail("'" + op + "' is neither an operator the engine knows nor declared under 'op'", taken());
+      if (source && makes_constant(*statement.op)) {
+        fail("'" + op + "' stands in targets only; in a source declare a weight and ask for its value(c) under 'where'", taken());
+      }
     }
     expect("(");
     bool separator = false;
@@ -400,6 +417,8 @@ class Parser {
   }
   Expression parse_primary_at_depth() {
     if (peek().kind == Token::Kind::kInteger) return {.kind = Expression::Kind::kInteger, .integer = parse_integer()};
+    if (peek().kind == Token::Kind::kReal) return {.kind = Expression::Kind::kReal, .real = parse_real()};
+    if (peek().kind == Token::Kind::kText) return {.kind = Expression::Kind::kText, .op = std::string(next().text)};
     if (accept("-")) {
       Expression whole{.kind = Expression::Kind::kUnary, .op = "-"};
       whole.arguments.push_back(parse_postfix());

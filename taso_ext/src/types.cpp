@@ -1,6 +1,7 @@
 #include "types.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rlflow {
 namespace {
@@ -31,6 +32,35 @@ std::int64_t TensorType::bytes() const {
 }
 
 bool is_floating(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
+
+bool nearly_equal(double a, double b) {
+  if (a == b) return true;
+  if (!std::isfinite(a) || !std::isfinite(b)) return false;
+  constexpr int kMantissa = 23, kSmallest = -149;    // bits of float32's fraction; exponent of its least number
+  const int exponent = std::ilogb(std::max(std::abs(a), std::abs(b)));
+  return std::abs(a - b) <= 2 * std::ldexp(1.0, std::max(exponent - kMantissa, kSmallest));
+}
+
+bool is_identity(const TensorType& type) {
+  if (type.content.kind == Content::Kind::kIdentity) return true;
+  const std::size_t rank = type.dims.size();
+  return type.content == Content{Content::Kind::kUniform, 1.0} && rank >= 2 && type.dims[rank - 1] == 1 && type.dims[rank - 2] == 1;
+}
+
+bool is_identity_kernel(const TensorType& type) {
+  if (type.content.kind == Content::Kind::kIdentityKernel) return true;
+  const bool ones = std::all_of(type.dims.begin() + std::min<std::ptrdiff_t>(1, std::ssize(type.dims)), type.dims.end(), [](std::int64_t extent) { return extent == 1; });
+  return type.content == Content{Content::Kind::kUniform, 1.0} && type.dims.size() >= 3 && ones;
+}
+
+bool is_averaging_kernel(const TensorType& type) {
+  if (type.content.kind == Content::Kind::kAveragingKernel) return true;
+  if (type.dims.size() < 3) return false;
+  double window = 1;
+  for (std::size_t i = 2; i < type.dims.size(); ++i) window *= static_cast<double>(type.dims[i]);
+  if (type.content.kind == Content::Kind::kIdentityKernel) return window == 1;
+  return type.content.kind == Content::Kind::kUniform && type.dims[1] == 1 && nearly_equal(type.content.value * window, 1.0);
+}
 
 const Attribute* find_attribute(const AttributeMap& attributes, std::string_view name) {
   const auto at = std::lower_bound(attributes.begin(), attributes.end(), name,

@@ -35,11 +35,21 @@ using Dims = std::vector<std::int64_t>;
 // Keeps every product of extents, in bits and times a few, within 63 bits.
 inline constexpr double kMostElements = 1e15;
 
-// dtype is ONNX's TensorProto.DataType; 0 means "not a tensor". dims are meaningful only when ranked.
+// What is known of the elements of a weight. A tensor that could be called by several names has the first of them.
+struct Content {
+  enum class Kind : std::uint8_t { kUnknown, kUniform, kIdentity, kIdentityKernel, kAveragingKernel };
+  Kind kind = Kind::kUnknown;
+  double value = 0;    // of all elements where kUniform
+  [[nodiscard]] bool operator==(const Content&) const = default;
+};
+
+// dtype is ONNX's TensorProto.DataType; 0 means "not a tensor". dims are meaningful only when ranked. Weights of
+// different content have different types; results of operators have none, so that content never tells results apart.
 struct TensorType {
   int dtype = 0;
   bool ranked = false;
   Dims dims;
+  Content content{};
 
   [[nodiscard]] bool operator==(const TensorType&) const = default;
   // Whether it has at most kMostElements; only then may it be counted. Extents of 0 count as 1, so that no partial
@@ -52,6 +62,16 @@ struct TensorType {
 };
 
 [[nodiscard]] bool is_floating(int dtype);
+
+// Whether the last two extents are known to hold identity matrices.
+[[nodiscard]] bool is_identity(const TensorType& type);
+// Whether it is known to be a convolution weight [n, n / groups, k...] that copies its input: k odd, the centre 1.
+[[nodiscard]] bool is_identity_kernel(const TensorType& type);
+// Whether it is known to be a convolution weight [n, n / groups, k...] that gives the mean of each channel's window.
+[[nodiscard]] bool is_averaging_kernel(const TensorType& type);
+
+// Equal but for rounding: within two units in the last place of float32. Whoever writes a model rounds its constants.
+[[nodiscard]] bool nearly_equal(double a, double b);
 
 // Digest of an attribute the engine carries but does not look into (a tensor, a subgraph, ...).
 struct OpaqueAttribute {

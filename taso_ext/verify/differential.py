@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from taso_ext._core import Graph, Value
 from taso_ext.verify.float_session import FloatSession
+from taso_ext.weight_content import materialise
 
 Floats = npt.NDArray[np.float32]
 
@@ -136,6 +137,8 @@ def _cases(sessions: Sequence[FloatSession], generator: np.random.Generator) -> 
 
 
 def _draw(leaf: Value, generator: np.random.Generator) -> Floats:
+    if leaf.content is not None:
+        return materialise(leaf.content, tuple(leaf.dims or ())).astype(np.float32)
     return generator.standard_normal(tuple(leaf.dims or ()), dtype=np.float32)
 
 

@@ -91,12 +91,9 @@ def _constant_of_shape(call: Call) -> list[FieldTensor]:
 
 
 def _literals(call: Call, values: list[float]) -> FieldTensor:
-    dims, arithmetic = call.output_dims[0], call.arithmetic
-    distinct, where = np.unique(np.asarray(values, np.float64), return_inverse=True)
-    tensors = [arithmetic.constant(float(value)) for value in distinct]
-    stacked = (np.stack([tensor.parts[index] for tensor in tensors]) for index in range(len(arithmetic.fields)))
-    places = np.broadcast_to(where.reshape(-1), (int(np.prod(dims)),)).reshape(dims)
-    return FieldTensor(arithmetic, tuple(part[places] for part in stacked))
+    dims = call.output_dims[0]
+    numbers = np.broadcast_to(np.asarray(values, np.float64), (int(np.prod(dims)),))
+    return call.arithmetic.constants(numbers.reshape(dims))
 
 
 def _eye_like(call: Call) -> list[FieldTensor]:

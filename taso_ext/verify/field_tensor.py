@@ -54,6 +54,12 @@ class Arithmetic:
             parts.append(field.reduce(literal.sign * (field.sqrt(size) if literal.rooted else size)))
         return FieldTensor(self, tuple(parts))
 
+    def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:
+        """`constant` of every element."""
+        different, places = np.unique(numbers, return_inverse=True)
+        parts = zip(*(self.constant(number).parts for number in different.tolist()), strict=True)
+        return FieldTensor(self, tuple(np.stack(part)[places].reshape(numbers.shape) for part in parts))
+
     def integers(self, numbers: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> FieldTensor:
         """Exact integers or truth values in every part."""
         return FieldTensor(self, tuple(field.reduce(np.asarray(numbers).astype(np.int64)) for field in self.fields))

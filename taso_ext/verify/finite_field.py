@@ -27,6 +27,7 @@ from taso_ext.verify.field_functions import EXPONENTIALS, EXTREMA
 from taso_ext.verify.field_operators import Call, evaluate_call
 from taso_ext.verify.field_tensor import Arithmetic, FieldTensor
 from taso_ext.verify.prime_field import EXPONENT_PRIMES, PRIMES, NotInvertibleError
+from taso_ext.weight_content import materialise
 
 ERROR_BITS = 60
 """A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""
@@ -179,7 +180,7 @@ def _elements(graph: Graph) -> int:
 
 
 def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
-    """Random elements for all inputs and weights of the graphs; a leaf that several of them have is drawn once."""
+    """Elements for all inputs and weights, random where no content is known; a leaf of several graphs is drawn once."""
     leaves: dict[str, FieldTensor] = {}
     for graph in graphs:
         produced = {id_ for node in graph.nodes() for id_ in node.outputs}
@@ -196,11 +197,13 @@ def leaf_key(value: Value) -> str:
 
 def literal_of(value: Value) -> float | None:
     """The number that all elements of a constant are known to have."""
-    return None
+    return value.content if isinstance(value.content, float) else None
 
 
 def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
     dims = tuple(value.dims or ())
+    if value.content is not None:
+        return arithmetic.constants(materialise(value.content, dims))
     generator = np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}"))
     if value.dtype == TensorProto.BOOL:
         return arithmetic.integers(generator.integers(0, 2, dims))

@@ -119,8 +119,8 @@ def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
 def _normal_node(node: Node, values: dict[int, Value]) -> NormalNode:
     if node.domain:
         raise ValueError(f"{node.domain}::{node.op_type} is not in normal form; rules are made of ONNX's own operators")
-    # An empty list (the permutation of a scalar) has no type in protobuf; left out it means the same.
-    attributes: dict[str, Any] = {name: value for name, value in node.attributes.items() if value != []}
+    # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
+    attributes: dict[str, Any] = {name: v for name, v in node.attributes.items() if v != [] or name == "shape"}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
     return NormalNode(node.op_type, attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
 

@@ -139,6 +139,36 @@ rule readers-of-one-value
   source t = Neg(x); u = Mul(t, a); v = Sub(t, b)
   target s = Sub(a, b); q = Neg(x); u = Mul(q, s); v = Sub(q, s)
 
+rule times-one
+  var    x: float[...]; c: weight float[...]
+  source t = Mul(x, c); y = Relu(t)
+  where  value(c) == 1 and rank(c) <= rank(x)
+  target u = Neg(x); y = Relu(u)
+
+rule half-of-what-is-not-one
+  var    x: float[...]; c: weight float[...]
+  source y = Add(x, c)
+  where  value(c) < 1.0 and value(c) != 0.25 * sqrt(4)
+  target h = ConstantOfShape(; shape=dims(c), value=value(c) / 2); y = Sub(x, h)
+
+rule identity-written-down
+  var    x: float[..., m, k]; a: weight float[k, k]
+  source y = MatMul(x, a)
+  where  is_identity(a) and not is_identity_kernel(a)
+  target e = EyeLike(; size=k); t = MatMul(x, e); y = Neg(t)
+
+rule leaks-less
+  var    x: float[...]
+  source y = LeakyRelu(x; alpha=a)
+  where  a > 1e-3 and a <= 0.125
+  target c = Constant(; shape=[1], values=[a - 0.1]); t = LeakyRelu(x; alpha=a / 2 - 1e-9); y = Add(t, c)
+
+rule gelu-by-name
+  var    x: float[...]
+  source y = Gelu(x; approximate=a)
+  where  a == "none" or a == "something else"
+  target y = Gelu(x; approximate="tanh")
+
 rule any-integers
   var    x: any[...]; y: any[...]
   source z = Add(x, y)

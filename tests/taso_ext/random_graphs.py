@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod, sqrt
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from slow_graph import ABSENT, Operator, PlainGraph, Tensor
 
+import taso_ext
 from taso_ext import RuleSet
 from taso_ext.lowering import NormalNode, lower
 from taso_ext.shapes import ValueType
+from taso_ext.weight_content import PATTERNS, materialise
 
 OPSET, IR_VERSION = 20, 9  # opset 20 has all operators of the fragments (Gelu is the newest)
 LARGEST = 30.0  # estimated magnitude from which on a value is squashed before it is used again
@@ -27,7 +30,9 @@ MOST_ELEMENTS = 600
 MOST_OPERATORS = 25
 POSITIVE = "positive"  # beginning of names of inputs and handles of weights without negative elements
 
-DEFAULT_RULES = RuleSet.default()
+FOLDER = Path(taso_ext.__file__).parent / "rules"
+FAMILIES = ("merging", "algebra", "folding", "layout")  # of operators that slow_shapes.py knows
+DEFAULT_RULES = RuleSet.parse("\n".join((FOLDER / f"{family}.rules").read_text() for family in FAMILIES))
 Dims = tuple[int, ...]
 T = TypeVar("T")
 
@@ -82,6 +87,11 @@ class Sketch:
         self._magnitude[id_] = 1.5
         return id_
 
+    def _content(self, dims: Dims) -> float | str:
+        """A number that a division may meet, or a pattern."""
+        fitting = [name for name, pattern in PATTERNS.items() if pattern(dims) is not None]
+        return self.pick([*fitting, 1.0, 0.5, -1.0])
+
     def weight(self, dims: Dims, *, positive: bool = False) -> int:
         """A weight of these dims, sometimes one that is read elsewhere too."""
         kind = POSITIVE if positive else "weight"
@@ -90,7 +100,8 @@ class Sketch:
             return self.pick(alike)
         id_ = len(self.tensors)
         handle = f"{kind}{id_}x{'x'.join(map(str, dims))}"  # like a content hash, it says what the shape is
-        self.tensors[id_] = Tensor(f"w{id_}", TensorProto.FLOAT, dims, handle, weight_only=True)
+        content = None if positive or self.integer(0, 3) else self._content(dims)
+        self.tensors[id_] = Tensor(f"w{id_}", TensorProto.FLOAT, dims, handle, True, content)
         self._magnitude[id_] = 1.5
         return id_
 
@@ -239,6 +250,8 @@ def _weights(graph: PlainGraph, id_: int) -> np.ndarray:
             fan_in = max(fan_in, tensor.dims[-2])
         elif reader.op_type == "Conv":
             fan_in = max(fan_in, prod(tensor.dims[1:]))
+    if tensor.content is not None:
+        return materialise(tensor.content, tensor.dims).astype(np.float32)
     numbers = _numbers(tensor.dims, generator, positive=tensor.handle.startswith(POSITIVE))
     return (numbers / sqrt(fan_in)).astype(np.float32)
 
@@ -251,7 +264,7 @@ def _numbers(dims: Dims, generator: np.random.Generator, *, positive: bool) -> n
 
 def _normal(operator: Operator, graph: PlainGraph) -> NormalNode:
     # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
-    attributes = {name: value for name, value in operator.attributes.items() if value != []}
+    attributes = {name: value for name, value in operator.attributes.items() if value != [] or name == "shape"}
     types = [ValueType(graph.tensors[id_].dtype, graph.tensors[id_].dims) for id_ in operator.inputs if id_ != ABSENT]
     inputs, outputs = ([*map(_name, ids)] for ids in (operator.inputs, operator.outputs))
     return NormalNode(operator.op_type, attributes, inputs, outputs, types)

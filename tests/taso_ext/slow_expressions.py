@@ -6,9 +6,14 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
-Quantity = int | tuple[int, ...]
+import numpy as np
+
+from taso_ext.weight_content import PATTERNS, materialise
+
+Number = int | float
+Quantity = Number | str | tuple[Number, ...]
 Dims = tuple[int, ...]
 T = TypeVar("T")
 
@@ -17,10 +22,11 @@ LONGEST_REPEAT = 64
 
 @dataclass(frozen=True)
 class Scope:
-    """What names stand for: symbols, and the dims of tensors."""
+    """What names stand for: symbols, and the dims and contents of tensors."""
 
     symbols: Mapping[str, Quantity]
     dims: Mapping[str, Dims]
+    contents: Mapping[str, float | str | None]
 
 
 class NoValueError(Exception):
@@ -38,13 +44,27 @@ def evaluate(expression: ast.expr, scope: Scope) -> Quantity | None:
 def holds(condition: ast.expr, scope: Scope) -> bool:
     """Whether a condition has a value and is true."""
     value = evaluate(condition, scope)
-    return isinstance(value, int) and value != 0
+    return isinstance(value, (int, float)) and value != 0
+
+
+def same(a: Quantity, b: Quantity) -> bool:
+    """Equal, reals within two units in the last place of float32."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return a == b or (not (isinstance(a, int) and isinstance(b, int)) and abs(a - b) <= 2 * _spacing(a, b))
+    return a == b
+
+
+def _spacing(a: float, b: float) -> float:
+    largest = np.float32(max(abs(a), abs(b)))
+    return float(np.spacing(largest)) if np.isfinite(largest) else 0.0
 
 
 def _value(expression: ast.expr, scope: Scope) -> Quantity:
     match expression:
-        case ast.Constant(int(number)):
-            return number
+        case ast.Constant(int(constant) | float(constant) | str(constant)):
+            return constant
         case ast.Name(name):
             return _known(scope.symbols, name)
         case ast.List(items):
@@ -72,40 +92,44 @@ def _known(names: Mapping[str, T], name: str) -> T:
     return names[name]
 
 
-def _number(expression: ast.expr, scope: Scope) -> int:
+def _number(expression: ast.expr, scope: Scope) -> Any:
     value = _value(expression, scope)
-    if not isinstance(value, int):
+    if not isinstance(value, (int, float)):
         raise NoValueError
     return value
 
 
-def _list(expression: ast.expr, scope: Scope) -> Dims:
+def _list(expression: ast.expr, scope: Scope) -> Any:
     value = _value(expression.value if isinstance(expression, ast.Starred) else expression, scope)
-    if isinstance(value, int):
+    if not isinstance(value, tuple):
         raise NoValueError
     return value
 
 
-def _item(item: ast.expr, scope: Scope) -> Dims:
+def _item(item: ast.expr, scope: Scope) -> Any:
     return _list(item, scope) if isinstance(item, ast.Starred) else (_number(item, scope),)
 
 
-def _element(values: Dims, index: int) -> int:
-    if not -len(values) <= index < len(values):
+def _element(values: Any, index: Any) -> Any:
+    if not isinstance(index, int) or not -len(values) <= index < len(values):
         raise NoValueError
     return values[index]
 
 
 def _compare(relation: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
     if isinstance(relation, (ast.Eq, ast.NotEq)):
-        return (_value(left, scope) == _value(right, scope)) == isinstance(relation, ast.Eq)
+        return same(_value(left, scope), _value(right, scope)) == isinstance(relation, ast.Eq)
     a, b = _number(left, scope), _number(right, scope)
-    return {ast.Lt: a < b, ast.Gt: a > b, ast.LtE: a <= b, ast.GtE: a >= b}[type(relation)]
+    if same(a, b):
+        return isinstance(relation, (ast.LtE, ast.GtE))
+    return (a < b) == isinstance(relation, (ast.Lt, ast.LtE))
 
 
 def _elementwise(operator: ast.operator, a: Quantity, b: Quantity) -> Quantity:
     """A number meeting a list is repeated."""
-    if isinstance(a, int) and isinstance(b, int):
+    if isinstance(a, str) or isinstance(b, str):
+        raise NoValueError
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
         return _arithmetic(operator, a, b)
     length = len(a) if isinstance(a, tuple) else len(b)  # type: ignore[arg-type]
     first, second = (each if isinstance(each, tuple) else (each,) * length for each in (a, b))
@@ -114,15 +138,20 @@ def _elementwise(operator: ast.operator, a: Quantity, b: Quantity) -> Quantity:
     return tuple(_arithmetic(operator, x, y) for x, y in zip(first, second, strict=True))
 
 
-def _arithmetic(operator: ast.operator, a: int, b: int) -> int:
+def _arithmetic(operator: ast.operator, a: Number, b: Number) -> Number:
+    real = isinstance(a, float) or isinstance(b, float)
     match operator:
+        case ast.Div() if real and b != 0:
+            return a / b
+        case ast.Mod() if real:
+            raise NoValueError
         case ast.Add():
             return a + b
         case ast.Sub():
             return a - b
         case ast.Mult():
             return a * b
-        case ast.Div() if b != 0 and a % b == 0:
+        case ast.Div() if not real and b != 0 and a % b == 0:
             return a // b
         case ast.Mod() if b > 0:
             return a % b
@@ -130,12 +159,15 @@ def _arithmetic(operator: ast.operator, a: int, b: int) -> int:
 
 
 def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
-    if function in ("rank", "dims", "size"):
+    if function in _OF_A_TENSOR:
         tensor = arguments[0]
         assert isinstance(tensor, ast.Name)
-        dims = _known(scope.dims, tensor.id)
-        quantities: dict[str, Quantity] = {"rank": len(dims), "dims": dims, "size": prod(dims)}
-        return quantities[function]
+        return _OF_A_TENSOR[function](_known(scope.dims, tensor.id), scope.contents.get(tensor.id))
+    if function == "sqrt":
+        radicand = _number(arguments[0], scope)
+        if radicand < 0:
+            raise NoValueError
+        return float(radicand) ** 0.5
     if function == "repeat":
         value, count = (_number(each, scope) for each in arguments)
         if not 0 <= count <= LONGEST_REPEAT:
@@ -163,6 +195,34 @@ def _inverse(perm: Dims) -> Dims:
         raise NoValueError
     return tuple(perm.index(i) for i in range(len(perm)))
 
+
+def _uniform(dims: Dims, content: float | str | None) -> float:
+    if not isinstance(content, float):
+        raise NoValueError
+    return content
+
+
+def _holds_pattern(name: str) -> Callable[[Dims, float | str | None], int]:
+    """Whether a tensor of that content is the pattern, by writing both down."""
+
+    def holds_pattern(dims: Dims, content: float | str | None) -> int:
+        pattern = PATTERNS[name](dims)
+        if content is None or pattern is None:
+            return 0
+        return int(all(map(same, materialise(content, dims).ravel().tolist(), pattern.ravel().tolist())))
+
+    return holds_pattern
+
+
+_OF_A_TENSOR: dict[str, Callable[[Dims, float | str | None], Quantity]] = {
+    "rank": lambda dims, content: len(dims),
+    "dims": lambda dims, content: dims,
+    "size": lambda dims, content: prod(dims),
+    "value": _uniform,
+    "is_identity": _holds_pattern("identity"),
+    "is_identity_kernel": _holds_pattern("identity-kernel"),
+    "is_averaging_kernel": _holds_pattern("averaging-kernel"),
+}
 
 _OF_A_LIST: dict[str, Callable[[Dims], Quantity]] = {
     "len": len,

@@ -17,13 +17,14 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value; `dims` None is an unknown shape, `handle` is that of an initializer."""
+    """A value; `dims` None is an unknown shape, `handle` and `content` are those of an initializer."""
 
     name: str
     dtype: int
     dims: tuple[int, ...] | None
     handle: str | None
     weight_only: bool
+    content: float | str | None = None
 
     @property
     def type(self) -> TensorType | None:
@@ -67,7 +68,7 @@ class PlainGraph:
     @staticmethod
     def of(graph: Graph) -> PlainGraph:
         tensors = {
-            id_: Tensor(v.name, v.dtype, None if v.dims is None else tuple(v.dims), v.handle, v.weight_only)
+            id_: Tensor(v.name, v.dtype, None if v.dims is None else tuple(v.dims), v.handle, v.weight_only, v.content)
             for id_, v in graph.values().items()
         }
         operators = tuple(
@@ -126,7 +127,7 @@ class PlainGraph:
         for id_ in weights:
             weight = self.tensors[id_]
             assert weight.handle is not None and weight.dims is not None
-            ids[id_] = builder.weight(label(id_), weight.handle, weight.dtype, weight.dims)
+            ids[id_] = builder.weight(label(id_), weight.handle, weight.dtype, weight.dims, weight.content)
         for operator in order:
             operands = [ids[value] for value in operator.inputs]
             if shuffle is not None and operator.symmetric:

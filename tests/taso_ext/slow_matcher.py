@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slow_expressions import Quantity, Scope, evaluate, holds
+from slow_expressions import Quantity, Scope, evaluate, holds, same
 from slow_graph import ABSENT, Operator, PlainGraph
 from slow_match import Match, place
 from slow_rules import Extent, Rule, Statement, Term, Variable
@@ -252,7 +252,9 @@ class _Matcher:
         )
 
     def scope(self, match: Match) -> Scope:
-        return Scope(match.symbols, {name: self.graph.tensors[id_].dims or () for name, id_ in match.tensors.items()})
+        tensors = {name: self.graph.tensors[id_] for name, id_ in match.tensors.items()}
+        dims = {name: tensor.dims or () for name, tensor in tensors.items()}
+        return Scope(match.symbols, dims, {name: tensor.content for name, tensor in tensors.items()})
 
     def attributes_hold(self, match: Match, scope: Scope) -> bool:
         for index, statement in enumerate(self.rule.source):
@@ -261,7 +263,8 @@ class _Matcher:
                     value = evaluate(expression, scope)
                     if name == "axis" and isinstance(value, int) and value < 0:
                         value += len(self.graph.tensors[node.inputs[0]].dims or ())
-                    if value is None or value != _quantity(node.attributes[name]):
+                    actual = _quantity(node.attributes[name])
+                    if value is None or actual is None or not same(value, actual):
                         return False
         return True
 
@@ -322,11 +325,11 @@ def _parts(shape: Sequence[Extent], dims: tuple[int, ...]) -> list[tuple[int, ..
 
 
 def _quantity(attribute: object) -> Quantity | None:
-    """An attribute as the rule language sees it: an integer or a list of them."""
-    if isinstance(attribute, (int, float)):
-        return int(attribute) if attribute == int(attribute) else None
-    is_integers = isinstance(attribute, list) and all(isinstance(each, int) for each in attribute)
-    return tuple(attribute) if is_integers else None  # type: ignore[arg-type]
+    """An attribute as the rule language sees it: a number, a text or a list of numbers."""
+    if isinstance(attribute, (int, float, str)):
+        return attribute
+    is_numbers = isinstance(attribute, list) and all(isinstance(each, (int, float)) for each in attribute)
+    return tuple(attribute) if is_numbers else None  # type: ignore[arg-type]
 
 
 def _frozen(attributes: Mapping[str, Any]) -> tuple[tuple[str, str, Any], ...]:

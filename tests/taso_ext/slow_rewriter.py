@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slow_expressions import Scope, evaluate
+import numpy as np
+from slow_expressions import Quantity, Scope, evaluate
 from slow_graph import ABSENT, Operator, PlainGraph, Tensor, topological
 from slow_match import Match
-from slow_matcher import matches
+from slow_matcher import FLOATS, matches
 from slow_rules import Rule, Statement, Term
-from slow_shapes import result_types
+from slow_shapes import CONSTANTS, result_types
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"Pad": {"mode": "constant", "value": 0.0}}
 """Attributes of normal forms that rules leave out."""
+
+REAL_ATTRIBUTES = frozenset(("alpha", "beta", "epsilon", "gamma", "value", "values"))
 
 
 def legal_rewrites(rule: Rule, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
@@ -110,12 +113,22 @@ class _Target:
                 return None
             if name == "axis" and isinstance(value, int) and value < 0:
                 value += len(self.tensors[operands[0]].dims or ())
-            attributes[name] = value if isinstance(value, int) else list(value)
+            attributes[name] = _attribute(name, value)
+        if statement.op in CONSTANTS:
+            attributes["dtype"] = self.dtype()
         return statement.op, {**DEFAULTS.get(statement.op, {}), **attributes}
+
+    def dtype(self) -> int:
+        """That of the rule's first float variable."""
+        dtypes = [
+            self.tensors[id_].dtype for variable in self.rule.variables.values() for id_ in self.bound(variable.term)
+        ]
+        return next((dtype for dtype in dtypes if dtype in FLOATS), 0)
 
     def scope(self) -> Scope:
         tensors = dict(self.match.tensors) | {term.name: ids[0] for term, ids in self.names.items() if not term.starred}
-        return Scope(self.match.symbols, {name: self.tensors[id_].dims or () for name, id_ in tensors.items()})
+        dims = {name: self.tensors[id_].dims or () for name, id_ in tensors.items()}
+        return Scope(self.match.symbols, dims, {name: self.tensors[id_].content for name, id_ in tensors.items()})
 
     def replaced(self) -> dict[int, int] | None:
         """What stands for each output of the rule; None where it may not."""
@@ -128,6 +141,14 @@ class _Target:
         tensors = self.tensors
         fits = all(tensors[a].type == tensors[b].type and not tensors[b].weight_only for a, b in pairs.items())
         return pairs if fits else None
+
+
+def _attribute(name: str, value: Quantity) -> Any:
+    """As an operator holds it: reals are rounded to float32."""
+    if name in REAL_ATTRIBUTES:
+        rounded = np.asarray(value, np.float32).astype(float).tolist()
+        return rounded if isinstance(value, tuple) else float(rounded)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _assemble(graph: PlainGraph, target: _Target, replaced: Mapping[int, int]) -> PlainGraph | None:

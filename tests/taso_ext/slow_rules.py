@@ -164,12 +164,13 @@ def _operator_variable(item: str) -> tuple[str, tuple[str, ...]]:
 def _statement(item: str, kept: bool = False) -> Statement:
     left, right = item.split("=", 1)
     results = tuple(_term(name) for name in left.split(","))
-    call = re.fullmatch(r"\s*(\w+)\s*\((.*)\)\s*", right, re.DOTALL)
+    call = re.fullmatch(r"\s*([\w.]+)\s*\((.*)\)\s*", right, re.DOTALL)
     if call is None:
         return Statement(results, "", (_term(right),), {}, None, kept)
     arguments, *behind = _split(call[2], ";")
     attributes, rest = _attributes(behind[0] if behind else "")
-    return Statement(results, call[1], tuple(_term(a) for a in arguments.split(",")), attributes, rest, kept)
+    terms = tuple(_term(argument) for argument in arguments.split(",") if argument.strip())
+    return Statement(results, call[1], terms, attributes, rest, kept)
 
 
 def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:

@@ -18,6 +18,9 @@ BINARY = frozenset(("Add", "Sub", "Mul", "Div"))
 COMMUTATIVE = frozenset(("Add", "Mul", "Sum", "Max", "Min", "And", "Or", "Equal"))
 
 
+CONSTANTS = frozenset(("Constant", "ConstantOfShape", "EyeLike"))  # of nothing but attributes
+
+
 class TensorType(NamedTuple):
     """An `onnx.TensorProto.DataType` and static dims."""
 
@@ -36,6 +39,8 @@ def result_types(
 
     Stricter than ONNX in one place, like the engine: a MatMul of a vector is not created.
     """
+    if op_type in CONSTANTS:
+        return _constant(op_type, attributes)
     if not operands or None in operands or len({each.dtype for each in operands if each}) != 1:
         return None
     types = [each for each in operands if each]
@@ -44,6 +49,12 @@ def result_types(
     except MisfitError:
         return None
     return tuple(TensorType(types[0].dtype, shape) for shape in shapes)
+
+
+def _constant(op_type: str, attributes: Attributes) -> tuple[TensorType, ...] | None:
+    shape = (attributes["size"],) * 2 if op_type == "EyeLike" else tuple(attributes["shape"])
+    wrong = op_type == "Constant" and len(attributes["values"]) != prod(shape)
+    return None if wrong or not attributes["dtype"] else (TensorType(attributes["dtype"], shape),)
 
 
 def _shapes(op_type: str) -> Callable[[Attributes, list[Dims]], list[Dims]]:
