@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <unordered_map>
 #include <utility>
 
 #include "matcher.hpp"
@@ -58,6 +59,7 @@ class Builder final : public Scope {
     bound_.assign(rule_.symbol_names.size(), 0);
     rests_.assign(rule_.rest_names.size(), std::nullopt);
     operators_.clear();
+    operator_rests_.assign(rule_.operators.size(), std::nullopt);
     for (const OperatorVariable& variable : rule_.operators) {
       operators_.push_back(variable.choices[pick(0, static_cast<std::int64_t>(variable.choices.size()) - 1)]);
     }
@@ -184,10 +186,13 @@ class Builder final : public Scope {
 
   bool add_statement(const Statement& statement) {
     const bool list_result = !statement.mapped && statement.results.size() == 1 && statement.results[0].starred;
-    for (const Term& term : statement.arguments) {
+    for (std::size_t i = 0; i < statement.arguments.size(); ++i) {
+      const Term& term = statement.arguments[i];
       if (!values_[term.slot].empty()) continue;
       const Variable* variable = variable_of(term.slot);
-      if (!variable || !create(*variable, term.starred ? elements_ : 1)) return false;
+      if (!variable) return false;
+      window_ = window_of(statement, i, *variable);
+      if (!create(*variable, term.starred ? elements_ : 1)) return false;
     }
     if (!statement.mapped) {
       std::vector<ValueId> operands;
@@ -203,6 +208,69 @@ class Builder final : public Scope {
       if (!add_node(statement, operands, 1, true)) return false;
     }
     return true;
+  }
+
+  // What an operator that slides a window asks of the shape of an operand: few random ones would fit.
+  struct Window {
+    enum class Role : std::uint8_t { kNone, kInput, kKernel } role = Role::kNone;
+    std::int64_t group = 1;
+    Dims other{};    // of the kernel for the input, of the input for the kernel; empty where not known yet
+  };
+
+  Window window_of(const Statement& statement, std::size_t argument, const Variable& variable) {
+    const std::string_view op = operator_info(statement.op ? *statement.op : operators_[statement.op_variable]).name;
+    if (op != "Conv") return {argument == 0 && op.ends_with("Pool") ? Window::Role::kInput : Window::Role::kNone};
+    if (argument > 1 || statement.arguments.size() < 2) return {};
+    Window window{argument == 0 ? Window::Role::kInput : Window::Role::kKernel};
+    const auto& others = values_[statement.arguments[1 - argument].slot];
+    if (others.empty()) return window;
+    window.other = graph_->type(others[0]).dims;
+    if (window.other.size() < 3) return {};
+    const std::int64_t divided = window.other[argument == 0 ? 0 : 1];    // filters of a known kernel, channels of a known input
+    window.group = known_group(statement, variable).value_or(chance(45) ? 1 : any_divisor(divided));
+    return divided % window.group == 0 ? window : Window{window.role};
+  }
+
+  // Groups of a convolution as far as the statement or the kernel's channels tell.
+  std::optional<std::int64_t> known_group(const Statement& statement, const Variable& kernel) const {
+    for (const AttributePattern& pattern : statement.attributes) {
+      const auto value = pattern.name == "group" ? evaluate_attribute(pattern, *this, 0) : std::nullopt;
+      const auto* group = value ? std::get_if<std::int64_t>(&*value) : nullptr;
+      if (group && *group > 0) return *group;
+    }
+    const auto& inputs = values_[statement.arguments[0].slot];
+    if (inputs.empty() || !kernel.shape || kernel.shape->size() < 2) return std::nullopt;
+    const Extent& channels = (*kernel.shape)[1];
+    if (channels.kind != Extent::Kind::kSymbol || !bound_[channels.slot]) return std::nullopt;
+    const std::int64_t all = graph_->type(inputs[0]).dims[1], each = std::get<std::int64_t>(symbols_[channels.slot]);
+    return each > 0 && all % each == 0 ? std::optional(all / each) : std::nullopt;
+  }
+
+  std::int64_t any_divisor(std::int64_t number) {
+    const std::vector<std::int64_t> divisors = divisors_of(number);
+    return divisors.empty() ? 1 : divisors[pick(0, static_cast<std::int64_t>(divisors.size()) - 1)];
+  }
+
+  // An extent at a position that the window says something about.
+  std::int64_t draw_extent(std::size_t at) {
+    const bool kernel = window_.role == Window::Role::kKernel;
+    if (window_.role != Window::Role::kNone && at < 2 && !window_.other.empty()) {
+      if (kernel) return at == 0 ? window_.group * pick(1, 3) : window_.other[1] / window_.group;
+      if (at == 1) return window_.other[1] * window_.group;
+    }
+    if (window_.role == Window::Role::kInput && at == 1 && chance(40)) return pick(2, 6) * pick(2, 5);    // of several groups
+    return chance(15) ? 1 : pick(2, 6);
+  }
+
+  // The extents that an ellipsis at a position stands for.
+  Dims draw_middle(std::size_t at) {
+    if (window_.role == Window::Role::kNone) return list_of(static_cast<std::size_t>(pick(0, 2)), 1, 3);
+    Dims middle;
+    for (; at < 2; ++at) middle.push_back(draw_extent(at));
+    const std::size_t rank = window_.other.empty() ? static_cast<std::size_t>(pick(1, 2)) : window_.other.size() - 2;
+    const bool kernel = window_.role == Window::Role::kKernel;
+    for (const std::int64_t extent : list_of(rank, kernel ? 1 : 3, kernel ? 3 : 6)) middle.push_back(extent);
+    return middle;
   }
 
   // Creates the values of a variable with shapes from its declaration, or random ones that tend to fit.
@@ -234,7 +302,7 @@ class Builder final : public Scope {
       if (extent.kind == Extent::Kind::kEllipsis) {
         Dims middle;
         if (extent.slot >= 0 && bound_[extent.slot]) middle = std::get<Dims>(symbols_[extent.slot]);
-        else for (std::int64_t i = pick(0, 2); i > 0; --i) middle.push_back(pick(1, 3));
+        else middle = draw_middle(dims.size());
         if (extent.slot >= 0) set(extent.slot, middle);
         dims.insert(dims.end(), middle.begin(), middle.end());
         continue;
@@ -242,10 +310,10 @@ class Builder final : public Scope {
       const bool starred = extent.kind == Extent::Kind::kStarred;
       if (starred && (!bound_[extent.slot] || std::get<Dims>(symbols_[extent.slot]).size() <= element)) {
         Dims extents = bound_[extent.slot] ? std::get<Dims>(symbols_[extent.slot]) : Dims{};
-        extents.push_back(pick(1, 5));
+        extents.push_back(window_.role == Window::Role::kKernel ? draw_extent(dims.size()) : pick(1, 5));
         set(extent.slot, std::move(extents));
       }
-      if (!starred && !bound_[extent.slot]) set(extent.slot, std::int64_t{chance(15) ? 1 : pick(2, 6)});
+      if (!starred && !bound_[extent.slot]) set(extent.slot, draw_extent(dims.size()));
       dims.push_back(starred ? std::get<Dims>(symbols_[extent.slot])[element] : std::get<std::int64_t>(symbols_[extent.slot]));
     }
     return dims;
@@ -282,13 +350,20 @@ class Builder final : public Scope {
     const std::string_view name = operator_info(op).name;
     AttributeMap map;
     if (statement.rest >= 0) {
-      if (!rests_[statement.rest]) rests_[statement.rest] = random_rest(name, operands, statement.listed);
+      if (!rests_[statement.rest]) rests_[statement.rest] = random_rest(name, operands, results, statement.listed);
+      if (!rests_[statement.rest]) return false;
       map = *rests_[statement.rest];
+    }
+    if (!statement.op) {
+      std::optional<AttributeMap>& rest = operator_rests_[statement.op_variable];
+      if (!rest) rest = random_rest(name, operands, results, {});
+      if (!rest) return false;
+      map = *rest;
     }
     for (const AttributePattern& pattern : statement.attributes) {
       const bool unbound = pattern.value.kind == Expression::Kind::kSymbol && !bound_[pattern.value.slot];
       auto value = unbound ? wanted(pattern.value.slot) : evaluate_attribute(pattern, *this, graph_->type(operands[0]).dims.size());
-      if (unbound && !value) value = random_attribute(name, pattern.name, operands, results);
+      if (unbound && !value) value = random_attribute(name, pattern.name, operands, results, map);
       if (!value) return false;
       map.emplace_back(pattern.name, to_attribute(pattern.name, *value, kFloat));
       if (unbound) set(pattern.value.slot, std::move(*value));
@@ -327,7 +402,8 @@ class Builder final : public Scope {
   }
 
   // One attribute of an operator, random but of the right form for its operands.
-  std::optional<Quantity> random_attribute(std::string_view op, const std::string& attribute, const std::vector<ValueId>& operands, std::size_t results) {
+  std::optional<Quantity> random_attribute(std::string_view op, const std::string& attribute, const std::vector<ValueId>& operands, std::size_t results,
+                                           const AttributeMap& so_far) {
     const Dims& x = graph_->type(operands[0]).dims;
     const auto rank = static_cast<std::int64_t>(x.size());
     if (attribute == "perm") {
@@ -336,26 +412,89 @@ class Builder final : public Scope {
       std::shuffle(perm.begin(), perm.end(), random_);
       return perm;
     }
+    if (attribute == "axis" && op == "LayerNormalization") return rank == 0 ? std::nullopt : std::optional<Quantity>(rank - 1);
     if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(pick(0, rank - 1));
-    if (attribute == "shape") return random_reshape(graph_->type(operands[0]).dims);
+    if (attribute == "shape") return random_reshape(x);
     if (attribute == "kernel_shape" && operands.size() > 1) {
       const Dims& w = graph_->type(operands[1]).dims;
       return w.size() < 3 ? std::nullopt : std::optional<Quantity>(Dims(w.begin() + 2, w.end()));
     }
-    if (attribute == "split") {
-      return list_of(results, 1, 4);
-    }
+    if (attribute == "split") return random_split(x, so_far, results);
+    if (op == "Slice") return random_cut(x, attribute, so_far);
     const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
+    if (attribute == "kernel_shape") return list_of(spatial, 1, 3);
+    if (attribute == "ceil_mode") return Quantity(std::int64_t{chance(15)});
+    if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(pick(0, 1));
     if (attribute == "strides") return list_of(spatial, 1, 2);
     if (attribute == "dilations") return list_of(spatial, 1, chance(30) ? 2 : 1);
-    if (attribute == "group") return Quantity(std::int64_t{chance(70) ? 1 : pick(1, 3)});
+    if (attribute == "group") {
+      const Dims& w = operands.size() > 1 ? graph_->type(operands[1]).dims : x;
+      return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
+    }
+    if (attribute == "pads" && op.ends_with("Pool")) return random_pool_pads(so_far);
     if (attribute == "pads") return list_of(op == "Pad" ? 2 * x.size() : 2 * spatial, 0, 2);
     if (attribute == "keepdims") return Quantity(pick(0, 1));
-    if (attribute == "axes") return rank == 0 ? std::nullopt : std::optional<Quantity>(Dims{pick(0, rank - 1)});
+    if (attribute == "axes") return random_axes(rank);
+    if (attribute == "mode") return Quantity(std::string("constant"));
+    if (attribute == "value") return Quantity(0.0);
     if (attribute == "approximate") return Quantity(std::string(chance(50) ? "none" : "tanh"));
     constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "epsilon", "scale"};
     if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(any_real())));
     return std::nullopt;
+  }
+
+  // Some axes, ascending.
+  std::optional<Quantity> random_axes(std::int64_t rank) {
+    if (rank == 0) return std::nullopt;
+    Dims axes;
+    for (std::int64_t axis = 0; axis < rank; ++axis) {
+      if (chance(40)) axes.push_back(axis);
+    }
+    if (axes.empty()) axes.push_back(pick(0, rank - 1));
+    return axes;
+  }
+
+  static const Attribute* find_unsorted(const AttributeMap& map, std::string_view name) {
+    const auto at = std::find_if(map.begin(), map.end(), [&](const auto& entry) { return entry.first == name; });
+    return at == map.end() ? nullptr : &at->second;
+  }
+
+  // Parts of the axis that is drawn already.
+  std::optional<Quantity> random_split(const Dims& x, const AttributeMap& so_far, std::size_t parts) {
+    const auto* axis = find_unsorted(so_far, "axis");
+    const auto* at = axis ? std::get_if<std::int64_t>(axis) : nullptr;
+    if (!at || *at < 0 || *at >= static_cast<std::int64_t>(x.size())) return std::nullopt;
+    const auto least = static_cast<std::int64_t>(parts);
+    if (x[*at] < least) return std::nullopt;
+    if (x[*at] % least == 0 && chance(40)) return Dims(parts, x[*at] / least);
+    Dims sizes(parts, 1);
+    for (std::int64_t rest = x[*at] - least; rest > 0; --rest) ++sizes[pick(0, least - 1)];
+    return sizes;
+  }
+
+  // One list of a Slice; axes come first, then ends, starts and steps.
+  std::optional<Quantity> random_cut(const Dims& x, const std::string& attribute, const AttributeMap& so_far) {
+    if (attribute == "axes") return random_axes(static_cast<std::int64_t>(x.size()));
+    const auto *axes = find_unsorted(so_far, "axes"), *ends = find_unsorted(so_far, "ends");
+    if (!axes || (attribute == "starts" && !ends)) return std::nullopt;
+    Dims list;
+    for (const std::int64_t axis : std::get<Dims>(*axes)) {
+      if (attribute == "ends") list.push_back(pick(1, x[axis]));
+      else if (attribute == "starts") list.push_back(pick(0, std::get<Dims>(*ends)[list.size()] - 1));
+      else list.push_back(chance(70) ? 1 : 2);
+    }
+    return list;
+  }
+
+  // Smaller than the kernel, so that no window lies in the padding alone.
+  std::optional<Quantity> random_pool_pads(const AttributeMap& so_far) {
+    const auto* kernel = find_unsorted(so_far, "kernel_shape");
+    if (!kernel) return std::nullopt;
+    Dims pads;
+    for (int side = 0; side < 2; ++side) {
+      for (const std::int64_t width : std::get<Dims>(*kernel)) pads.push_back(pick(0, std::max<std::int64_t>(0, width - 1)));
+    }
+    return pads;
   }
 
   // In ascending order.
@@ -386,16 +525,39 @@ class Builder final : public Scope {
     return shape;
   }
 
-  // The attributes `@name` stands for, as the operator's normal form has them.
-  AttributeMap random_rest(std::string_view op, const std::vector<ValueId>& operands, const std::vector<std::string>& listed) {
-    std::vector<std::string> names;
-    if (op == "Conv") names = {"dilations", "group", "kernel_shape", "pads", "strides"};
+  // Names of the attributes in the normal form of operators that have any, in ascending order.
+  static std::vector<std::string> attribute_names(std::string_view op) {
+    static const std::unordered_map<std::string_view, std::vector<std::string>> names = {
+        {"AveragePool", {"ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"}},
+        {"BatchNormalization", {"epsilon"}},
+        {"Concat", {"axis"}},
+        {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
+        {"Elu", {"alpha"}},
+        {"Gemm", {"alpha", "beta", "transA", "transB"}},
+        {"LayerNormalization", {"axis", "epsilon"}},
+        {"LeakyRelu", {"alpha"}},
+        {"LogSoftmax", {"axis"}},
+        {"MaxPool", {"ceil_mode", "dilations", "kernel_shape", "pads", "strides"}},
+        {"Pad", {"mode", "pads", "value"}},
+        {"Reshape", {"shape"}},
+        {"Slice", {"axes", "ends", "starts", "steps"}},
+        {"Softmax", {"axis"}},
+        {"Split", {"axis", "split"}},
+        {"Transpose", {"perm"}},
+    };
+    if (op.starts_with("Reduce")) return {"axes", "keepdims"};
+    const auto at = names.find(op);
+    return at == names.end() ? std::vector<std::string>{} : at->second;
+  }
+
+  // The attributes that a rule does not write, as the operator's normal form has them; nothing where one does not fit.
+  std::optional<AttributeMap> random_rest(std::string_view op, const std::vector<ValueId>& operands, std::size_t results, const std::vector<std::string>& listed) {
     AttributeMap map;
-    for (const std::string& name : names) {
+    for (const std::string& name : attribute_names(op)) {
       if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
-      if (const auto value = random_attribute(op, name, operands, 1)) {
-        map.emplace_back(name, to_attribute(name, *value, kFloat));
-      }
+      const auto value = name == "epsilon" ? std::optional<Quantity>(1e-3) : random_attribute(op, name, operands, results, map);
+      if (!value) return std::nullopt;
+      map.emplace_back(name, to_attribute(name, *value, kFloat));
     }
     return map;
   }
@@ -411,6 +573,8 @@ class Builder final : public Scope {
   std::vector<char> bound_;
   std::vector<std::optional<AttributeMap>> rests_;
   std::vector<OperatorId> operators_;
+  std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
+  Window window_;    // what the statement asks of the variable that is being created
   std::vector<Demand> demands_, wanted_;    // of weights by value slot, of symbols by symbol slot
   std::vector<std::int32_t> asked_;         // weights whose content some condition asks for
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content

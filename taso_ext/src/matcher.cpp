@@ -237,9 +237,9 @@ void Matcher::step_single(std::size_t depth) {
     return;
   }
   for (const Term& argument : statement.arguments) {
-    if (argument.starred || !is_bound(argument.slot)) continue;
+    if (!is_bound(argument.slot) || (argument.starred && lists_[argument.slot].count == 0)) continue;
     NodeId last = kNoNode;
-    for (const NodeId consumer : followed(values_[argument.slot])) {
+    for (const NodeId consumer : followed(argument.starred ? items_[lists_[argument.slot].begin] : values_[argument.slot])) {
       if (consumer != std::exchange(last, consumer)) try_node(depth, consumer);    // may read the value twice
     }
     return;

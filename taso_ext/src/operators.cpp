@@ -52,8 +52,10 @@ constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGe
                      kLogSoftmax = index_of("LogSoftmax"), kLayerNorm = index_of("LayerNormalization"),
                      kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
                      kFirstUnary = index_of("Relu"), kLastUnary = index_of("Clip"), kAdd = index_of("Add"),
-                     kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention"),
-                     kConstant = index_of("Constant"), kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike");
+                     kMin = index_of("Min"), kGlobalAveragePool = index_of("GlobalAveragePool"),
+                     kGlobalMaxPool = index_of("GlobalMaxPool"), kConvTranspose = index_of("ConvTranspose"),
+                     kAttention = index_of("Attention"), kConstant = index_of("Constant"),
+                     kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike");
 
 using Types = std::span<const TensorType* const>;
 using Outputs = std::optional<std::vector<TensorType>>;
@@ -118,29 +120,69 @@ Outputs infer_gemm(const AttributeMap& attributes, Types inputs) {
   return one(inputs[0]->dtype, std::move(out));
 }
 
-Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
-  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
-  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+// What a window passes over: `channels` at every place where it fits, in ceil mode also where it begins inside.
+Outputs slide(const AttributeMap& attributes, int dtype, const Dims& x, std::int64_t channels) {
   const auto *kernel = ints_attribute(attributes, "kernel_shape"), *strides = ints_attribute(attributes, "strides"),
              *pads = ints_attribute(attributes, "pads"), *dilations = ints_attribute(attributes, "dilations");
-  if (x.size() < 3 || w.size() != x.size() || !kernel || !strides || !pads || !dilations) return std::nullopt;
+  if (x.size() < 3 || !kernel || !strides || !pads || !dilations) return std::nullopt;
   const std::size_t spatial = x.size() - 2;
   if (kernel->size() != spatial || strides->size() != spatial || pads->size() != 2 * spatial ||
       dilations->size() != spatial || !are_extents(*pads) || !are_extents(*dilations)) {
     return std::nullopt;
   }
+  const bool ceil = int_attribute(attributes, "ceil_mode", 0) != 0;
+  Dims out = {x[0], channels};
+  for (std::size_t i = 0; i < spatial; ++i) {
+    const std::int64_t width = (*kernel)[i], step = (*strides)[i], dilation = (*dilations)[i];
+    if (width < 1 || step < 1 || dilation < 1) return std::nullopt;
+    if (static_cast<double>(width) * static_cast<double>(dilation) > kMostElements) return std::nullopt;
+    const std::int64_t room = x[i + 2] + (*pads)[i] + (*pads)[i + spatial] - (width - 1) * dilation - 1;
+    if (room < 0) return std::nullopt;
+    const bool more = ceil && room % step != 0 && (room / step + 1) * step < x[i + 2] + (*pads)[i];
+    out.push_back(room / step + 1 + more);
+  }
+  return one(dtype, std::move(out));
+}
+
+Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+  const Dims* kernel = ints_attribute(attributes, "kernel_shape");
+  if (x.size() < 3 || w.size() != x.size() || !kernel || kernel->size() != x.size() - 2) return std::nullopt;
   const std::int64_t group = int_attribute(attributes, "group", 1);
   if (group < 1 || x[1] % group != 0 || x[1] / group != w[1] || w[0] % group != 0) return std::nullopt;
   if (inputs.size() == 3 && inputs[2]->dims != Dims{w[0]}) return std::nullopt;
-  Dims out = {x[0], w[0]};
-  for (std::size_t i = 0; i < spatial; ++i) {
-    if (w[i + 2] != (*kernel)[i] || (*strides)[i] < 1 || (*dilations)[i] < 1) return std::nullopt;
-    if (static_cast<double>((*kernel)[i]) * static_cast<double>((*dilations)[i]) > kMostElements) return std::nullopt;
-    const std::int64_t room = x[i + 2] + (*pads)[i] + (*pads)[i + spatial] - ((*kernel)[i] - 1) * (*dilations)[i] - 1;
-    if (room < 0) return std::nullopt;
-    out.push_back(room / (*strides)[i] + 1);
-  }
+  if (!std::equal(kernel->begin(), kernel->end(), w.begin() + 2)) return std::nullopt;
+  return slide(attributes, inputs[0]->dtype, x, w[0]);
+}
+
+Outputs infer_pool(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
+  return slide(attributes, inputs[0]->dtype, inputs[0]->dims, inputs[0]->dims[1]);
+}
+
+Outputs infer_global_pool(Types inputs) {
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
+  Dims out = inputs[0]->dims;
+  std::fill(out.begin() + 2, out.end(), 1);
   return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_layer_norm(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims& x = inputs[0]->dims;
+  const std::int64_t axis = int_attribute(attributes, "axis", -1);
+  if (axis < 0 || axis >= static_cast<std::int64_t>(x.size())) return std::nullopt;
+  const Dims normalised(x.begin() + axis, x.end());
+  const bool fits = std::all_of(inputs.begin() + 1, inputs.end(), [&](const TensorType* type) { return type->dims == normalised; });
+  return fits ? one(inputs[0]->dtype, x) : std::nullopt;
+}
+
+Outputs infer_batch_norm(Types inputs) {
+  if (inputs.size() != 5 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 2) return std::nullopt;
+  const Dims channels = {inputs[0]->dims[1]};
+  const bool fits = std::all_of(inputs.begin() + 1, inputs.end(), [&](const TensorType* type) { return type->dims == channels; });
+  return fits ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
 }
 
 Outputs infer_concat(const AttributeMap& attributes, Types inputs) {
@@ -277,6 +319,12 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kTranspose: return infer_transpose(attributes, inputs);
     case kPad: return infer_pad(attributes, inputs);
     case kReshape: return infer_reshape(attributes, inputs);
+    case kMaxPool:
+    case kAveragePool: return infer_pool(attributes, inputs);
+    case kGlobalAveragePool:
+    case kGlobalMaxPool: return infer_global_pool(inputs);
+    case kLayerNorm: return infer_layer_norm(attributes, inputs);
+    case kBatchNorm: return infer_batch_norm(inputs);
     case kSoftmax:
     case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
     case kConstant:

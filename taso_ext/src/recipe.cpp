@@ -65,7 +65,7 @@ class Planner final : public Scope {
       for (const TypeId type : reading_.types(slot)) {
         const bool weight = variable && ((recipe_.key[at + bit / 32] >> (bit % 32)) & 1U);
         bit += variable;
-        if (variable) refs_[slot].push_back(static_cast<ValueRef>(recipe_.value_count));
+        if (variable || rule_.slots[slot].kept) refs_[slot].push_back(static_cast<ValueRef>(recipe_.value_count));
         matched_.push_back({type, weight});
         ++recipe_.value_count;
       }
@@ -205,7 +205,7 @@ class Planner final : public Scope {
   Context& context_;
   const Rule& rule_;
   Reading reading_;
-  std::vector<std::vector<ValueRef>> refs_;    // by value slot: variables and what the target has made so far
+  std::vector<std::vector<ValueRef>> refs_;    // by value slot: variables, given results, what the target has made so far
   std::vector<std::uint32_t> source_begin_;    // by value slot: first of its tensors in the match
   std::vector<std::uint32_t> producer_;        // by source statement: first of its nodes in the match
   std::vector<Matched> matched_;

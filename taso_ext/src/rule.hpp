@@ -68,6 +68,7 @@ struct Statement {
 struct Slot {
   std::int32_t variable = -1;    // index among the variables; -1: a result of the source
   bool starred = false;
+  bool kept = false;             // a result that is given: the target may read it
   bool weight_only = false;      // must be one
   bool inner = false;            // a plain result that dies: nothing outside the match may read it
   std::int32_t reads = 0;        // operand slots of the source that read an inner result

@@ -493,7 +493,7 @@ class Parser {
       }
     }
     check_source_uses();
-    check_target_uses(in_source);
+    check_target_uses();
     try {
       plan_matching(rule_);
     } catch (const InvalidInput& error) {
@@ -528,8 +528,13 @@ class Parser {
     }
   }
 
-  // A target may read variables and what it defined above, not the source's own results, and repeat the source's operators.
-  void check_target_uses(const std::vector<Term>& in_source) {
+  // A target may read variables, results that are given and what it defined above, not the results that it replaces,
+  // and repeat the source's operators.
+  void check_target_uses() {
+    std::vector<Term> replaced;
+    for (const Statement& statement : rule_.source) {
+      if (!statement.kept) replaced.insert(replaced.end(), statement.results.begin(), statement.results.end());
+    }
     std::vector<std::int32_t> defined;
     for (const Statement& statement : rule_.target) {
       const auto binds = [&](const Statement& other) { return other.op_variable == statement.op_variable; };
@@ -537,9 +542,9 @@ class Parser {
         fail("operator variable '" + rule_.operators[statement.op_variable].name + "' is not bound by the source", statement.place);
       }
       for (const Term& term : statement.arguments) {
-        const bool from_source = std::any_of(in_source.begin(), in_source.end(), [&](const Term& t) { return t.slot == term.slot; });
+        const bool from_source = std::any_of(replaced.begin(), replaced.end(), [&](const Term& t) { return t.slot == term.slot; });
         const bool above = std::find(defined.begin(), defined.end(), term.slot) != defined.end();
-        if (from_source && !above) fail("the target reads '" + rule_.value_names[term.slot] + "', a result of the source; only variables and earlier results of the target can be read", statement.place);
+        if (from_source && !above) fail("the target reads '" + rule_.value_names[term.slot] + "', a result of the source; only variables, results that are given and earlier results of the target can be read", statement.place);
       }
       for (const Term& term : statement.results) defined.push_back(term.slot);
     }

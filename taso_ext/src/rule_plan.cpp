@@ -60,7 +60,18 @@ bool surely_runtime(const Rule& rule, std::int32_t slot) {
   });
 }
 
+// Whether `b` reads everything that `a` reads and that may be computed at run time: one of these is.
+bool reads_all(const Rule& rule, const Statement& a, const Statement& b) {
+  const auto plain = [](const Statement& statement) {
+    return !statement.mapped && std::none_of(statement.arguments.begin(), statement.arguments.end(), [](const Term& term) { return term.starred; });
+  };
+  return plain(a) && plain(b) && std::all_of(a.arguments.begin(), a.arguments.end(), [&](const Term& term) {
+    return rule.slots[term.slot].weight_only || mentions_slot(b.arguments, term.slot);
+  });
+}
+
 bool share_a_runtime_tensor(const Rule& rule, const Statement& a, const Statement& b) {
+  if (reads_all(rule, a, b) || reads_all(rule, b, a)) return true;
   for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(rule.slots.size()); ++slot) {
     const bool in_a = mentions_slot(a.arguments, slot) || mentions_slot(a.results, slot);
     const bool in_b = mentions_slot(b.arguments, slot) || mentions_slot(b.results, slot);
@@ -129,13 +140,24 @@ bool target_reads(const Rule& rule, std::int32_t slot) {
   return std::any_of(rule.target.begin(), rule.target.end(), [&](const Statement& s) { return mentions_slot(s.arguments, slot); });
 }
 
+// Whether all run-time variables that a tensor is or depends on are among `known`.
+bool rests_on(const Rule& rule, std::int32_t slot, const std::set<std::int32_t>& known) {
+  if (known.count(slot)) return true;
+  const auto below = ancestors(rule, slot, true);
+  return std::all_of(rule.variables.begin(), rule.variables.end(), [&](const Variable& variable) {
+    const bool read = variable.slot == slot || below.count(variable.slot);
+    return variable.weight_only || !read || known.count(variable.slot);
+  });
+}
+
 // A new operator makes a replaced tensor depend on what the target reads. That closes a cycle only if what it reads
 // depends on another replaced tensor, which cannot be where every replaced tensor depends on it already.
 bool can_close_cycle(const Rule& rule) {
   for (const Term& output : rule.outputs) {
     const auto above = ancestors(rule, output.slot, false);
-    for (const Variable& variable : rule.variables) {
-      if (!variable.weight_only && target_reads(rule, variable.slot) && !above.count(variable.slot)) return true;
+    for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(rule.slots.size()); ++slot) {
+      const bool outside = rule.slots[slot].variable >= 0 || rule.slots[slot].kept;
+      if (outside && target_reads(rule, slot) && !rests_on(rule, slot, above)) return true;
     }
   }
   return false;
@@ -168,6 +190,7 @@ void describe_slots(Rule& rule) {
     for (const Term& result : statement.results) {
       Slot& slot = rule.slots[result.slot];
       slot.starred = result.starred;
+      slot.kept = statement.kept;
       slot.inner = !result.starred && !statement.kept && !mentions_slot(rule.outputs, result.slot);
     }
   }
