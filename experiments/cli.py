@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from experiments.rules.command import add_rules
+
 BAD_INPUT = 2
 
 EXAMPLES = """\
@@ -38,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_optimise(commands)
     _add_reproduce(commands)
+    add_rules(commands, _Parser)
     zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
     zoo.add_argument("name", nargs="?", help="the model to write")
     zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
@@ -136,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    run = {"zoo": _zoo, "reproduce": _reproduce}.get(options.command)
+    run = {"zoo": _zoo, "reproduce": _reproduce, "rules": _rules}.get(options.command)
     return run(options) if run else _optimise(options, arguments)
 
 
@@ -181,6 +184,22 @@ def _reproduce(options: argparse.Namespace) -> int:
         return 128 + interruption.signal
     print(table.markdown(), end="")
     return 0
+
+
+def _rules(options: argparse.Namespace) -> int:
+    from experiments.interruption import Interrupted, listening
+
+    try:
+        with listening():
+            from experiments.rules import command
+
+            return command.run(options)
+    except _input_errors() as error:
+        print(f"rlflow: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except Interrupted as interruption:
+        print(f"rlflow: stopped by {interruption}. The same command goes on from here.", file=sys.stderr)
+        return 128 + interruption.signal
 
 
 def _zoo(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ for index in range(len(rules)):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -115,6 +115,7 @@ def verify_rule(
     float_instances: int | None = None,
     seed: int = 0,
     sources: Iterable[Graph] | None = None,
+    observe: Callable[[Graph], None] | None = None,
 ) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
@@ -124,6 +125,7 @@ def verify_rule(
       instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
       float_instances: how many of them ONNX Runtime compares too; all, unless given.
       seed: of the instances and of all tensor data.
+      observe: is shown every graph that was rewritten.
       sources: graphs to rewrite instead of the engine's; those in which the rule does not apply are passed over.
     Returns:
       What was tried; testing stops at the first counterexample.
@@ -136,6 +138,8 @@ def verify_rule(
     for rewrite in _rewrites(rules, index, numbered, instances):
         result.instances.add(rewrite.source.hash)
         result.rewrites += 1
+        if observe is not None:
+            observe(rewrite.source)
         result.counterexample = _find_counterexample(
             rewrite, result, instances if float_instances is None else float_instances
         )

@@ -70,15 +70,10 @@ class Proof:
         return ("\n" + " " * _INDENT).join(evidence)
 
 
+NORMWISE = "rounding(normwise)"
+"""The proof with which an author says so before the rule is verified."""
+
+
 def is_normwise(proof: str) -> bool:
     """Whether the rule that this proof belongs to is said to be equal in real arithmetic only."""
     return re.search(r"\brounding\([^)]*\bnormwise\b", proof) is not None
-
-
-def is_current(rules: RuleSet, index: int) -> bool:
-    """Whether rule `index` bears a proof that was made for its text."""
-    try:
-        rules.require_proof(index)
-    except ValueError:
-        return False
-    return True

@@ -1,0 +1,54 @@
+"""The parser of `rlflow rules`; each subcommand's options stand here, so that --help imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+DEFAULT_SHAPES = 64
+_FILES = "rule files; the shipped ones, unless given"
+
+
+def add_rules(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
+    """Adds `rules` and its subcommands to the commands of `rlflow`."""
+    rules = commands.add_parser("rules", help="generate, verify and show rewrite rules")
+    subcommands = rules.add_subparsers(
+        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=parser_class
+    )
+    _add_verify(subcommands)
+    _add_show(subcommands)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the subcommand; its module has its name. Returns the exit status."""
+    status: int = import_module(f"experiments.rules.{options.subcommand}").run(options)
+    return status
+
+
+def _add_verify(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "verify",
+        help="verify the rules of files, and record the proofs in them",
+        description="Verifies rules in prime fields, by axioms, and against ONNX Runtime. Rules whose proof is current "
+        "are passed over, so the same command goes on after an interruption.",
+    )
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", type=Path, help="rule files; the shipped ones, unless given"
+    )
+    parser.add_argument("--write", action="store_true", help="record the proofs in the files; nothing else changes")
+    parser.add_argument("--again", action="store_true", help="verify rules whose proof is current too")
+    parser.add_argument("--rule", metavar="NAME", action="append", default=[], help="only this rule (repeatable)")
+    parser.add_argument(
+        "--instances", metavar="N", type=int, default=DEFAULT_SHAPES, help=f"graphs of each rule ({DEFAULT_SHAPES})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of these graphs and of all data (0)")
+    parser.add_argument("--processes", type=int, default=2, help="rules verified at a time (2)")
+
+
+def _add_show(subcommands: Any) -> None:
+    parser = subcommands.add_parser("show", help="list rules: names, operators, proofs")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", type=Path, help="rule files; the shipped ones, unless given"
+    )

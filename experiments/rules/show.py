@@ -1,0 +1,44 @@
+"""`rlflow rules show`: names, operators and proofs of rules, one line each."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from experiments.rules.files import read_entries, rule_files
+from taso_ext import RuleSet
+from taso_ext.verify.rule_file import RuleEntry
+from taso_ext.verify.rule_reader import Statement, read_rule
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table; 0 also where proofs are missing, since showing is not judging."""
+    for path in rule_files(options.files):
+        entries = read_entries(path)
+        width = max(len(entry.name) for entry in entries)
+        print(f"{path}: {len(entries)} rules")
+        for entry in entries:
+            print(f"  {entry.name:{width}}  {_operators(entry)}  [{status(entry)}]")
+    return 0
+
+
+def status(entry: RuleEntry) -> str:
+    """`proven for all shapes`, `tested on 64 shapes`, `no proof` or `stale proof`."""
+    if not entry.proof:
+        return "no proof"
+    if not entry.is_current:
+        return "stale proof"
+    clauses = RuleSet.parse(f"{entry.text}  proof  {entry.proof}\n").clauses(0)
+    if "axioms" in clauses:
+        return "proven for all shapes" + (", rounds" if "rounding" in clauses else "")
+    return f"tested on {clauses['finite-field'].split('shapes=')[1].split(',')[0]} shapes"
+
+
+def _operators(entry: RuleEntry) -> str:
+    rule = read_rule(entry.text)
+    return f"{_side(rule.source)} -> {_side(rule.target)}"
+
+
+def _side(statements: tuple[Statement, ...]) -> str:
+    counts = Counter(statement.op + ("*" if statement.mapped else "") for statement in statements if statement.op)
+    return " ".join(name if count == 1 else f"{count}x{name}" for name, count in counts.items()) or "nothing"

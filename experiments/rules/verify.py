@@ -1,0 +1,137 @@
+"""`rlflow rules verify`: verifies rules in several processes and records their proofs."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.storage import write_text
+from experiments.errors import UserError, nearest_match
+from experiments.interruption import raise_if_received
+from experiments.progress import ProgressDisplay, format_duration, make_progress
+from experiments.rules.files import read_entries, rule_files
+from taso_ext.verify.proof import is_normwise
+from taso_ext.verify.prove import Outcome, prove_rule
+from taso_ext.verify.rule_file import RuleEntry, with_proofs
+
+REJECTED = 2
+_SECONDS_BETWEEN_WRITES = 5.0
+
+
+class _Job(NamedTuple):
+    path: Path
+    entry: RuleEntry
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verifies what is asked for.
+
+    Returns:
+      0 if every rule was verified; 2 if one was rejected, with `file:line:column` and the counterexample.
+    """
+    _check(options)
+    start, progress = time.perf_counter(), make_progress()
+    entries = [_Job(path, entry) for path in rule_files(options.files) for entry in read_entries(path)]
+    entries = _chosen(entries, options.rule)
+    jobs = [job for job in entries if options.again or not job.entry.is_current]
+    rejected, recorder = 0, _Recorder(write=options.write)
+    try:
+        for job, outcome in _outcomes(jobs, options, progress):
+            rejected += outcome.proof is None
+            recorder.add(job.path, outcome)
+            _report(job, outcome)
+    finally:
+        recorder.flush()
+    print(_summary(len(jobs), len(entries) - len(jobs), rejected, recorder, time.perf_counter() - start))
+    return REJECTED if rejected else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, least in (("instances", 1), ("processes", 1), ("seed", 0)):
+        if getattr(options, name) < least:
+            raise UserError(f"--{name} must be at least {least}, got {getattr(options, name)}.")
+
+
+def _chosen(jobs: list[_Job], names: Sequence[str]) -> list[_Job]:
+    known = [job.entry.name for job in jobs]
+    for name in names:
+        if name not in known:
+            raise UserError(f"There is no rule {name!r} in the files. {nearest_match(name, known)}")
+    return [job for job in jobs if not names or job.entry.name in names]
+
+
+def _outcomes(
+    jobs: Sequence[_Job], options: argparse.Namespace, progress: ProgressDisplay
+) -> Iterator[tuple[_Job, Outcome]]:
+    """What came of each rule, in the order in which they finish."""
+    if not jobs:
+        return
+    # Fresh processes: threads of ONNX Runtime do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(options.processes, len(jobs)), context, initializer=_ignore_interrupts)
+    try:
+        with progress.stage("verify rules", total=len(jobs)) as bar:
+            running = {pool.submit(_prove, job.entry, options.instances, options.seed): job for job in jobs}
+            waiting: set[Future[Outcome]] = set(running)
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                raise_if_received()
+                bar.update(len(jobs) - len(waiting))
+                yield from ((running[future], future.result()) for future in done)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes; the first one decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _prove(entry: RuleEntry, instances: int, seed: int) -> Outcome:
+    return prove_rule(entry.text, instances=instances, seed=seed, normwise=is_normwise(entry.proof))
+
+
+class _Recorder:
+    """Writes proofs into rule files every few seconds."""
+
+    def __init__(self, *, write: bool) -> None:
+        self.write, self.written = write, 0
+        self._waiting: dict[Path, dict[str, str]] = {}
+        self._last = time.monotonic()
+
+    def add(self, path: Path, outcome: Outcome) -> None:
+        if outcome.proof is not None and self.write:
+            self._waiting.setdefault(path, {})[outcome.name] = outcome.proof_text
+        if time.monotonic() - self._last > _SECONDS_BETWEEN_WRITES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Through a temporary file, so that no rule file is ever half written."""
+        for path, proofs in self._waiting.items():
+            write_text(path, with_proofs(path, proofs))
+            self.written += len(proofs)
+        self._waiting.clear()
+        self._last = time.monotonic()
+
+
+def _report(job: _Job, outcome: Outcome) -> None:
+    if outcome.proof is None:
+        print(f"{job.entry.place}: rule {outcome.name!r} is rejected: {outcome.refusal}", flush=True)
+    else:
+        print(f"{outcome.name}: {'  '.join(outcome.proof.clauses())}", flush=True)
+
+
+def _summary(verified: int, current: int, rejected: int, recorder: _Recorder, seconds: float) -> str:
+    text = f"{verified - rejected} of {verified} rules verified in {format_duration(seconds)}"
+    text += f", {rejected} rejected" if rejected else ""
+    text += f"; the proofs of {current} more are current" if current else ""
+    if recorder.write:
+        return f"{text}. {recorder.written} proofs recorded."
+    hint = " Record the proofs with --write." if verified > rejected else ""
+    return f"{text}.{hint}"
