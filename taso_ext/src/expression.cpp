@@ -164,6 +164,16 @@ Result describe(const std::string& function, const TensorType& type) {
   return static_cast<std::int64_t>(value);
 }
 
+// Whether a number, or every number of a list, lies between two others or equals one of them.
+Result within(const Quantity& value, const Quantity& low, const Quantity& high) {
+  for (std::size_t k = 0; k < (is_list(value) ? length(value) : 1); ++k) {
+    const Result above = compare(">=", element(value, k), low), below = compare("<=", element(value, k), high);
+    if (!above || !below) return std::nullopt;
+    if (!*integer(*above) || !*integer(*below)) return truth(false);
+  }
+  return truth(true);
+}
+
 Result evaluate_call(const Expression& call, const Scope& scope) {
   if (call.slot >= 0) {
     const TensorType* type = scope.type(call.slot);
@@ -182,6 +192,7 @@ Result evaluate_call(const Expression& call, const Scope& scope) {
     if (!is_number(first) || !count || *count < 0 || *count > kLongestRepeat) return std::nullopt;
     return make_list(std::vector<Quantity>(static_cast<std::size_t>(*count), first));
   }
+  if (call.op == "within") return within(first, arguments[1], arguments[2]);
   if (!is_list(first)) return std::nullopt;
   if (call.op == "len") return Quantity(static_cast<std::int64_t>(length(first)));
   if (call.op == "prod") return reduce('*', first);
@@ -207,6 +218,13 @@ constexpr std::string_view kRealAttributes[] = {"alpha", "beta", "bias", "epsilo
                                                 "scale", "softcap", "value", "values"};
 
 }  // namespace
+
+std::optional<Quantity> to_quantity(const Attribute& attribute) {
+  return std::visit([](const auto& held) -> std::optional<Quantity> {
+    if constexpr (std::is_constructible_v<Quantity, decltype(held)>) return Quantity(held);
+    else return std::nullopt;
+  }, attribute);
+}
 
 bool same(const Quantity& a, const Quantity& b) {
   if (is_number(a) && is_number(b)) {
@@ -239,6 +257,8 @@ Result evaluate(const Expression& expression, const Scope& scope) {
     case Expression::Kind::kBinary: return evaluate_binary(expression, scope);
     case Expression::Kind::kIndex: return evaluate_index(expression, scope);
     case Expression::Kind::kCall: return evaluate_call(expression, scope);
+    case Expression::Kind::kCount: return Quantity(static_cast<std::int64_t>(scope.count(expression.slot)));
+    case Expression::Kind::kAttribute: return scope.attribute(expression.slot, expression.op);
   }
   return std::nullopt;
 }

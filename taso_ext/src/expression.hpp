@@ -9,6 +9,9 @@ using Reals = std::vector<double>;
 // An integer, a real, a text, or a list of integers or of reals.
 using Quantity = std::variant<std::int64_t, double, std::string, Dims, Reals>;
 
+// Nothing for what expressions do not know: lists of texts, and what the engine only carries along.
+[[nodiscard]] std::optional<Quantity> to_quantity(const Attribute& attribute);
+
 // Reals are the same where they are nearly equal; an integer is compared with a real as a real.
 [[nodiscard]] bool same(const Quantity& a, const Quantity& b);
 
@@ -18,6 +21,10 @@ class Scope {
   virtual ~Scope() = default;
   [[nodiscard]] virtual const Quantity* symbol(std::int32_t slot) const = 0;
   [[nodiscard]] virtual const TensorType* type(std::int32_t value_slot) const = 0;
+  // Tensors of a list; 0 while none is bound.
+  [[nodiscard]] virtual std::size_t count(std::int32_t value_slot) const = 0;
+  // An attribute of those that `@name` stands for.
+  [[nodiscard]] virtual std::optional<Quantity> attribute(std::int32_t rest_slot, const std::string& name) const = 0;
 };
 
 // Nothing when a symbol is unbound, an index is out of range, a divisor is zero or operands are of the wrong kind:

@@ -29,6 +29,11 @@ class Builder final : public Scope {
   }
 
   const Quantity* symbol(std::int32_t slot) const override { return bound_[slot] ? &symbols_[slot] : nullptr; }
+  std::size_t count(std::int32_t slot) const override { return values_[slot].size(); }
+  std::optional<Quantity> attribute(std::int32_t slot, const std::string& name) const override {
+    const Attribute* found = rests_[slot] ? find_attribute(*rests_[slot], name) : nullptr;
+    return found ? to_quantity(*found) : std::nullopt;
+  }
   const TensorType* type(std::int32_t slot) const override {
     if (contents_[slot]) return &*contents_[slot];
     return values_[slot].empty() ? nullptr : &graph_->type(values_[slot][0]);

@@ -4,14 +4,6 @@
 
 namespace rlflow {
 
-// Nothing for what expressions do not know: lists of texts, and what the engine only carries along.
-static std::optional<Quantity> to_quantity(const Attribute& attribute) {
-  return std::visit([](const auto& held) -> std::optional<Quantity> {
-    if constexpr (std::is_constructible_v<Quantity, decltype(held)>) return Quantity(held);
-    else return std::nullopt;
-  }, attribute);
-}
-
 Reading::Reading(Context& context, const Rule& rule)
     : context_(context), rule_(rule), types_(rule.value_names.size()), symbols_(rule.symbol_names.size()),
       rests_(rule.rest_names.size()), operators_(rule.operators.size()), elements_(rule.source.size()) {}
@@ -20,6 +12,11 @@ const Quantity* Reading::symbol(std::int32_t slot) const { return symbols_[slot]
 
 const TensorType* Reading::type(std::int32_t slot) const {
   return types_[slot].empty() || rule_.value_starred[slot] ? nullptr : &context_.type(types_[slot][0]);
+}
+
+std::optional<Quantity> Reading::attribute(std::int32_t slot, const std::string& name) const {
+  const Attribute* found = rests_[slot] ? find_attribute(context_.attributes(*rests_[slot]), name) : nullptr;
+  return found ? to_quantity(*found) : std::nullopt;
 }
 
 bool Reading::bind(std::int32_t symbol, Quantity value) {
@@ -140,6 +137,8 @@ bool Reading::fits(const Variable& variable, bool complete) {
 // Whether every name in the expression is bound.
 bool Reading::decided(const Expression& expression) const {
   if (expression.kind == Expression::Kind::kSymbol && !symbols_[expression.slot]) return false;
+  if (expression.kind == Expression::Kind::kCount) return false;    // more elements may come
+  if (expression.kind == Expression::Kind::kAttribute) return rests_[expression.slot].has_value();
   if (expression.kind == Expression::Kind::kCall && expression.slot >= 0) {
     return !types_[expression.slot].empty();
   }

@@ -15,12 +15,12 @@ struct Place {
 
 // Expressions over the symbols of a rule: attribute values, extents and conditions.
 struct Expression {
-  enum class Kind : std::uint8_t { kInteger, kReal, kText, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall };
+  enum class Kind : std::uint8_t { kInteger, kReal, kText, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall, kCount, kAttribute };
   Kind kind = Kind::kInteger;
   std::int64_t integer = 0;      // kInteger
   double real = 0;               // kReal
-  std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor: value slot of the first argument
-  std::string op{};              // kUnary, kBinary: the operator; kCall: the function; kText: the text
+  std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor, kCount: value slot of the first argument; kAttribute: slot of `@name`
+  std::string op{};              // kUnary, kBinary: the operator; kCall: the function; kText: the text; kAttribute: its name
   std::vector<Expression> arguments{};
 };
 

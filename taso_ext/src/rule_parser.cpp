@@ -28,7 +28,7 @@ constexpr Function kFunctions[] = {{"rank", 1, true}, {"dims", 1, true}, {"size"
                                    {"permute", 2, false}, {"inverse", 1, false}, {"repeat", 2, false},
                                    {"sorted", 1, false}, {"sqrt", 1, false}, {"value", 1, true},
                                    {"is_identity", 1, true}, {"is_identity_kernel", 1, true},
-                                   {"is_averaging_kernel", 1, true}};
+                                   {"is_averaging_kernel", 1, true}, {"within", 3, false}};
 
 class Parser {
  public:
@@ -150,8 +150,10 @@ class Parser {
       for (Token& token : tokens) token.place = rule_.proof_place;
       std::swap(tokens, tokens_);
       const std::size_t at = std::exchange(at_, 0);
-      do rule_.conditions.push_back(parse_comparison());
-      while (accept(","));
+      while (peek().kind != Token::Kind::kEnd) {
+        rule_.conditions.push_back(parse_comparison());
+        if (!accept(",")) break;
+      }
       if (peek().kind != Token::Kind::kEnd) fail("expected ',' or the end of the domain, got '" + std::string(peek().text) + "'");
       tokens_ = std::move(tokens);
       at_ = at;
@@ -453,6 +455,8 @@ class Parser {
     return list;
   }
   Expression parse_call(const std::string& name) {
+    if (name == "count") return parse_count();
+    if (name == "attribute") return parse_attribute_call();
     const auto* function = std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const Function& f) { return f.name == name; });
     if (function == std::end(kFunctions)) fail("unknown function '" + name + "'", taken());
     expect("(");
@@ -464,6 +468,27 @@ class Parser {
     if (call.arguments.size() + (function->tensor ? 1 : 0) != function->arguments) {
       fail("'" + name + "' takes " + std::to_string(function->arguments) + " arguments");
     }
+    return call;
+  }
+
+  Expression parse_count() {
+    expect("(");
+    Expression call{.kind = Expression::Kind::kCount, .op = {}};
+    call.slot = value_slot(expect_name("a list of tensors"), true, false);
+    expect(")");
+    return call;
+  }
+
+  Expression parse_attribute_call() {
+    expect("(");
+    expect("@");
+    const std::string name = expect_name("a name after '@'");
+    const auto at = std::find(rule_.rest_names.begin(), rule_.rest_names.end(), name);
+    if (at == rule_.rest_names.end()) fail("'@" + name + "' is not bound by the source", taken());
+    expect(",");
+    Expression call{.kind = Expression::Kind::kAttribute, .op = expect_name("an attribute")};
+    call.slot = static_cast<std::int32_t>(at - rule_.rest_names.begin());
+    expect(")");
     return call;
   }
 

@@ -11,7 +11,7 @@ from typing import Any
 from taso_ext._core import Graph, Node
 from taso_ext.verify.rule_reader import RuleText, Statement, Term
 
-_RESTRICTED = ("group", "strides", "dilations", "pads", "kernel_shape", "ceil_mode", "keepdims")
+_RESTRICTED = ("group", "strides", "dilations", "pads", "kernel_shape", "ceil_mode", "keepdims", "count_include_pad")
 """Attributes that decide which elements meet; others follow from shapes or have no further structure."""
 
 
@@ -27,8 +27,9 @@ class TestedDomain:
     def observe(self, graph: Graph) -> None:
         """Notes the ranks, list lengths and attributes of one instance."""
         tensors = _tensors(self._rule, graph)
+        lists = [v.term for v in self._rule.variables.values() if v.term.starred]
         for term, ids in tensors.items():
-            if term.starred:
+            if term.starred and (not lists or term in lists):  # lists of results are as long as those of variables
                 self._note(f"count({term.name})", len(ids))
             elif self._is_open(term):
                 self._note(f"rank({term.name})", len(graph.values()[ids[0]].dims or ()))
@@ -40,7 +41,8 @@ class TestedDomain:
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions that all instances meet and that no other rank, length or attribute does."""
-        return tuple(condition for name, numbers in sorted(self._seen.items()) for condition in _bounds(name, numbers))
+        seen = sorted((name, numbers) for name, numbers in self._seen.items() if numbers)
+        return tuple(condition for name, numbers in seen for condition in _bounds(name, numbers))
 
     def _note(self, name: str, number: int) -> None:
         self._seen.setdefault(name, set()).add(number)
@@ -61,24 +63,16 @@ class TestedDomain:
                 self._note_value(written.id, value)
 
     def _note_value(self, name: str, value: Any) -> None:
-        if isinstance(value, int):
-            self._note(name, value)
-        elif isinstance(value, list) and value and all(isinstance(each, int) for each in value):
-            self._note(f"sorted({name})[0]", min(value))
-            self._note(f"sorted({name})[-1]", max(value))
+        numbers = value if isinstance(value, list) else [value]
+        if all(isinstance(each, int) for each in numbers):
+            self._seen.setdefault(name, set()).update(numbers)
 
 
 def _bounds(name: str, numbers: set[int]) -> list[str]:
-    """Least and greatest, and gaps between them."""
+    """Least and greatest; ranks and lengths are numbers one by one, so gaps between them count too."""
     low, high = min(numbers), max(numbers)
-    if name.endswith("[0]"):
-        return [f"{name} >= {low}"]
-    if name.endswith("[-1]"):
-        return [f"{name} <= {high}"]
-    if low == high:
-        return [f"{name} == {low}"]
-    gaps = [f"{name} != {each}" for each in range(low, high) if each not in numbers]
-    return [f"{name} >= {low}", f"{name} <= {high}", *gaps]
+    gaps = [each for each in range(low, high) if each not in numbers] if "(" in name and "@" not in name else []
+    return [f"within({name}, {low}, {high})", *(f"{name} != {each}" for each in gaps)]
 
 
 def _tensors(rule: RuleText, graph: Graph) -> dict[Term, list[int]]:

@@ -41,9 +41,7 @@ class Outcome:
     refusal: str = ""
 
 
-def prove_rule(
-    text: str, *, instances: int = DEFAULT_SHAPES, seed: int = 0, normwise: bool = False
-) -> Outcome:
+def prove_rule(text: str, *, instances: int = DEFAULT_SHAPES, seed: int = 0, normwise: bool = False) -> Outcome:
     """Verifies the single rule of `text`, which bears no proof.
 
     Args:

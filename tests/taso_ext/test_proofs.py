@@ -1,0 +1,161 @@
+"""Proofs: what they record, that they are enforced, and that editing rule or proof is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto
+
+from taso_ext import CostModel, RuleSet, State
+from taso_ext._core import Graph, GraphBuilder
+from taso_ext.verify.prove import prove_rule
+from taso_ext.verify.rule_file import read_rule_file, with_proofs
+
+RULE = "rule add-commutes\n  var    x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+NEXT = "\n# Another one.\n\nrule other\n  var    x: float[m, n]\n  source y = Neg(x); z = Neg(y)\n  target z = x\n"
+INSTANCES = 12
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> Path:
+    """A file of two rules, the first of which bears its proof."""
+    path = tmp_path / "some.rules"
+    path.write_text(RULE + NEXT)
+    path.write_text(with_proofs(path, {"add-commutes": prove_rule(RULE, instances=INSTANCES).proof_text}))
+    return path
+
+
+def test_recording_a_proof_changes_nothing_else(proven: Path) -> None:
+    first, second = read_rule_file(proven)
+    assert (first.text, first.is_current) == (RULE, True)
+    assert not second.proof
+    assert proven.read_text().replace(f"  proof  {first.proof}\n", "") == RULE + NEXT
+    again = prove_rule(RULE, instances=2 * INSTANCES).proof_text
+    proven.write_text(with_proofs(proven, {"add-commutes": again, "other": again}))
+    assert [entry.proof for entry in read_rule_file(proven)] == [again, again]
+    assert [entry.is_current for entry in read_rule_file(proven)] == [True, False]
+    assert "# Another one.\n\nrule other" in proven.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("Add(y, x)", "Add(x, y)", "stale"),
+        ("within(rank(x), 0,", "within(rank(x), 1,", "stale"),
+        ("shapes=", "shapes=9", "stale"),
+        ("digest(", "digest(0", "stale"),
+        ("onnxruntime(", "unheard-of(", "unknown clause 'unheard-of'"),
+        ("domain(", "domain", "cannot be read"),
+        ("finite-field", "finite field", "cannot be read"),
+        ("  digest(", "  domain() digest(", "two clauses 'domain'"),
+    ],
+)
+def test_edited_rules_and_proofs_are_refused(proven: Path, old: str, new: str, complaint: str) -> None:
+    text = proven.read_text()
+    RuleSet.parse(text).require_proof(0)
+    assert old in text
+    proven.write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=complaint) as error:
+        RuleSet.load(str(proven), proven=True)
+    place = f"{proven}:5:3"
+    assert str(error.value).startswith(place)
+    assert f"rlflow rules verify {proven} --write" in str(error.value)
+
+
+def test_a_rule_without_proof_is_refused_only_where_proofs_are_asked_for(proven: Path) -> None:
+    assert len(RuleSet.load(str(proven))) == 2
+    with pytest.raises(ValueError, match=f"{proven}:10:6: rule 'other': expected a proof, but there is none"):
+        RuleSet.load(str(proven), proven=True)
+
+
+def test_line_breaks_in_a_proof_do_not_matter(proven: Path) -> None:
+    text = proven.read_text()
+    RuleSet.parse(text.replace("  onnxruntime", "\n      onnxruntime")).require_proof(0)
+
+
+def add_of_rank(rank: int) -> Graph:
+    builder = GraphBuilder()
+    operands = [builder.input(name, TensorProto.FLOAT, [2] * rank) for name in "ab"]
+    builder.output(builder.node("", "Add", {}, operands, [("c", TensorProto.FLOAT, [2] * rank)])[0])
+    return builder.build()
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_rule_matches_nothing_outside_its_domain(rank: int) -> None:
+    proof = "proof domain(within(rank(x), 1, 4), rank(x) != 2)"
+    states = [State(add_of_rank(rank), RuleSet.parse(RULE + end), CostModel.roofline("xeon")) for end in ("", proof)]
+    bare, restricted = (len(state.legal_actions()) for state in states)
+    assert bare > 0
+    assert (restricted > 0) == (rank in (1, 3, 4))
+
+
+def concat(count: int) -> Graph:
+    builder = GraphBuilder()
+    operands = [builder.input(f"x{i}", TensorProto.FLOAT, [2, 3]) for i in range(count)]
+    (joined,) = builder.node("", "Concat", {"axis": 0}, operands, [("c", TensorProto.FLOAT, [2 * count, 3])])
+    builder.output(builder.node("", "Relu", {}, [joined], [("y", TensorProto.FLOAT, [2 * count, 3])])[0])
+    return builder.build()
+
+
+@pytest.mark.parametrize("count", range(2, 7))
+def test_the_length_of_a_list_can_be_restricted(count: int) -> None:
+    rules = RuleSet.parse(
+        "rule spread\n  var *x: float\n  source t = Concat(*x; axis=d); y = Relu(t)\n"
+        "  target *u = Relu(*x); y = Concat(*u; axis=d)\n  proof domain(within(count(x), 3, 5))\n"
+    )
+    state = State(concat(count), rules, CostModel.roofline("xeon"))
+    assert (len(state.legal_actions()) > 0) == (3 <= count <= 5)
+
+
+def conv_then_neg(group: int, pad: int) -> Graph:
+    builder = GraphBuilder()
+    x = builder.input("x", TensorProto.FLOAT, [1, 6, 5])
+    weight = builder.weight("w", "w", TensorProto.FLOAT, [6, 6 // group, 1])
+    attributes = {"dilations": [1], "group": group, "kernel_shape": [1], "pads": [pad, 0], "strides": [1]}
+    (t,) = builder.node("", "Conv", attributes, [x, weight], [("t", TensorProto.FLOAT, [1, 6, 5 + pad])])
+    builder.output(builder.node("", "Neg", {}, [t], [("y", TensorProto.FLOAT, [1, 6, 5 + pad])])[0])
+    return builder.build()
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 6])
+@pytest.mark.parametrize("pad", [0, 1, 2])
+def test_attributes_that_a_rule_does_not_name_can_be_restricted(group: int, pad: int) -> None:
+    rules = RuleSet.parse(
+        "rule negate-weight\n  var x: float; w: weight float\n  source t = Conv(x, w; @r); y = Neg(t)\n"
+        "  target v = Neg(w); y = Conv(x, v; @r)\n"
+        "  proof domain(within(attribute(@r, group), 2, 3), within(attribute(@r, pads), 0, 1))\n"
+    )
+    state = State(conv_then_neg(group, pad), rules, CostModel.roofline("xeon"))
+    assert (len(state.legal_actions()) > 0) == (group in (2, 3) and pad <= 1)
+
+
+@pytest.mark.parametrize(
+    ("domain", "complaint"),
+    [
+        ("within(rank(x), 1, 4", "expected a proof"),
+        ("rank(q) == 1", "'q' is not defined"),
+        ("attribute(@r, group) == 1", "'@r' is not bound"),
+        ("rank(x) == 1; rank(x) == 2", "expected ','"),
+        ("count(x) == 1", "both with and without"),
+    ],
+)
+def test_a_domain_that_cannot_be_understood_is_refused(domain: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.rules"
+    path.write_text(f"{RULE}  proof domain({domain})\n")
+    with pytest.raises(ValueError, match=complaint) as error:
+        RuleSet.load(str(path), proven=True)
+    assert str(error.value).startswith(f"{path}:5:3")
+
+
+def test_wrong_rules_have_no_proof() -> None:
+    outcome = prove_rule(RULE.replace("z = Add(y, x)", "z = Sub(y, x)"), instances=INSTANCES)
+    assert outcome.proof is None
+    assert "changes the function" in outcome.refusal
+
+
+def test_a_rule_for_all_dtypes_must_not_divide() -> None:
+    text = RULE.replace("float", "any")
+    assert prove_rule(text, instances=INSTANCES).proof is not None
+    refused = prove_rule(text.replace("Add", "Div"), instances=INSTANCES)
+    assert "declare its variables `float`" in refused.refusal
