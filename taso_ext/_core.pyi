@@ -144,6 +144,12 @@ class RuleSet:
     def __len__(self) -> int: ...
     def text(self, rule: int) -> str:
         """As it stands in its file, up to the next rule."""
+    def opset(self, rule: int) -> int:
+        """First opset that has the operators which the target adds to those of the source; 1 where all do."""
+    def domains(self, rule: int) -> set[str]:
+        """Domains of these operators; "" is ONNX's own."""
+    def restricted(self, *, max_opset: int | None = None, domains: Sequence[str] | None = None) -> RuleSet:
+        """The rules that need no newer opset and no other domain. Raises ValueError if none is left."""
     def place(self, rule: int) -> tuple[str, int, int]:
         """File ("<text>" for `parse`), line and column of its name."""
     def proof(self, rule: int) -> str:

@@ -180,11 +180,25 @@ def _softmax(node: NormalNode, opset: int, constants: Constants) -> list[onnx.No
 
 
 def _pool(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
-    """Drops attributes that an opset does not have; there they had no choice but the default."""
+    """Drops attributes that an opset does not have.
+
+    Raises:
+      ValueError: one of them is not its default, as a rewrite may make it.
+    """
     absent = [] if opset >= 10 else ["ceil_mode"]
     if opset < (10 if node.op_type == "MaxPool" else 19):
         absent.append("dilations")
+    for name in absent:
+        value = node.attributes[name]
+        if value and set(value if isinstance(value, list) else [value]) != {int(name == "dilations")}:
+            raise ValueError(
+                f"{node.op_type} with {name}={value!r} needs a newer opset than {opset}, which the model has"
+            )
     return [_node(node, node.inputs, **_without(node, *absent))]
+
+
+def _expand(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
+    return [_node(node, [node.inputs[0], _int64(node, "shape", constants)])]
 
 
 _CONSTANTS: dict[str, Lowering] = {
@@ -199,6 +213,7 @@ _LOWERINGS: dict[str, Lowering] = {
     "Split": _split,
     "Slice": _slice,
     "Pad": _pad,
+    "Expand": _expand,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "MaxPool": _pool,

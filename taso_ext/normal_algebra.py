@@ -92,6 +92,40 @@ def _layer_normalization(node: RawNode) -> NormalForm | None:
     return NormalForm("LayerNormalization", attributes, (0, 1, 2) if node.given(2) else (0, 1))
 
 
+def _rms_normalization(node: RawNode) -> NormalForm | None:
+    if not node.dims or len(node.outputs) != 1 or node.integer("stash_type", 1) != 1:
+        return None
+    axis = axis_of(node.integer("axis", -1), len(node.dims))
+    return None if axis is None else NormalForm("RMSNormalization", {"axis": axis, "epsilon": _epsilon(node)}, (0, 1))
+
+
+def _rotary_embedding(node: RawNode) -> NormalForm | None:
+    names = ("interleaved", "num_heads", "rotary_embedding_dim")
+    positions = (0, 1, 2, 3) if node.given(3) else (0, 1, 2)
+    return NormalForm("RotaryEmbedding", {name: node.integer(name, 0) for name in names}, positions)
+
+
+def _attention(node: RawNode) -> NormalForm | None:
+    """Without a cache or further outputs; the scale is written out, and the heads only where the shapes do not say."""
+    unusual = node.integer("qk_matmul_output_mode", 0) or "softmax_precision" in node.attributes
+    if len(node.outputs) != 1 or unusual or not node.dims or max(node.present) > 3:
+        return None
+    heads = {name: node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads") if len(node.dims) == 3}
+    if len(node.dims) not in (3, 4) or not all(heads.values()):
+        return None
+    size = node.dims[3] if len(node.dims) == 4 else node.dims[2] // heads["q_num_heads"]
+    scale, softcap = node.attributes.get("scale", size**-0.5 if size else 1.0), node.attributes.get("softcap", 0.0)
+    if not isinstance(scale, (int, float)) or not isinstance(softcap, (int, float)):
+        return None
+    attributes: dict[str, Attribute] = {
+        "is_causal": int(node.integer("is_causal", 0) != 0),
+        "scale": _float32(scale),
+        "softcap": float(softcap),
+        **heads,
+    }
+    return NormalForm("Attention", attributes, (0, 1, 2, 3) if node.given(3) else (0, 1, 2))
+
+
 def _epsilon(node: RawNode) -> float:
     value = node.attributes.get("epsilon", _DEFAULT_EPSILON)
     return float(value) if isinstance(value, (int, float)) else _DEFAULT_EPSILON
@@ -110,6 +144,9 @@ LIFTERS: dict[str, Lifter] = {
     "LogSoftmax": _softmax,
     "BatchNormalization": _batch_normalization,
     "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
+    "RotaryEmbedding": _rotary_embedding,
+    "Attention": _attention,
     **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(POINTWISE_DEFAULTS, _pointwise),
 }

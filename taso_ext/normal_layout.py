@@ -176,7 +176,18 @@ def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[i
     return full
 
 
+def _expand(node: RawNode) -> NormalForm | None:
+    """To the shape of the result: a given shape may hold 1 where the input is larger."""
+    given = node.integers_at(1)
+    if given is None or node.dims is None or 0 in node.dims or any(size < 1 for size in given):
+        return None
+    rank = max(len(given), len(node.dims))
+    pairs = zip([1] * (rank - len(given)) + given, (1,) * (rank - len(node.dims)) + node.dims, strict=True)
+    return NormalForm("Expand", {"shape": [max(pair) for pair in pairs]}, (0,))
+
+
 LIFTERS: dict[str, Lifter] = {
+    "Expand": _expand,
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Flatten": _flatten,

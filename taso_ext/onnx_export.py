@@ -112,6 +112,7 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
             helper.make_node("Identity", [written.name(value)], [source.original.graph.output[position].name])
         )
     model.graph.node.extend(written.nodes)
+    _import_domains(model, [*written.nodes, *folded.nodes])
     handed_over = {folded.name(value): values[value].dtype for value in parts.handed_over}
     tensors = _tensors(written, source) | _evaluate(folded, handed_over, source, model)
     _document(model, source)
@@ -170,6 +171,13 @@ def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
     if not imports.keys() & set(DEFAULT_DOMAINS):
         imports[""] = helper.make_opsetid("", _PLAIN_OPSET)
     return list(imports.values())
+
+
+def _import_domains(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> None:
+    """Imports the domains that only rewrites use; those of runtimes have one version."""
+    known = {entry.domain for entry in model.opset_import} | set(DEFAULT_DOMAINS)
+    for domain in sorted({node.domain for node in nodes} - known):
+        model.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def _tensors(emission: Emission, source: ExportSource) -> dict[str, ir.TensorProtocol]:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <set>
 #include <fstream>
 #include <sstream>
 
@@ -183,6 +184,30 @@ class RuleSet {
     }
     return book->rules[index];
   }
+  // First opset that has the operators which the target adds to those of the source.
+  int opset(std::int64_t index) const {
+    int newest = 1;
+    for (const OperatorInfo* info : added(at(index))) newest = std::max(newest, info->domain.empty() ? info->since : 1);
+    return newest;
+  }
+  std::set<std::string> domains(std::int64_t index) const {
+    std::set<std::string> found;
+    for (const OperatorInfo* info : added(at(index))) found.emplace(info->domain);
+    return found;
+  }
+  // Only the rules whose targets need no newer opset and no other domain.
+  RuleSet restricted(std::optional<int> max_opset, const std::optional<std::vector<std::string>>& allowed) const {
+    std::vector<Rule> kept;
+    for (std::int64_t i = 0; i < std::ssize(book->rules); ++i) {
+      const std::set<std::string> needed = domains(i);
+      const bool known = !allowed || std::all_of(needed.begin(), needed.end(), [&](const std::string& domain) {
+        return std::any_of(allowed->begin(), allowed->end(), [&](const std::string& each) { return each == domain || (domain.empty() && each == "ai.onnx"); });
+      });
+      if (known && (!max_opset || opset(i) <= *max_opset)) kept.push_back(book->rules[i]);
+    }
+    if (kept.empty()) throw InvalidInput("no rule is left: all need a newer opset or another domain");
+    return RuleSet(std::move(kept));
+  }
   // Of all rules in their order: equal for sets that offer the same actions.
   Hash128 fingerprint() const {
     Hash128 hash{31, 32};
@@ -192,6 +217,15 @@ class RuleSet {
   std::shared_ptr<const RuleBook> book;
 
  private:
+  // Operators of the target that the source does not have.
+  static std::vector<const OperatorInfo*> added(const Rule& rule) {
+    std::vector<const OperatorInfo*> found;
+    for (const Statement& made : rule.target) {
+      const auto same = [&](const Statement& statement) { return statement.op == made.op; };
+      if (made.op && std::none_of(rule.source.begin(), rule.source.end(), same)) found.push_back(&operator_info(*made.op));
+    }
+    return found;
+  }
   static std::string read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::stringstream buffer;
@@ -419,6 +453,9 @@ PYBIND11_MODULE(_core, module) {
       .def("place", [](const RuleSet& set, std::int64_t rule) { return place_in(set.at(rule).file, set.at(rule).place); }, py::arg("rule"))
       .def("proof", [](const RuleSet& set, std::int64_t rule) { return set.at(rule).proof; }, py::arg("rule"))
       .def("proof_place", [](const RuleSet& set, std::int64_t rule) { return place_in(set.at(rule).file, set.at(rule).proof_place); }, py::arg("rule"))
+      .def("opset", &RuleSet::opset, py::arg("rule"))
+      .def("domains", &RuleSet::domains, py::arg("rule"))
+      .def("restricted", &RuleSet::restricted, py::kw_only(), py::arg("max_opset") = py::none(), py::arg("domains") = py::none())
       .def("digest", [](const RuleSet& set, std::int64_t rule) { return hex(set.at(rule).digest).substr(0, 16); }, py::arg("rule"))
       .def("clauses", [](const RuleSet& set, std::int64_t rule) {
         py::dict found;
@@ -487,7 +524,7 @@ PYBIND11_MODULE(_core, module) {
   bind_field_arithmetic(module);
 
   std::vector<std::string> operators;
-  for (OperatorId op = 0; op < known_operator_count(); ++op) operators.emplace_back(operator_info(op).name);
+  for (OperatorId op = 0; op < known_operator_count(); ++op) operators.push_back(dotted_name(operator_info(op)));
   module.attr("KNOWN_OPERATORS") = py::tuple(py::cast(operators));
   module.attr("NUM_FEATURE_OPERATORS") = feature_operator_count();
   module.attr("NUM_DTYPES") = kDtypes;

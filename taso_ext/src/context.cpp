@@ -107,8 +107,10 @@ NameId Context::name(std::string_view name) {
 }
 
 OperatorId Context::op(std::string_view domain, std::string_view op_type) {
-  if (domain.empty() || domain == "ai.onnx") {
-    if (const auto known = known_operator(op_type)) return *known;
+  const bool own = domain.empty() || domain == "ai.onnx";
+  // A dot in the name of one of ONNX's own would make it look like another domain's.
+  if (own ? op_type.find('.') == std::string_view::npos : true) {
+    if (const auto known = own ? known_operator(op_type) : known_operator(std::string(domain) + "." + std::string(op_type))) return *known;
   }
   const std::lock_guard guard(writing_);
   std::string key(domain);
@@ -121,7 +123,7 @@ OperatorId Context::op(std::string_view domain, std::string_view op_type) {
 }
 
 std::pair<std::string_view, std::string_view> Context::op_name(OperatorId op) const {
-  if (op < known_operator_count()) return {"", operator_info(op).name};
+  if (op < known_operator_count()) return {operator_info(op).domain, operator_info(op).name};
   const auto& [domain, op_type] = unknown_ops_[op - known_operator_count()];
   return {domain, op_type};
 }

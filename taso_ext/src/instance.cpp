@@ -419,6 +419,11 @@ class Builder final : public Scope {
     }
     if (attribute == "axis" && op == "LayerNormalization") return rank == 0 ? std::nullopt : std::optional<Quantity>(rank - 1);
     if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(pick(0, rank - 1));
+    if (attribute == "shape" && op == "Expand") {
+      Dims shape = x;
+      for (std::int64_t& extent : shape) extent = extent == 1 ? pick(1, 4) : extent;
+      return shape;
+    }
     if (attribute == "shape") return random_reshape(x);
     if (attribute == "kernel_shape" && operands.size() > 1) {
       const Dims& w = graph_->type(operands[1]).dims;
@@ -442,6 +447,9 @@ class Builder final : public Scope {
     if (attribute == "axes") return random_axes(rank);
     if (attribute == "mode") return Quantity(std::string("constant"));
     if (attribute == "value") return Quantity(0.0);
+    constexpr std::string_view kFlags[] = {"is_causal", "interleaved", "unidirectional"};
+    if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(pick(0, 1));
+    if (attribute.ends_with("num_heads")) return Quantity(pick(1, 3));
     if (attribute == "approximate") return Quantity(std::string(chance(50) ? "none" : "tanh"));
     constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "epsilon", "scale"};
     if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(any_real())));
@@ -538,6 +546,7 @@ class Builder final : public Scope {
         {"Concat", {"axis"}},
         {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
         {"Elu", {"alpha"}},
+        {"Expand", {"shape"}},
         {"Gemm", {"alpha", "beta", "transA", "transB"}},
         {"LayerNormalization", {"axis", "epsilon"}},
         {"LeakyRelu", {"alpha"}},

@@ -9,32 +9,41 @@ namespace {
 
 using enum Execution;
 
+constexpr std::string_view kMicrosoft = "com.microsoft";
+
 // The order is part of the observation (operator ids are embedding rows): append, never reorder.
 constexpr auto kOperators = std::to_array<OperatorInfo>({
     {"Conv", kKernel}, {"MatMul", kKernel}, {"Gemm", kKernel}, {"Add", kElementwise, true},
     {"Sub", kElementwise}, {"Mul", kElementwise, true}, {"Div", kElementwise}, {"Pow", kElementwise},
     {"Sum", kElementwise, true}, {"Max", kElementwise, true}, {"Min", kElementwise, true}, {"Relu", kElementwise},
     {"LeakyRelu", kElementwise}, {"PRelu", kElementwise}, {"Elu", kElementwise}, {"Selu", kElementwise},
-    {"Celu", kElementwise}, {"Sigmoid", kElementwise}, {"HardSigmoid", kElementwise}, {"HardSwish", kElementwise},
-    {"Mish", kElementwise}, {"Softplus", kElementwise}, {"Softsign", kElementwise}, {"Tanh", kElementwise},
-    {"Erf", kElementwise}, {"Gelu", kElementwise}, {"Exp", kElementwise}, {"Log", kElementwise},
+    {"Celu", kElementwise, false, 12}, {"Sigmoid", kElementwise}, {"HardSigmoid", kElementwise}, {"HardSwish", kElementwise, false, 14},
+    {"Mish", kElementwise, false, 18}, {"Softplus", kElementwise}, {"Softsign", kElementwise}, {"Tanh", kElementwise},
+    {"Erf", kElementwise, false, 9}, {"Gelu", kElementwise, false, 20}, {"Exp", kElementwise}, {"Log", kElementwise},
     {"Sqrt", kElementwise}, {"Reciprocal", kElementwise}, {"Neg", kElementwise}, {"Abs", kElementwise},
-    {"Floor", kElementwise}, {"Ceil", kElementwise}, {"Round", kElementwise}, {"Sign", kElementwise},
+    {"Floor", kElementwise}, {"Ceil", kElementwise}, {"Round", kElementwise, false, 11}, {"Sign", kElementwise, false, 9},
     {"Sin", kElementwise}, {"Cos", kElementwise}, {"Clip", kElementwise}, {"Cast", kElementwise},
     {"Not", kElementwise}, {"And", kElementwise, true}, {"Or", kElementwise, true}, {"Equal", kElementwise, true},
-    {"Greater", kElementwise}, {"Less", kElementwise}, {"Where", kElementwise}, {"BatchNormalization", kElementwise},
-    {"Softmax", kKernel}, {"LogSoftmax", kKernel}, {"LayerNormalization", kKernel}, {"InstanceNormalization", kKernel},
-    {"GroupNormalization", kKernel}, {"LRN", kKernel}, {"MaxPool", kKernel}, {"AveragePool", kKernel},
+    {"Greater", kElementwise}, {"Less", kElementwise}, {"Where", kElementwise, false, 9}, {"BatchNormalization", kElementwise},
+    {"Softmax", kKernel}, {"LogSoftmax", kKernel}, {"LayerNormalization", kKernel, false, 17}, {"InstanceNormalization", kKernel},
+    {"GroupNormalization", kKernel, false, 18}, {"LRN", kKernel}, {"MaxPool", kKernel}, {"AveragePool", kKernel},
     {"GlobalAveragePool", kKernel}, {"GlobalMaxPool", kKernel}, {"ReduceSum", kKernel}, {"ReduceMean", kKernel},
     {"ReduceMax", kKernel}, {"ReduceMin", kKernel}, {"ReduceProd", kKernel}, {"ReduceL2", kKernel},
-    {"ConvTranspose", kKernel}, {"Einsum", kKernel}, {"ArgMax", kKernel}, {"TopK", kOpaque}, {"Concat", kMovement},
+    {"ConvTranspose", kKernel}, {"Einsum", kKernel, false, 12}, {"ArgMax", kKernel}, {"TopK", kOpaque}, {"Concat", kMovement},
     {"Split", kSplit}, {"Slice", kMovement}, {"Transpose", kMovement}, {"Pad", kMovement}, {"Gather", kMovement},
-    {"Expand", kMovement}, {"Tile", kMovement}, {"Resize", kMovement}, {"Upsample", kMovement},
+    {"Expand", kMovement, false, 8}, {"Tile", kMovement}, {"Resize", kMovement, false, 10}, {"Upsample", kMovement},
     {"DepthToSpace", kMovement}, {"SpaceToDepth", kMovement}, {"Reshape", kView}, {"Flatten", kView},
     {"Squeeze", kView}, {"Unsqueeze", kView}, {"Identity", kView}, {"Dropout", kView}, {"Shape", kView},
-    {"ConstantOfShape", kMovement}, {"Range", kMovement}, {"LSTM", kKernel}, {"GRU", kKernel}, {"RNN", kKernel},
-    {"Attention", kKernel}, {"RMSNormalization", kKernel}, {"RotaryEmbedding", kKernel}, {"If", kOpaque},
-    {"Loop", kOpaque}, {"Scan", kOpaque}, {"Constant", kOpaque}, {"EyeLike", kOpaque},
+    {"ConstantOfShape", kMovement}, {"Range", kMovement, false, 11}, {"LSTM", kKernel}, {"GRU", kKernel}, {"RNN", kKernel},
+    {"Attention", kKernel, false, 23}, {"RMSNormalization", kKernel, false, 23}, {"RotaryEmbedding", kKernel, false, 23}, {"If", kOpaque},
+    {"Loop", kOpaque}, {"Scan", kOpaque, false, 8}, {"Constant", kOpaque}, {"EyeLike", kOpaque},
+    // The runtime's own. Those that end in a pointwise function are one kernel with what produces their operand.
+    {"FusedMatMul", kKernel, false, 1, kMicrosoft}, {"FusedGemm", kKernel, false, 1, kMicrosoft},
+    {"FusedConv", kKernel, false, 1, kMicrosoft}, {"BiasGelu", kElementwise, false, 1, kMicrosoft},
+    {"FastGelu", kElementwise, false, 1, kMicrosoft}, {"QuickGelu", kElementwise, false, 1, kMicrosoft},
+    {"SkipLayerNormalization", kKernel, false, 1, kMicrosoft},
+    {"SkipSimplifiedLayerNormalization", kKernel, false, 1, kMicrosoft},
+    {"MultiHeadAttention", kKernel, false, 1, kMicrosoft},
 });
 
 constexpr OperatorId index_of(std::string_view name) {
@@ -52,10 +61,16 @@ constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGe
                      kLogSoftmax = index_of("LogSoftmax"), kLayerNorm = index_of("LayerNormalization"),
                      kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
                      kFirstUnary = index_of("Relu"), kLastUnary = index_of("Clip"), kAdd = index_of("Add"),
-                     kMin = index_of("Min"), kGlobalAveragePool = index_of("GlobalAveragePool"),
-                     kGlobalMaxPool = index_of("GlobalMaxPool"), kConvTranspose = index_of("ConvTranspose"),
-                     kAttention = index_of("Attention"), kConstant = index_of("Constant"),
-                     kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike");
+                     kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention"),
+                     kConstant = index_of("Constant"), kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike"), kExpand = index_of("Expand"), kWhere = index_of("Where"),
+                     kEqual = index_of("Equal"), kLess = index_of("Less"), kNot = index_of("Not"), kOr = index_of("Or"),
+                     kInstanceNorm = index_of("InstanceNormalization"), kGroupNorm = index_of("GroupNormalization"),
+                     kGlobalAveragePool = index_of("GlobalAveragePool"), kGlobalMaxPool = index_of("GlobalMaxPool"),
+                     kRmsNorm = index_of("RMSNormalization"), kRotary = index_of("RotaryEmbedding"), kPRelu = index_of("PRelu"),
+                     kFusedMatMul = index_of("FusedMatMul"), kFusedGemm = index_of("FusedGemm"), kFusedConv = index_of("FusedConv"),
+                     kBiasGelu = index_of("BiasGelu"), kFastGelu = index_of("FastGelu"), kQuickGelu = index_of("QuickGelu"),
+                     kSkipNorm = index_of("SkipLayerNormalization"), kSkipRmsNorm = index_of("SkipSimplifiedLayerNormalization"),
+                     kMultiHead = index_of("MultiHeadAttention");
 
 using Types = std::span<const TensorType* const>;
 using Outputs = std::optional<std::vector<TensorType>>;
@@ -158,6 +173,10 @@ Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
 
 Outputs infer_pool(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
+  const auto *kernel = ints_attribute(attributes, "kernel_shape"), *pads = ints_attribute(attributes, "pads");
+  for (std::size_t i = 0; kernel && pads && i < pads->size(); ++i) {    // no window may lie in the padding alone
+    if (kernel->empty() || (*pads)[i] >= (*kernel)[i % kernel->size()]) return std::nullopt;
+  }
   return slide(attributes, inputs[0]->dtype, inputs[0]->dims, inputs[0]->dims[1]);
 }
 
@@ -166,16 +185,6 @@ Outputs infer_global_pool(Types inputs) {
   Dims out = inputs[0]->dims;
   std::fill(out.begin() + 2, out.end(), 1);
   return one(inputs[0]->dtype, std::move(out));
-}
-
-Outputs infer_layer_norm(const AttributeMap& attributes, Types inputs) {
-  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
-  const Dims& x = inputs[0]->dims;
-  const std::int64_t axis = int_attribute(attributes, "axis", -1);
-  if (axis < 0 || axis >= static_cast<std::int64_t>(x.size())) return std::nullopt;
-  const Dims normalised(x.begin() + axis, x.end());
-  const bool fits = std::all_of(inputs.begin() + 1, inputs.end(), [&](const TensorType* type) { return type->dims == normalised; });
-  return fits ? one(inputs[0]->dtype, x) : std::nullopt;
 }
 
 Outputs infer_batch_norm(Types inputs) {
@@ -267,6 +276,10 @@ Outputs infer_reshape(const AttributeMap& attributes, Types inputs) {
 Outputs infer_reduce(const AttributeMap& attributes, Types inputs) {
   const Dims* axes = ints_attribute(attributes, "axes");
   if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !axes) return std::nullopt;
+  Dims sorted = *axes;
+  std::sort(sorted.begin(), sorted.end());
+  const bool within = sorted.empty() || (sorted.front() >= 0 && sorted.back() < std::ssize(inputs[0]->dims));
+  if (!within || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return std::nullopt;
   const bool keep = int_attribute(attributes, "keepdims", 1) != 0;
   Dims out;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(inputs[0]->dims.size()); ++i) {
@@ -292,6 +305,132 @@ Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inpu
   if (op == kConstantOfShape) return std::holds_alternative<double>(*held) ? one(dtype, *shape) : std::nullopt;
   const auto* values = std::get_if<std::vector<double>>(held);
   return values && static_cast<std::int64_t>(values->size()) == type.elements() ? one(dtype, *shape) : std::nullopt;
+}
+
+// The first operand's type, where the others, vectors of its extent at `axis`, fit.
+Outputs infer_along(Types inputs, std::size_t least, std::size_t most, std::ptrdiff_t axis) {
+  if (inputs.size() < least || inputs.size() > most || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims& x = inputs[0]->dims;
+  const std::ptrdiff_t at = axis < 0 ? std::ssize(x) + axis : axis;
+  if (at < 0 || at >= std::ssize(x)) return std::nullopt;
+  const auto fits = [&](const TensorType* type) { return type->dims == Dims{x[at]}; };
+  return std::all_of(inputs.begin() + 1, inputs.end(), fits) ? one(inputs[0]->dtype, x) : std::nullopt;
+}
+
+// Scale and bias are broadcast to what is normalised.
+Outputs infer_norm(const AttributeMap& attributes, Types inputs, std::size_t most) {
+  if (inputs.size() < 2 || inputs.size() > most || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims& x = inputs[0]->dims;
+  const std::int64_t axis = int_attribute(attributes, "axis", -1);
+  if (axis < 0 || axis >= std::ssize(x)) return std::nullopt;
+  const Dims normalised(x.begin() + axis, x.end());
+  const auto fits = [&](const TensorType* type) { return broadcast(normalised, type->dims) == normalised; };
+  return std::all_of(inputs.begin() + 1, inputs.end(), fits) ? one(inputs[0]->dtype, x) : std::nullopt;
+}
+
+// (input, skip, gamma, [beta], [bias]): the sum of input and skip, normalised.
+Outputs infer_skip_norm(Types inputs, std::size_t most) {
+  if (inputs.size() < 3 || inputs.size() > most || !all_ranked_alike(inputs) || inputs[0]->dims != inputs[1]->dims) return std::nullopt;
+  if (inputs[0]->dims.size() < 2) return std::nullopt;
+  const auto fits = [&](const TensorType* type) { return type->dims == Dims{inputs[0]->dims.back()}; };
+  return std::all_of(inputs.begin() + 2, inputs.end(), fits) ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
+}
+
+Outputs infer_expand(const AttributeMap& attributes, Types inputs) {
+  const Dims* shape = ints_attribute(attributes, "shape");
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !shape || !are_extents(*shape)) return std::nullopt;
+  return broadcast(inputs[0]->dims, *shape) == *shape ? one(inputs[0]->dtype, *shape) : std::nullopt;
+}
+
+constexpr int kBool = 9;    // TensorProto.BOOL
+
+Outputs infer_where(Types inputs) {
+  if (inputs.size() != 3 || !inputs[0] || !inputs[0]->ranked || inputs[0]->dtype != kBool) return std::nullopt;
+  const Outputs chosen = infer_elementwise(inputs.subspan(1));
+  auto dims = chosen ? broadcast((*chosen)[0].dims, inputs[0]->dims) : std::nullopt;
+  return dims ? one((*chosen)[0].dtype, std::move(*dims)) : std::nullopt;
+}
+
+// Comparisons and logic.
+Outputs infer_truth(Types inputs, bool of_truths) {
+  Outputs outputs = infer_elementwise(inputs);
+  if (!outputs || (of_truths && inputs[0]->dtype != kBool)) return std::nullopt;
+  (*outputs)[0].dtype = kBool;
+  return outputs;
+}
+
+Outputs infer_cast(const AttributeMap& attributes, Types inputs) {
+  const std::int64_t to = int_attribute(attributes, "to", 0);
+  if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || to < 1 || to > 26) return std::nullopt;
+  return one(static_cast<int>(to), inputs[0]->dims);
+}
+
+Outputs infer_fused_matmul(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() != 2 || !all_ranked_alike(inputs)) return std::nullopt;
+  if (int_attribute(attributes, "transBatchA", 0) != 0 || int_attribute(attributes, "transBatchB", 0) != 0) return std::nullopt;
+  TensorType a = *inputs[0], b = *inputs[1];
+  if (a.dims.size() < 2 || b.dims.size() < 2) return std::nullopt;
+  if (int_attribute(attributes, "transA", 0) != 0) std::swap(a.dims.end()[-1], a.dims.end()[-2]);
+  if (int_attribute(attributes, "transB", 0) != 0) std::swap(b.dims.end()[-1], b.dims.end()[-2]);
+  const TensorType* turned[] = {&a, &b};
+  return infer_matmul(turned);
+}
+
+// (X, W, [B], [Z]): a convolution to which Z is added.
+Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() > 4) return std::nullopt;
+  Outputs outputs = infer_conv(attributes, inputs.first(std::min<std::size_t>(inputs.size(), 3)));
+  const bool fits = inputs.size() < 4 || (outputs && inputs[3] && *inputs[3] == (*outputs)[0]);
+  return fits ? std::move(outputs) : std::nullopt;
+}
+
+// (Q, K, V, [mask]), each [batch, heads, length, size] or [batch, length, heads * size].
+Outputs infer_attention(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs.first(3))) return std::nullopt;
+  const Dims &q = inputs[0]->dims, &k = inputs[1]->dims, &v = inputs[2]->dims;
+  if (q.size() != k.size() || q.size() != v.size() || q[0] != k[0] || q[0] != v[0]) return std::nullopt;
+  Dims scores, out;
+  if (q.size() == 4) {
+    if (k[1] < 1 || q[1] % k[1] != 0 || k[1] != v[1] || q[3] != k[3] || k[2] != v[2]) return std::nullopt;
+    scores = {q[0], q[1], q[2], k[2]}, out = {q[0], q[1], q[2], v[3]};
+  } else if (q.size() == 3) {
+    const std::int64_t heads = int_attribute(attributes, "q_num_heads", 0), shared = int_attribute(attributes, "kv_num_heads", 0);
+    if (heads < 1 || shared < 1 || heads % shared != 0 || q[2] % heads != 0 || k[2] % shared != 0 || v[2] % shared != 0) return std::nullopt;
+    if (q[2] / heads != k[2] / shared || k[1] != v[1]) return std::nullopt;
+    scores = {q[0], heads, q[1], k[1]}, out = {q[0], q[1], heads * (v[2] / shared)};
+  } else {
+    return std::nullopt;
+  }
+  if (inputs.size() == 4) {
+    const bool kind = inputs[3] && inputs[3]->ranked && (inputs[3]->dtype == kBool || inputs[3]->dtype == inputs[0]->dtype);
+    if (!kind || broadcast(scores, inputs[3]->dims) != scores) return std::nullopt;
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+// (Q, K, V, [bias]), each [batch, length, heads * size].
+Outputs infer_multi_head(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &q = inputs[0]->dims, &k = inputs[1]->dims, &v = inputs[2]->dims;
+  const std::int64_t heads = int_attribute(attributes, "num_heads", 0);
+  if (q.size() != 3 || k.size() != 3 || v.size() != 3 || heads < 1 || q[2] % heads != 0 || v[2] % heads != 0) return std::nullopt;
+  if (q[0] != k[0] || q[0] != v[0] || q[2] != k[2] || k[1] != v[1]) return std::nullopt;
+  if (inputs.size() == 4 && inputs[3]->dims != Dims{q[2] + k[2] + v[2]}) return std::nullopt;
+  return one(inputs[0]->dtype, {q[0], q[1], v[2]});
+}
+
+// (X, cos, sin, [positions]), X [batch, heads, length, size] or [batch, length, heads * size].
+Outputs infer_rotary(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs.first(3))) return std::nullopt;
+  const Dims &x = inputs[0]->dims, &cos = inputs[1]->dims, &sin = inputs[2]->dims;
+  const std::int64_t heads = int_attribute(attributes, "num_heads", 0), part = int_attribute(attributes, "rotary_embedding_dim", 0);
+  if ((x.size() != 3 && x.size() != 4) || (x.size() == 3 && (heads < 1 || x[2] % heads != 0)) || cos != sin) return std::nullopt;
+  const std::int64_t length = x.size() == 4 ? x[2] : x[1], size = part > 0 ? part : x.size() == 4 ? x[3] : x[2] / heads;
+  if (size % 2 != 0 || cos.empty() || cos.back() != size / 2) return std::nullopt;
+  if (inputs.size() == 3) return cos == Dims{x[0], length, size / 2} ? one(inputs[0]->dtype, x) : std::nullopt;
+  constexpr int kInt64 = 7;
+  const bool positions = inputs[3] && inputs[3]->dtype == kInt64 && inputs[3]->ranked && inputs[3]->dims == Dims{x[0], length};
+  return positions && cos.size() == 2 ? one(inputs[0]->dtype, x) : std::nullopt;
 }
 
 double sum_bytes(Types types) {
@@ -323,16 +462,36 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kAveragePool: return infer_pool(attributes, inputs);
     case kGlobalAveragePool:
     case kGlobalMaxPool: return infer_global_pool(inputs);
-    case kLayerNorm: return infer_layer_norm(attributes, inputs);
     case kBatchNorm: return infer_batch_norm(inputs);
     case kSoftmax:
     case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
     case kConstant:
     case kConstantOfShape:
     case kEyeLike: return infer_constant(op, attributes, inputs);
+    case kInstanceNorm: return infer_along(inputs, 3, 3, 1);
+    case kGroupNorm: return infer_along(inputs, 3, 3, 1);
+    case kLayerNorm: return infer_norm(attributes, inputs, 3);
+    case kRmsNorm: return infer_norm(attributes, inputs, 2);
+    case kSkipNorm: return infer_skip_norm(inputs, 5);
+    case kSkipRmsNorm: return infer_skip_norm(inputs, 4);
+    case kExpand: return infer_expand(attributes, inputs);
+    case kWhere: return infer_where(inputs);
+    case kCast: return infer_cast(attributes, inputs);
+    case kNot: return inputs.size() == 1 ? infer_truth(inputs, true) : std::nullopt;
+    case kPRelu: return inputs.size() == 2 && infer_elementwise(inputs) == one(inputs[0]->dtype, inputs[0]->dims) ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
+    case kFusedMatMul: return infer_fused_matmul(attributes, inputs);
+    case kFusedGemm: return infer_gemm(attributes, inputs);
+    case kFusedConv: return infer_fused_conv(attributes, inputs);
+    case kBiasGelu: return infer_along(inputs, 2, 2, -1);
+    case kFastGelu: return infer_along(inputs, 1, 2, -1);
+    case kQuickGelu: return infer_along(inputs, 1, 1, -1);
+    case kAttention: return infer_attention(attributes, inputs);
+    case kMultiHead: return infer_multi_head(attributes, inputs);
+    case kRotary: return infer_rotary(attributes, inputs);
     default: break;
   }
   if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
+  if (op > kNot && op <= kLess) return inputs.size() == 2 ? infer_truth(inputs, op <= kOr) : std::nullopt;
   if (op >= kAdd && op <= kMin) return infer_elementwise(inputs);
   if (op >= kFirstUnary && op <= kLastUnary) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
   return std::nullopt;
@@ -344,13 +503,17 @@ static_assert(kOperators.size() <= OperatorSet::kMost, "give OperatorSet another
 
 OperatorId known_operator_count() { return static_cast<OperatorId>(kOperators.size()); }
 
-std::optional<OperatorId> known_operator(std::string_view op_type) {
+std::string dotted_name(const OperatorInfo& info) {
+  return info.domain.empty() ? std::string(info.name) : std::string(info.domain) + "." + std::string(info.name);
+}
+
+std::optional<OperatorId> known_operator(std::string_view name) {
   static const auto* const index = [] {
-    auto* map = new std::unordered_map<std::string_view, OperatorId>();
-    for (OperatorId i = 0; i < kOperators.size(); ++i) map->emplace(kOperators[i].name, i);
+    auto* map = new std::unordered_map<std::string, OperatorId>();
+    for (OperatorId i = 0; i < kOperators.size(); ++i) map->emplace(dotted_name(kOperators[i]), i);
     return map;
   }();
-  const auto at = index->find(op_type);
+  const auto at = index->find(std::string(name));
   return at == index->end() ? std::nullopt : std::optional(at->second);
 }
 
@@ -366,16 +529,36 @@ Outputs infer_outputs(OperatorId op, const AttributeMap& attributes, Types input
   return outputs;
 }
 
+// Attributes that a target may leave out. ONNX's defaults, but for the sizes that normal forms always have.
+struct Default {
+  std::string_view op, name;
+  double number = 0;
+  bool real = false;
+  std::string_view text{};
+};
+constexpr Default kDefaults[] = {
+    {"Pad", "mode", 0, false, "constant"}, {"Pad", "value", 0, true}, {"Gelu", "approximate", 0, false, "none"},
+    {"MaxPool", "ceil_mode"}, {"AveragePool", "ceil_mode"}, {"AveragePool", "count_include_pad"},
+    {"Gemm", "alpha", 1, true}, {"Gemm", "beta", 1, true}, {"Gemm", "transA"}, {"Gemm", "transB"},
+    {"RotaryEmbedding", "interleaved"}, {"RotaryEmbedding", "num_heads"}, {"RotaryEmbedding", "rotary_embedding_dim"},
+    {"Attention", "is_causal"}, {"Attention", "softcap", 0, true},
+    {"FusedMatMul", "alpha", 1, true}, {"FusedMatMul", "transA"}, {"FusedMatMul", "transB"},
+    {"FusedMatMul", "transBatchA"}, {"FusedMatMul", "transBatchB"},
+    {"FusedGemm", "alpha", 1, true}, {"FusedGemm", "beta", 1, true}, {"FusedGemm", "transA"}, {"FusedGemm", "transB"},
+    {"MultiHeadAttention", "unidirectional"}, {"MultiHeadAttention", "mask_filter_value", -10000, true},
+};
+
 bool makes_constant(OperatorId op) { return op == kConstant || op == kConstantOfShape || op == kEyeLike; }
 
 void complete_attributes(OperatorId op, AttributeMap& attributes, int dtype) {
-  if (op == kPad && !find_attribute(attributes, "mode")) {
-    attributes.emplace_back("mode", std::string("constant"));
-    if (!find_attribute(attributes, "value")) attributes.emplace_back("value", 0.0);
-  } else if (makes_constant(op) && !find_attribute(attributes, "dtype")) {
-    attributes.emplace_back("dtype", std::int64_t{dtype});
+  const auto add = [&](std::string_view name, Attribute value) {
+    const auto at = std::lower_bound(attributes.begin(), attributes.end(), name, [](const auto& entry, std::string_view key) { return entry.first < key; });
+    if (at == attributes.end() || at->first != name) attributes.emplace(at, std::string(name), std::move(value));
+  };
+  if (makes_constant(op)) add("dtype", std::int64_t{dtype});
+  for (const Default& each : kDefaults) {
+    if (kOperators[op].name == each.op) add(each.name, each.text.empty() ? each.real ? Attribute(each.number) : Attribute(static_cast<std::int64_t>(each.number)) : Attribute(std::string(each.text)));
   }
-  std::sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 
 double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, Types outputs) {
@@ -384,18 +567,26 @@ double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, 
   const double in = inputs.empty() ? 0.0 : elements(inputs[0]);
   switch (op) {
     case kConv:
+    case kFusedConv:
     case kConvTranspose: {
       const TensorType* weights = inputs.size() > 1 ? inputs[1] : nullptr;
       if (!weights || weights->dims.size() < 2) return out;
       const double each = 2.0 * static_cast<double>(weights->dims[1]) * kernel_window(attributes);
-      return (op == kConv ? out : in) * each + (inputs.size() > 2 ? out : 0.0);
+      return (op == kConvTranspose ? in : out) * each + (inputs.size() > 2 ? out : 0.0);
     }
     case kMatMul: return !inputs.empty() && inputs[0] && !inputs[0]->dims.empty() ? 2.0 * out * static_cast<double>(inputs[0]->dims.back()) : out;
+    case kFusedMatMul: {
+      const Dims& a = inputs.empty() || !inputs[0] ? Dims{} : inputs[0]->dims;
+      const std::size_t behind = int_attribute(attributes, "transA", 0) != 0 ? 2 : 1;
+      return a.size() >= behind ? 2.0 * out * static_cast<double>(a[a.size() - behind]) : out;
+    }
+    case kFusedGemm:
     case kGemm: {
       if (inputs.empty() || !inputs[0] || inputs[0]->dims.size() != 2) return out;
       const double depth = static_cast<double>(inputs[0]->dims[int_attribute(attributes, "transA", 0) ? 0 : 1]);
       return 2.0 * out * depth + (inputs.size() > 2 ? out : 0.0);
     }
+    case kMultiHead:
     case kAttention: {
       // Two products of [.., q, d] with [.., d, k]; the key length is the second-to-last extent of the key.
       const TensorType* key = inputs.size() > 1 ? inputs[1] : nullptr;
@@ -406,6 +597,8 @@ double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, 
     case kSoftmax:
     case kLogSoftmax: return 5.0 * out;
     case kLayerNorm: return 8.0 * out;
+    case kSkipNorm:
+    case kSkipRmsNorm: return 9.0 * out;
     case kBatchNorm: return 2.0 * out;
     case kCast: return 0.0;
     default: break;

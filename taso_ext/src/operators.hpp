@@ -20,13 +20,17 @@ enum class Execution : std::uint8_t {
 struct OperatorInfo {
   std::string_view name;
   Execution execution;
-  bool symmetric = false;    // its inputs may change places
+  bool symmetric = false;         // its inputs may change places
+  int since = 1;                  // first version of its domain that has it; 1 also where that is older than any model here
+  std::string_view domain{};      // empty: ONNX's own
 };
 
 // Ids below this are positions in the table of known operators; higher ones are operators met in models.
 [[nodiscard]] OperatorId known_operator_count();
-// Id of a known operator of the default domain, or nothing.
-[[nodiscard]] std::optional<OperatorId> known_operator(std::string_view op_type);
+// Id of a known operator by its name, behind its domain and a dot if that is not ONNX's own; or nothing.
+[[nodiscard]] std::optional<OperatorId> known_operator(std::string_view name);
+// That name.
+[[nodiscard]] std::string dotted_name(const OperatorInfo& info);
 [[nodiscard]] const OperatorInfo& operator_info(OperatorId known);
 
 // Whether it makes a constant of nothing but its attributes; only targets use it.
@@ -50,8 +54,8 @@ class OperatorSet {
 [[nodiscard]] std::optional<std::vector<TensorType>> infer_outputs(OperatorId op, const AttributeMap& attributes,
                                                                    std::span<const TensorType* const> inputs);
 
-// Adds the attributes of the normal form that a rule's target may leave out: those of a zero Pad, and the dtype of a
-// constant: that of its rule's tensors.
+// Adds the attributes of the normal form that a rule's target may leave out, with their defaults; the dtype of a constant
+// is that of its rule's tensors.
 void complete_attributes(OperatorId op, AttributeMap& attributes, int dtype);
 
 // Floating-point operations of one execution; a multiply-add counts as two, a pointwise function as one.

@@ -23,8 +23,8 @@ from taso_ext.verify.finite_field import leaf_key
 
 Floats = npt.NDArray[np.float32]
 
-OPSET = 20  # has all operators of the engine (Gelu is the newest), in the forms that the exporter writes
-IR_VERSION = 9
+OPSET = 23  # has all operators of the engine (Attention is the newest), in the forms that the exporter writes
+IR_VERSION = 10
 
 
 class FloatSession:
@@ -95,14 +95,24 @@ class _Initializers:
 
 def _model(graph: Graph, leaves: list[int], results: list[int]) -> onnx.ModelProto:
     values, initializers = graph.values(), _Initializers()
-    nodes = [proto for node in graph.nodes() for proto in lower(_normal_node(node, values), OPSET, initializers)]
+    nodes = [proto for node in graph.nodes() for proto in _protos(node, values, initializers)]
     nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
     inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
     # No shape: a scalar 1 or a factor for each element.
     factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
     proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
-    opset = helper.make_opsetid("", OPSET)
-    return helper.make_model(proto, opset_imports=[opset], ir_version=IR_VERSION)
+    domains = sorted({node.domain for node in nodes} - {""})
+    opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _protos(node: Node, values: dict[int, Value], initializers: _Initializers) -> list[onnx.NodeProto]:
+    if not node.domain:
+        return lower(_normal_node(node, values), OPSET, initializers)
+    inputs, outputs = ([*map(_name, ids)] for ids in (node.inputs, node.outputs))
+    proto = helper.make_node(node.op_type, inputs, outputs, domain=node.domain)
+    proto.attribute.extend(helper.make_attribute(name, value) for name, value in node.attributes.items())
+    return [proto]
 
 
 def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
@@ -117,8 +127,6 @@ def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
 
 
 def _normal_node(node: Node, values: dict[int, Value]) -> NormalNode:
-    if node.domain:
-        raise ValueError(f"{node.domain}::{node.op_type} is not in normal form; rules are made of ONNX's own operators")
     # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
     attributes: dict[str, Any] = {name: v for name, v in node.attributes.items() if v != [] or name == "shape"}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]

@@ -145,7 +145,7 @@ ValueId DraftedGraph::operand() {
 
 void DraftedGraph::add_operator() {
   const std::uint8_t choice = bytes_.byte();
-  const std::string op_type = choice < 128 ? kCommon[choice % std::size(kCommon)] : std::string(operator_info(choice % known_operator_count()).name);
+  const std::string op_type = choice < 128 ? kCommon[choice % std::size(kCommon)] : dotted_name(operator_info(choice % known_operator_count()));
   std::vector<ValueId> inputs(bytes_.one_in(4) ? bytes_.below(6) : op_type == "MatMul" || op_type == "Conv" || op_type == "Add" || op_type == "Mul" || op_type == "Concat" ? 2 : 1);
   std::vector<const TensorType*> types;
   for (ValueId& input : inputs) {
