@@ -20,6 +20,7 @@ class Builder final : public Scope {
         matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
   std::optional<Graph> build(int tries) {
+    least_.assign(rule_.symbol_names.size(), 0);
     for (const Expression& condition : rule_.conditions) collect_demands(condition);
     for (int attempt = 0; attempt < tries; ++attempt) {
       auto graph = try_build();
@@ -96,6 +97,10 @@ class Builder final : public Scope {
       add_value(condition.arguments[0], condition.arguments[1]);
       add_value(condition.arguments[1], condition.arguments[0]);
     }
+    if (condition.kind == Expression::Kind::kBinary && condition.op == ">=" && condition.arguments[0].kind == Expression::Kind::kSymbol &&
+        condition.arguments[1].kind == Expression::Kind::kInteger) {
+      least_[condition.arguments[0].slot] = std::max(least_[condition.arguments[0].slot], condition.arguments[1].integer);
+    }
     if (condition.kind == Expression::Kind::kReal) pool_.push_back(condition.real);
     if (condition.kind == Expression::Kind::kCall && condition.slot >= 0) {
       constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {
@@ -149,6 +154,11 @@ class Builder final : public Scope {
     if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(static_cast<float>(*integer));
     if (const auto* real = std::get_if<double>(&value)) return static_cast<double>(static_cast<float>(*real));
     return std::nullopt;
+  }
+
+  // A multiple of what was drawn, at least what the conditions ask of the symbol: groups still divide it.
+  std::int64_t at_least_asked(std::int32_t slot, std::int64_t drawn) const {
+    return drawn > 0 && drawn < least_[slot] ? (least_[slot] + drawn - 1) / drawn * drawn : drawn;
   }
 
   double any_real() { return pool_[pick(0, std::ssize(pool_) - 1)]; }
@@ -318,7 +328,7 @@ class Builder final : public Scope {
         extents.push_back(window_.role == Window::Role::kKernel ? draw_extent(dims.size()) : pick(1, 5));
         set(extent.slot, std::move(extents));
       }
-      if (!starred && !bound_[extent.slot]) set(extent.slot, draw_extent(dims.size()));
+      if (!starred && !bound_[extent.slot]) set(extent.slot, at_least_asked(extent.slot, draw_extent(dims.size())));
       dims.push_back(starred ? std::get<Dims>(symbols_[extent.slot])[element] : std::get<std::int64_t>(symbols_[extent.slot]));
     }
     return dims;
@@ -590,6 +600,7 @@ class Builder final : public Scope {
   std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
   Window window_;    // what the statement asks of the variable that is being created
   std::vector<Demand> demands_, wanted_;    // of weights by value slot, of symbols by symbol slot
+  std::vector<std::int64_t> least_;         // by symbol slot
   std::vector<std::int32_t> asked_;         // weights whose content some condition asks for
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::vector<double> pool_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};

@@ -20,6 +20,7 @@ _MOVES = frozenset(
         *("Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Cast", "CastLike"),
     ]
 )
+_LITERALS = frozenset(["Constant", "ConstantOfShape", "EyeLike"])
 
 Degree = tuple[int, int]
 """Of numerator and denominator."""
@@ -43,9 +44,13 @@ def degree_bound(graph: Graph) -> int:
 def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
     """`terms`: most numbers that a sum over elements can have; their denominators multiply."""
     name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    if not node.inputs and name in _LITERALS:
+        return 0, 0
     above, below = max(a for a, _ in operands), max(b for _, b in operands)
     if name in _MOVES:
         return above, below
+    if name == "Div" and operands[1] == (0, 0):
+        return operands[0]
     if name in ("Div", "Reciprocal"):
         return sum(map(sum, operands)), sum(map(sum, operands))
     if name in _PRODUCTS or name in ("ReduceSumSquare", "ReduceProd", "Pow"):

@@ -15,6 +15,7 @@ What is *not* covered is float rounding, overflow and the special values: differ
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -165,7 +166,7 @@ def _points(decided: int, elements: int) -> int:
 def _error_bits(source: Graph, target: Graph, points: int) -> float:
     """−log₂ of the chance that different graphs agree at all points."""
     degree = degree_bound(source) + degree_bound(target)
-    bits = sum(points * (np.log2(prime) - np.log2(max(degree, 1))) for prime in PRIMES)
+    bits = sum(points * (math.log2(prime) - math.log2(max(degree, 1))) for prime in PRIMES)
     decided = decisions(source, target)
     if decided == 0:
         return float(max(bits, 0.0))
