@@ -452,7 +452,7 @@ class Builder final : public Scope {
       return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
     }
     if (attribute == "pads" && op.ends_with("Pool")) return random_pool_pads(so_far);
-    if (attribute == "pads") return list_of(op == "Pad" ? 2 * x.size() : 2 * spatial, 0, 2);
+    if (attribute == "pads") return op == "Pad" ? list_of(2 * x.size(), 0, 2) : list_of(2 * spatial, 0, 3);
     if (attribute == "keepdims") return Quantity(pick(0, 1));
     if (attribute == "axes") return random_axes(rank);
     if (attribute == "mode") return Quantity(std::string("constant"));

@@ -66,6 +66,7 @@ def test_no_other_rule_may_round_like_these() -> None:
 def test_elementwise_accuracy_is_not_claimed() -> None:
     """Without `rounding(normwise)` the verifier refuses: a small result beside large data takes on their errors."""
     text = RULES.text(RULES.names.index("winograd-f4x4-3x3")).partition("proof")[0]
+    text = text.replace("  where  c >= 32 and o >= 32\n", "")  # sums over few channels meet few large numbers
     verification = verify_rule(RuleSet.parse(text), 0, instances=12)
     assert verification.counterexample is not None
     assert verification.counterexample.stage == "differential"
