@@ -20,7 +20,7 @@ BIN    := $(VENV)/bin
 # Both stamps are written last: an interrupted step leaves none and is done again by the same command.
 INSTALLED := $(VENV)/.installed
 BUILT     := $(VENV)/.built
-ENGINE_SOURCES := $(wildcard taso_ext/src/*)
+ENGINE_SOURCES := $(wildcard taso_ext/src/* taso_ext/src/generator/*)
 
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
@@ -105,7 +105,7 @@ install: $(BUILT)
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f taso_ext/_core.*.so $(BUILT)
+	rm -f taso_ext/_core.*.so taso_ext/_generator.*.so $(BUILT)
 
 # A missing stamp on an existing .venv means an interrupted install. Half-written packages can look complete to pip,
 # so the environment is made anew; the downloads are in pip's cache.

@@ -1,4 +1,7 @@
-"""Builds the native engine `taso_ext._core`; everything else about the distribution stands in pyproject.toml."""
+"""Builds the native modules `taso_ext._core` (engine) and `taso_ext._generator` (rule generator).
+
+Everything else about the distribution stands in pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from setuptools import Extension, setup
 
 SOURCES = sorted(str(path) for path in Path("taso_ext/src").glob("*.cpp"))
 HEADERS = sorted(str(path) for path in Path("taso_ext/src").glob("*.h*"))
+GENERATOR_SOURCES = sorted(str(path) for path in Path("taso_ext/src/generator").glob("*.cpp"))
+GENERATOR_HEADERS = sorted(str(path) for path in Path("taso_ext/src/generator").glob("*.h*"))
 
 # -isystem: warnings inside pybind11's and Python's own headers must not fail our -Werror build.
 SYSTEM_INCLUDES = [
@@ -46,12 +51,16 @@ with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
     setup(
         ext_modules=[
             Extension(
-                "taso_ext._core",
-                SOURCES,
+                name,
+                sources,
                 language="c++",
                 extra_compile_args=COMPILE_FLAGS,
                 extra_link_args=LINK_FLAGS,
-                depends=[*HEADERS, "setup.py"],
+                depends=[*headers, "setup.py"],
+            )
+            for name, sources, headers in (
+                ("taso_ext._core", SOURCES, HEADERS),
+                ("taso_ext._generator", GENERATOR_SOURCES, GENERATOR_HEADERS),
             )
         ]
     )

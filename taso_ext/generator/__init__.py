@@ -1,0 +1,1 @@
+"""Finds rewrite rules by enumerating tensor expressions and comparing what they compute."""

@@ -1,0 +1,70 @@
+// Which equations are worth keeping: none that is another one under new names, that says nothing, or that kept ones imply.
+#pragma once
+
+#include <unordered_set>
+
+#include "enumeration.hpp"
+
+namespace rlflow::generator {
+
+// An expression over numbered variables. Operands stand before what reads them; the last node is the whole.
+struct Tree {
+  struct Node {
+    std::uint32_t op = kLeaf;
+    std::int32_t a = -1, b = -1;    // nodes; of a leaf, a is the variable's number, or -1 - content of a constant
+    TypeId type = 0;                // of a leaf
+  };
+  std::vector<Node> nodes;
+};
+
+// An equation that stands for all its instances.
+struct Law {
+  Tree left, right;
+  int variables = 0;
+  bool own = true;    // found in this grid, not brought along
+};
+
+struct BasisCounts {
+  std::uint64_t pairs = 0, renamed = 0, degenerate = 0, common = 0, implied = 0;
+};
+
+class Basis {
+ public:
+  explicit Basis(TermStore& store) : store_(store) {}
+
+  // A law of another grid: it prunes, and is not given back.
+  void bring(Law law);
+  // Notes an equation, unless one with other names was noted.
+  void note(const Equation& equation);
+  // Prunes what was noted, smaller equations first.
+  void settle();
+
+  [[nodiscard]] const std::vector<Law>& laws() const { return laws_; }
+  [[nodiscard]] const BasisCounts& counts() const { return counts_; }
+
+ private:
+  using Tokens = std::vector<std::uint32_t>;
+  struct Spelling;
+  struct Side;
+
+  std::uint64_t skeleton(TermId id);
+  std::uint64_t skeleton(Code code);
+  std::uint64_t name_of(const Equation& equation);
+  void add_law(Law law);
+  [[nodiscard]] bool degenerate(const Equation& equation) const;
+  [[nodiscard]] bool implied(const Equation& equation);
+  [[nodiscard]] bool rewrites(const Law& law, bool forward, const Equation& equation);
+  [[nodiscard]] std::optional<Code> instance(const Tree& tree, const std::vector<TermId>& bound) const;
+  [[nodiscard]] TermId constant(Leaf::Content content) const;
+  std::optional<Law> generalised(const Equation& equation);
+
+  TermStore& store_;
+  BasisCounts counts_;
+  std::vector<std::uint64_t> skeletons_;
+  std::unordered_set<std::uint64_t> names_;
+  std::vector<Equation> noted_;
+  std::vector<Law> laws_;
+  std::unordered_map<std::uint64_t, std::vector<std::pair<std::uint32_t, bool>>> index_;    // by root and its operands
+};
+
+}  // namespace rlflow::generator

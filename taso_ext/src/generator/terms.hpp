@@ -1,0 +1,101 @@
+// Expressions by class: each known class of equal expressions is one term, whose operands are terms.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+
+#include "plan.hpp"
+
+namespace rlflow::generator {
+
+using TermId = std::uint32_t;
+using TypeId = std::uint32_t;
+
+inline constexpr int kMostLevels = 4;
+inline constexpr TermId kNoTerm = (1u << 26) - 1;    // also the missing second operand
+
+// An operator applied to terms, in one word: 12 bits of operator, 26 of each operand. A leaf is kLeaf and its term.
+struct Code {
+  std::uint64_t bits = 0;
+
+  [[nodiscard]] static Code of(std::uint32_t op, TermId a, TermId b) { return {std::uint64_t{op} << 52 | std::uint64_t{a} << 26 | b}; }
+  [[nodiscard]] std::uint32_t op() const { return static_cast<std::uint32_t>(bits >> 52); }
+  [[nodiscard]] TermId a() const { return static_cast<TermId>(bits >> 26) & kNoTerm; }
+  [[nodiscard]] TermId b() const { return static_cast<TermId>(bits) & kNoTerm; }
+  [[nodiscard]] bool is_leaf() const { return op() == kLeaf; }
+  [[nodiscard]] auto operator<=>(const Code&) const = default;
+};
+
+// The operators of an expression, ascending; operators that stand twice count once. Ports of one Split are one operator.
+struct Nodes {
+  std::array<std::uint32_t, kMostLevels> ids{};
+  std::uint8_t count = 0;
+
+  [[nodiscard]] bool contains(std::uint32_t id) const;
+  [[nodiscard]] bool operator==(const Nodes&) const = default;
+};
+// Of both together; more than kMostLevels are counted but not kept.
+[[nodiscard]] int union_size(const Nodes& a, const Nodes& b);
+[[nodiscard]] Nodes union_of(const Nodes& a, const Nodes& b, std::uint32_t added);
+
+struct Term {
+  Code code;
+  TypeId type = 0;
+  std::uint8_t level = 0;    // number of operators
+  bool linear = true;        // linear operators alone
+  bool constant = false;     // a leaf that is no variable
+  Nodes nodes;
+  const Element* values = nullptr;
+};
+
+// All terms with their elements.
+class TermStore {
+ public:
+  explicit TermStore(const Grid& grid);
+
+  [[nodiscard]] const Term& term(TermId id) const { return terms_[id]; }
+  [[nodiscard]] TermId size() const { return static_cast<TermId>(terms_.size()); }
+  [[nodiscard]] const Shapes& shapes(TypeId type) const { return types_[type]; }
+  [[nodiscard]] TypeId types() const { return static_cast<TypeId>(types_.size()); }
+  [[nodiscard]] std::size_t elements(TypeId type) const { return elements_[type]; }
+  [[nodiscard]] const Grid& grid() const { return grid_; }
+  [[nodiscard]] std::size_t bytes() const;
+
+  // The plan of an operator at operand types, or null where they do not fit; kept for the next time.
+  const Plan* plan(std::uint32_t op, TypeId a, TypeId b);
+  // Of an expression whose operands are terms.
+  [[nodiscard]] int level(Code code) const;
+  [[nodiscard]] bool linear(Code code) const;
+  [[nodiscard]] TypeId type_of(TermId id) const { return id == kNoTerm ? kNoTerm : terms_[id].type; }
+  // Digest of what an expression computes, or 0 where it computes nothing.
+  std::uint64_t evaluate(Code code, std::vector<Element>& out);
+
+  // A new term; evaluates it and keeps its elements.
+  TermId add(Code code);
+  // The class of an expression that was enumerated, or nothing.
+  [[nodiscard]] std::optional<TermId> known(Code code) const;
+  void remember(Code code, TermId term);
+  // All expressions of a class that were enumerated before the last level.
+  [[nodiscard]] const std::vector<Code>& members(TermId id) const { return members_[id]; }
+
+ private:
+  TypeId intern(const Shapes& shapes);
+  const Element* keep(const std::vector<Element>& values);
+
+  const Grid& grid_;
+  std::vector<Term> terms_;
+  std::vector<Shapes> types_;
+  std::vector<std::size_t> elements_;
+  std::unordered_multimap<std::uint64_t, TypeId> type_ids_;
+  std::unordered_map<std::uint64_t, std::optional<Plan>> plans_;
+  std::unordered_map<std::uint64_t, std::uint32_t> node_ids_;
+  std::unordered_map<std::uint64_t, TermId> classes_;
+  std::vector<std::vector<Code>> members_;
+  std::deque<std::vector<Element>> blocks_;
+  Inverse inverse_;
+};
+
+// The key of an operator's random function; operators of equal names agree in all grids.
+[[nodiscard]] std::uint64_t key_of(const Operator& op, std::uint64_t seed);
+
+}  // namespace rlflow::generator
