@@ -67,7 +67,7 @@ def operator(kind: str, **attributes: Any) -> Operator:
     return Operator(kind, tuple(attributes.items()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself: domains are keys of tables
 class Domain:
     """A set of expressions: all of at most `most_operators` operators over the leaves.
 

@@ -325,9 +325,10 @@ class Generaliser {
       const TypeId type = store_.term(id).type;
       tree.nodes.push_back({.op = kLeaf, .a = variable ? number(id, variables) : -1 - static_cast<std::int32_t>(store_.grid().leaves[code.a()].content), .b = -1, .type = type});
     } else {
+      const TypeId type = id == kNoTerm ? store_.type_of(code) : store_.term(id).type;
       const std::int32_t a = build(store_.term(code.a()).code, code.a(), tree, variables);
       const std::int32_t b = code.b() == kNoTerm ? -1 : build(store_.term(code.b()).code, code.b(), tree, variables);
-      tree.nodes.push_back({.op = code.op(), .a = a, .b = b, .type = 0});
+      tree.nodes.push_back({.op = code.op(), .a = a, .b = b, .type = type});
     }
     return static_cast<std::int32_t>(tree.nodes.size()) - 1;
   }

@@ -12,7 +12,7 @@ struct Tree {
   struct Node {
     std::uint32_t op = kLeaf;
     std::int32_t a = -1, b = -1;    // nodes; of a leaf, a is the variable's number, or -1 - content of a constant
-    TypeId type = 0;                // of a leaf
+    TypeId type = 0;                // in the grid in which it was found
   };
   std::vector<Node> nodes;
 };

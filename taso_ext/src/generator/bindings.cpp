@@ -67,18 +67,18 @@ Grid read_grid(const py::dict& text) {
   return grid;
 }
 
-// Nested tuples: (operator, operand, ...), ("$", number, shapes) for a variable, ("#", content, shapes) for a constant.
+// Nested tuples: (operator, shapes, operand, ...), ("$", number, shapes) for a variable, ("#", content, shapes) for a constant.
 py::tuple write_tree(const Tree& tree, std::size_t at, const TermStore& store) {
   const Tree::Node& node = tree.nodes[at];
+  const Shapes& shapes = store.shapes(node.type);
   if (node.op == kLeaf) {
-    const Shapes& shapes = store.shapes(node.type);
     if (node.a >= 0) return py::make_tuple("$", node.a, shapes);
     return py::make_tuple("#", content_name(static_cast<Leaf::Content>(-1 - node.a)), shapes);
   }
   const std::string& name = store.grid().operators[node.op].name;
   const py::tuple a = write_tree(tree, static_cast<std::size_t>(node.a), store);
-  if (node.b < 0) return py::make_tuple(name, a);
-  return py::make_tuple(name, a, write_tree(tree, static_cast<std::size_t>(node.b), store));
+  if (node.b < 0) return py::make_tuple(name, shapes, a);
+  return py::make_tuple(name, shapes, a, write_tree(tree, static_cast<std::size_t>(node.b), store));
 }
 
 // False where the grid lacks an operator of the tree.
@@ -96,9 +96,9 @@ bool read_tree(const py::tuple& text, const std::map<std::string, std::uint32_t>
   const auto op = operators.find(name);
   if (op == operators.end()) return false;
   std::int32_t operands[2] = {-1, -1};
-  for (std::size_t i = 1; i < text.size(); ++i) {
+  for (std::size_t i = 2; i < text.size(); ++i) {
     if (!read_tree(text[i].cast<py::tuple>(), operators, tree, variables)) return false;
-    operands[i - 1] = static_cast<std::int32_t>(tree.nodes.size()) - 1;
+    operands[i - 2] = static_cast<std::int32_t>(tree.nodes.size()) - 1;
   }
   tree.nodes.push_back({.op = op->second, .a = operands[0], .b = operands[1], .type = 0});
   return true;

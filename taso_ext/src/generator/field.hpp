@@ -42,8 +42,10 @@ struct Field {
   }
   [[nodiscard]] static Element random(std::uint64_t key) { return reduce(mix(key)); }
   // The place of a in a random total order of the field: what Max, Relu and pooling compare. It has the laws that every
-  // total order has, and none that involve arithmetic.
-  [[nodiscard]] static std::uint64_t place(Element a) { return mix(a ^ (0x5851f42d4c957f2dULL + kShort)); }
+  // total order has, and none that involve arithmetic. Zero stands in the middle: half of the field is above it.
+  [[nodiscard]] static std::uint64_t place(Element a) {
+    return a == 0 ? std::uint64_t{1} << 63 : mix(a ^ (0x5851f42d4c957f2dULL + kShort));
+  }
 };
 
 using First = Field<1>;

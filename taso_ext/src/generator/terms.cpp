@@ -96,6 +96,8 @@ bool TermStore::linear(Code code) const {
   return grid_.operators[code.op()].linear && terms_[code.a()].linear && (code.b() == kNoTerm || terms_[code.b()].linear);
 }
 
+TypeId TermStore::type_of(Code code) { return intern(plan(code.op(), type_of(code.a()), type_of(code.b()))->shapes); }
+
 std::uint64_t TermStore::evaluate(Code code, std::vector<Element>& out) {
   const Plan* made = plan(code.op(), type_of(code.a()), type_of(code.b()));
   if (!made) return 0;
@@ -115,8 +117,7 @@ TermId TermStore::add(Code code) {
   static const Nodes kNone;
   const Nodes& right = code.b() == kNoTerm ? kNone : terms_[code.b()].nodes;
   const Nodes nodes = union_of(terms_[code.a()].nodes, right, node);
-  const Plan* made = plan(code.op(), type_of(code.a()), type_of(code.b()));
-  terms_.push_back({.code = code, .type = intern(made->shapes), .level = nodes.count, .linear = linear(code), .constant = false,
+  terms_.push_back({.code = code, .type = type_of(code), .level = nodes.count, .linear = linear(code), .constant = false,
                     .nodes = nodes, .values = keep(values)});
   members_.emplace_back();
   return static_cast<TermId>(terms_.size() - 1);

@@ -67,6 +67,8 @@ class TermStore {
   [[nodiscard]] int level(Code code) const;
   [[nodiscard]] bool linear(Code code) const;
   [[nodiscard]] TypeId type_of(TermId id) const { return id == kNoTerm ? kNoTerm : terms_[id].type; }
+  // Of an expression that has a plan.
+  TypeId type_of(Code code);
   // Digest of what an expression computes, or 0 where it computes nothing.
   std::uint64_t evaluate(Code code, std::vector<Element>& out);
 
