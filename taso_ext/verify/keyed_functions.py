@@ -44,10 +44,10 @@ class KeyedFunctions:
         """A random element that is not zero."""
         return int(self._start(key)) % (self.prime - 1) + 1
 
+    @_MODULO_2_64
     def order(self, elements: Array) -> Array:
         """A random total order: where each element stands, in [0, prime)."""
-        with _MODULO_2_64:
-            return self._element(_mix(_mix(elements.astype(np.uint64)) ^ self._start("order")))
+        return self._element(_mix(_mix(elements.astype(np.uint64)) ^ self._start("order")))
 
     @_MODULO_2_64
     def row_equivariant(self, key: str, rows: Array) -> Array:
