@@ -68,7 +68,9 @@ class Law:
     @property
     def repeats_operand(self) -> bool:
         """Whether an operator has one tensor as both operands, as in x + x: networks do not do that."""
-        return any(len(set(each.operands)) < len(each.operands) for side in (self.left, self.right) for each in side.subterms())
+        return any(
+            len(set(each.operands)) < len(each.operands) for side in (self.left, self.right) for each in side.subterms()
+        )
 
     def operator(self, term: Term) -> Operator:
         """The operator of an expression."""

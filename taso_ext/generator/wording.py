@@ -75,15 +75,32 @@ def wordings(law: Law) -> Iterator[Wording]:
         return
     axes = {operator["axis"] for operator in operators if operator.kind in ("Concat", "Split")}
     matrices = any(operator.kind == "MatMul" for operator in operators)
-    ranked = any(operator.kind in REDUCTIONS | RESHAPES | WINDOWS | {"Pad", "Slice"} for operator in operators)
+    ranked = any(operator.kind in WINDOWS | {"Pad", "Slice"} for operator in operators) or not _alike(law)
     for free_scalars in (True, False):
         if len(axes) == 1 and not ranked and not matrices:
             yield Wording("open", free_axis=True, free_scalars=free_scalars)
         if not ranked:
             yield Wording("open", free_scalars=free_scalars)
     if not ranked:
-        yield from (Wording("leading"), Wording("leading", all_lead=False), Wording("shared"), Wording("shared", all_lead=False))
+        yield from (
+            Wording("leading"),
+            Wording("leading", all_lead=False),
+            Wording("shared"),
+            Wording("shared", all_lead=False),
+        )
     yield Wording("exact")
+
+
+def _alike(law: Law) -> bool:
+    """Whether all reductions have the same axes and all reshapes the same result, so that one symbol says which."""
+    terms = [term for side in (law.left, law.right) for term in side.subterms() if not term.is_leaf]
+    axes = {
+        (law.operator(term)["axes"], law.operator(term)["keepdims"])
+        for term in terms
+        if law.operator(term).kind in REDUCTIONS
+    }
+    reshaped = {term.shapes for term in terms if law.operator(term).kind in RESHAPES}
+    return len(axes) + len(reshaped) <= 1
 
 
 def rule_text(rewriting: Rewriting, wording: Wording, name: str) -> str:
@@ -105,8 +122,7 @@ class _Writer:
         self._conditions: list[str] = []
         self._functions: dict[str, str] = {}
         self._cuts: dict[str, str] = {}
-        self._source_axis = self._source_perm = False
-        self._results: dict[Term, str] = {}
+        self._bound: set[str] = set()
         self._in_source = True
         self._leading = self._leading_rank()
 
@@ -143,8 +159,7 @@ class _Writer:
 
     def _statements(self, tops: Sequence[Term], results: Sequence[str]) -> list[str]:
         statements: list[str] = []
-        last = {top: result for top, result in zip(tops, results, strict=True)}
-        self._ports: dict[tuple[Operator, Term], dict[int, str]] = {}
+        last = dict(zip(tops, results, strict=True))
         for top in tops:
             for term in top.subterms():
                 if term in self._names:
@@ -197,7 +212,11 @@ class _Writer:
         ports = {}
         for top in tops:
             for each in top.subterms():
-                if not each.is_leaf and each.operands == term.operands and self._rewriting.operator(each).node == operator.node:
+                if (
+                    not each.is_leaf
+                    and each.operands == term.operands
+                    and self._rewriting.operator(each).node == operator.node
+                ):
                     ports[self._rewriting.operator(each)["port"]] = each
         if len(ports) < 2:
             raise InexpressibleError("it reads one part of a split only")
@@ -232,24 +251,20 @@ class _Writer:
             case "Transpose":
                 return f"perm={self._perm(operator['perm'])}"
             case "Conv":
-                return "@r, group=1" if self._wording.one_group else "@r"
+                return self._window(operator)
             case "Slice":
                 return f"axes=[{operator['axis']}], starts=[{operator['start']}], ends=[{operator['end']}], steps=[1]"
         if operator.kind in RESHAPES:
             return f"shape={self._shape(term)}"
         if operator.kind in REDUCTIONS:
-            return f"axes={self._axes(operator)}, keepdims={operator['keepdims']}"
+            return self._reduction(operator)
         if operator.kind in WINDOWS | {"Pad"}:
             raise InexpressibleError(f"{operator.kind} cannot be written yet")
         return ""
 
     def _axis(self, axis: int, term: Term) -> str:
         if self._wording.free_axis:
-            if self._in_source:
-                self._source_axis = True
-            elif not self._source_axis:
-                raise InexpressibleError("its source does not bind the axis")
-            return "d"
+            return self._bind("d")
         return str(axis) if self._wording.shapes == "exact" else str(axis - len(term.shapes[0]))
 
     def _perm(self, perm: Sequence[int]) -> str:
@@ -258,19 +273,33 @@ class _Writer:
             if self._wording.shapes != "exact":
                 raise InexpressibleError("permutations of another rank are not known")
             return str(list(perm))
-        if self._in_source:
-            self._source_perm = True
-        elif not self._source_perm:
-            raise InexpressibleError("its source does not bind the permutation")
-        return "order"
+        return self._bind("order")
 
-    def _axes(self, operator: Operator) -> str:
+    def _bind(self, symbol: str) -> str:
+        """A symbol that takes whatever the source has."""
+        if self._in_source:
+            self._bound.add(symbol)
+        elif symbol not in self._bound:
+            raise InexpressibleError(f"its source does not bind {symbol}")
+        return symbol
+
+    def _reduction(self, operator: Operator) -> str:
         axes = operator["axes"]
+        if self._wording.shapes != "exact":
+            return f"axes={self._bind('axes')}, keepdims={self._bind('keep')}"
         if axes == "spatial":
             raise InexpressibleError("spatial axes cannot be written yet")
-        return str(list(axes))
+        return f"axes={list(axes)}, keepdims={operator['keepdims']}"
+
+    def _window(self, operator: Operator) -> str:
+        """Convolutions with equal attributes share them, whatever they are."""
+        windows = [each for each in self._law.operators() if each.kind == "Conv"]
+        rest = self._bind(f"r{windows.index(operator)}" if len(windows) > 1 else "r")
+        return f"@{rest}, group=1" if self._wording.one_group else f"@{rest}"
 
     def _shape(self, term: Term) -> str:
+        if self._wording.shapes != "exact":
+            return self._bind("to")
         extents = [self._extent(term.shapes, axis) for axis in range(len(term.shapes[0]))]
         return f"[{', '.join(extents)}]"
 

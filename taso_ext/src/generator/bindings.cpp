@@ -117,7 +117,7 @@ py::dict write_level(const LevelCounts& counts) {
   return row;
 }
 
-py::object enumerate(const py::dict& text, const py::list& brought, const std::function<bool(int, double)>& progress) {
+py::dict enumerate(const py::dict& text, const py::list& brought, const std::function<void(int, double)>& progress) {
   const Grid grid = read_grid(text);
   Enumeration enumeration(grid);
   Basis basis(enumeration.store());
@@ -131,18 +131,16 @@ py::object enumerate(const py::dict& text, const py::list& brought, const std::f
     if (known) basis.bring(std::move(law));
   }
   std::vector<LevelCounts> levels;
-  try {
+  {
     const py::gil_scoped_release release;
     const auto report = [&](int level, double share) {
       const py::gil_scoped_acquire acquire;
-      return progress(level, share);
+      progress(level, share);
     };
     for (int level = 1; level <= enumeration.levels(); ++level) {
       levels.push_back(enumeration.run_level(level, report, [&](const Equation& equation) { basis.note(equation); }));
     }
     basis.settle();
-  } catch (const Stopped&) {
-    return py::none();
   }
   py::list laws, rows;
   for (const Law& law : basis.laws()) {

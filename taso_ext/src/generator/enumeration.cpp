@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <exception>
 #include <map>
 #include <span>
 #include <thread>
@@ -194,12 +195,18 @@ std::vector<Enumeration::Record> Enumeration::evaluate_all(const std::vector<Tas
   };
   std::vector<std::thread> threads;
   for (Worker& worker : workers) threads.emplace_back(work, std::ref(worker));
+  std::exception_ptr stopped;
   while (running > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (!stop && !progress(level, total == 0 ? 1 : static_cast<double>(done) / total)) stop = true;
+    try {
+      if (!stop) progress(level, total == 0 ? 1 : static_cast<double>(done) / total);
+    } catch (...) {
+      stopped = std::current_exception();
+      stop = true;
+    }
   }
   for (std::thread& thread : threads) thread.join();
-  if (stop) throw Stopped{};
+  if (stopped) std::rethrow_exception(stopped);
   std::vector<Record> records;
   for (Worker& worker : workers) {
     counts.enumerated += worker.enumerated;

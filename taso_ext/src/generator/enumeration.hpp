@@ -24,11 +24,8 @@ struct LevelCounts {
   double cpu_seconds = 0;        // of all threads, for evaluation and fingerprints
 };
 
-// Called with the share of a level that is done; false stops.
-using Progress = std::function<bool(int level, double share)>;
-
-// What a stopped enumeration throws.
-struct Stopped {};
+// Called with the share of a level that is done; what it throws stops the enumeration.
+using Progress = std::function<void(int level, double share)>;
 
 class Enumeration {
  public:

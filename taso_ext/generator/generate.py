@@ -1,0 +1,231 @@
+"""The generation of a rule file: enumerate, word, screen, select, verify, write.
+
+Laws are taken smaller ones first. Of each direction of each, the most general wording that keeps the function on
+random instances is taken; it is kept if it is worth having (selection.py), if neither the rules beside it nor those kept
+so far lead from its source to its target in two rewrites, and if it passes the verifier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from taso_ext import _generator
+from taso_ext._core import RuleSet
+from taso_ext.generator.checkpoint import Checkpoint
+from taso_ext.generator.domains import DOMAINS
+from taso_ext.generator.grid import Domain
+from taso_ext.generator.laws import Law, read_law
+from taso_ext.generator.rewritings import partners_of, rewritings
+from taso_ext.generator.screening import examples
+from taso_ext.generator.selection import SHIPPED, implied, worth
+from taso_ext.generator.wording import InexpressibleError, Rewriting, Wording, rule_text, wordings
+from taso_ext.verify import verify_rule
+
+LARGEST_LAW = 6  # operators of both sides of a law that is worded
+VERIFIED_INSTANCES = 24
+_PLACEHOLDER = "generated"  # rules are named when they are kept
+
+
+class Bar(Protocol):
+    """Progress of one stage."""
+
+    def update(self, done: int, **figures: float) -> None: ...
+
+
+class Display(Protocol):
+    """Where progress is shown (experiments/progress.py)."""
+
+    def stage(self, title: str, total: int) -> AbstractContextManager[Bar]: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the result depends on, besides the program.
+
+    Attributes:
+      operators: of the largest expressions; the linear subset goes one further than 3.
+      seed: of all random elements.
+      domains: names of those to enumerate.
+      beside: text of the rules that need not be found again.
+    """
+
+    operators: int = 3
+    seed: int = 0
+    domains: tuple[str, ...] = tuple(domain.name for domain in DOMAINS)
+    beside: str = ""
+
+
+@dataclass
+class Report:
+    """Counts of every stage.
+
+    Attributes:
+      levels: of each domain, one row for each number of operators, as the native part counts.
+      prunings: of each domain, the equations left after each pruning.
+      wordings: rewritings and rules by what became of them.
+      seconds: wall-clock time of enumeration, and of all that follows.
+    """
+
+    levels: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    prunings: dict[str, dict[str, int]] = field(default_factory=dict)
+    wordings: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def total(self, count: str) -> float:
+        """A count of the native part, summed over domains and levels."""
+        return sum(row[count] for rows in self.levels.values() for row in rows)
+
+    def pruned(self, stage: str) -> int:
+        """Equations left after a pruning, in all domains."""
+        return sum(row[stage] for row in self.prunings.values())
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Rules as text, and how they came about."""
+
+    rules: tuple[str, ...]
+    report: Report
+
+
+def generate(settings: Settings, checkpoints: Path, display: Display, *, threads: int = 1) -> Generated:
+    """Finds rules; the result does not depend on `threads`, nor on interruptions.
+
+    Args:
+      checkpoints: folder in which finished work is kept.
+    """
+    checkpoint, report = Checkpoint(checkpoints, settings), Report()
+    begin = time.monotonic()
+    laws = enumerate_laws(settings, checkpoint, display, report, threads=threads)
+    report.seconds["enumeration"] = time.monotonic() - begin
+    rules = _Kept(settings, checkpoint, report).choose(laws, display)
+    report.seconds["rules"] = time.monotonic() - begin - report.seconds["enumeration"]
+    return Generated(tuple(rules), report)
+
+
+def enumerate_laws(
+    settings: Settings, checkpoint: Checkpoint, display: Display, report: Report, *, threads: int
+) -> list[Law]:
+    """The laws of all domains; those of one are brought along to the next."""
+    brought: list[Any] = []
+    laws: list[Law] = []
+    for domain in DOMAINS:
+        if domain.name not in settings.domains:
+            continue
+        result = checkpoint.domain(domain.name, _enumerator(domain, settings, brought, display, threads))
+        report.levels[domain.name] = result["levels"]
+        report.prunings[domain.name] = {key: value for key, value in result.items() if key.startswith("after_")}
+        brought += [_tuples(law) for law in result["laws"]]
+        laws += [read_law(domain, law) for law in result["laws"]]
+    return laws
+
+
+def _enumerator(
+    domain: Domain, settings: Settings, brought: Sequence[Any], display: Display, threads: int
+) -> Callable[[], dict[str, Any]]:
+    def enumerate_domain() -> dict[str, Any]:
+        grid = domain.native(seed=settings.seed, threads=threads, most_operators=settings.operators)
+        with display.stage(f"enumerate {domain.name}", 100) as bar:
+            return _generator.enumerate(
+                grid, brought, lambda level, share: bar.update(int(100 * share), operators=level)
+            )
+
+    return enumerate_domain
+
+
+def _tuples(native: Any) -> Any:
+    """JSON has lists where the native part has tuples."""
+    return tuple(_tuples(each) for each in native) if isinstance(native, list | tuple) else native
+
+
+class _Kept:
+    """The rules kept so far."""
+
+    def __init__(self, settings: Settings, checkpoint: Checkpoint, report: Report) -> None:
+        self._beside, self._checkpoint, self._report = settings.beside, checkpoint, report
+        self._judged: dict[str, bool] = {}
+        self._rules: list[str] = []
+        self._names: Counter[str] = Counter()
+        self._book = RuleSet.parse(self._beside) if self._beside else None
+
+    def choose(self, laws: Sequence[Law], display: Display) -> list[str]:
+        partners = partners_of(laws)
+        chosen = sorted(
+            (law for law in laws if law.size <= LARGEST_LAW and not law.repeats_operand),
+            key=lambda law: (law.size, not any(each.kind == "Function" for each in law.operators())),
+        )
+        self._report.wordings["laws"], self._report.wordings["laws worded"] = len(laws), len(chosen)
+        with display.stage("choose rules", len(chosen)) as bar:
+            for number, law in enumerate(chosen):
+                for rewriting in rewritings(law, partners):
+                    self._consider(rewriting)
+                bar.update(number + 1, rules=len(self._rules))
+        return self._rules
+
+    def _consider(self, rewriting: Rewriting) -> None:
+        self._report.wordings["rewritings"] += 1
+        worded = self._most_general(rewriting)
+        if worded is None:
+            self._report.wordings["not expressible"] += 1
+            return
+        text, wording, known = worded
+        if known:
+            self._report.wordings["worded like another"] += 1
+            return
+        self._report.wordings["rules"] += 1
+        found = examples(text) or []
+        value = worth(rewriting, wording, found)
+        if value not in SHIPPED:
+            self._report.wordings[f"not shipped: {value}"] += 1
+        elif implied(found, self._book):
+            self._report.wordings["implied by others"] += 1
+        elif not self._checkpoint.judged(f"verify {text}", lambda: _verified(text)):
+            self._report.wordings["refused by the verifier"] += 1
+        else:
+            self._report.wordings[f"shipped: {value}"] += 1
+            self._keep(rewriting, text)
+
+    def _most_general(self, rewriting: Rewriting) -> tuple[str, Wording, bool] | None:
+        """The first wording that keeps the function, and whether another rewriting was worded like that before."""
+        for wording in wordings(rewriting.law):
+            try:
+                text = rule_text(rewriting, wording, _PLACEHOLDER)
+            except InexpressibleError:
+                continue
+            if text in self._judged:
+                if self._judged[text]:
+                    return text, wording, True
+                continue
+            self._judged[text] = self._checkpoint.judged(text, lambda text=text: examples(text) is not None)  # type: ignore[misc]
+            if self._judged[text]:
+                return text, wording, False
+        return None
+
+    def _keep(self, rewriting: Rewriting, text: str) -> None:
+        stem = "-to-".join(_operators_in_words(rewriting, side) for side in (rewriting.source, rewriting.target))
+        self._names[stem] += 1
+        name = f"{stem}-{self._names[stem]}" if self._names[stem] > 1 else stem
+        self._rules.append(text.replace(f"rule {_PLACEHOLDER}\n", f"rule {name}\n", 1))
+        self._book = RuleSet.parse(self._beside + "\n" + "\n".join(self._rules))
+
+
+def _verified(text: str) -> bool:
+    return verify_rule(RuleSet.parse(text), 0, instances=VERIFIED_INSTANCES).ok
+
+
+def _operators_in_words(rewriting: Rewriting, side: Sequence[Any]) -> str:
+    def words() -> Iterator[str]:
+        for term in dict.fromkeys(each for top in side for each in top.subterms() if not each.is_leaf):
+            operator = rewriting.operator(term)
+            if operator.kind != "Split" or operator["port"] == 0:
+                yield {"Merge": "reshape", "Unmerge": "reshape", "Insert": "reshape", "Drop": "reshape"}.get(
+                    operator.kind, operator.kind.lower()
+                )
+
+    return "-".join(words()) or "nothing"
