@@ -14,8 +14,9 @@ def enumerate(
       progress: called some fifty times a second with the number of operators and the share that is done; what
         it raises stops the enumeration.
     Returns:
-      `levels` (counts for each number of operators), `laws` and counts after each pruning. Both sides of a law are nested tuples: (operator, shapes, operand, ...), ("$", number, shapes) for a
-      variable, ("#", content, shapes) for a constant.
+      `levels` (counts for each number of operators), `laws` and counts after each pruning. Both sides of a law are
+      nested tuples: (operator, shapes, operand, ...), ("$", number, shapes) for a variable, ("#", content, shapes) for
+      a constant.
     Raises:
       ValueError: a grid that does not fit.
     """

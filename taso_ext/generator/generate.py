@@ -1,8 +1,7 @@
 """The generation of a rule file: enumerate, word, screen, select, verify, write.
 
 Laws are taken smaller ones first. Of each direction of each, the most general wording that keeps the function on
-random instances is taken; it is kept if it is worth having (selection.py), if neither the rules beside it nor those kept
-so far lead from its source to its target in two rewrites, and if it passes the verifier.
+random X from its source to its target in two rewrites, and if it passes the verifier.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ class _Kept:
         if known:
             self._report.wordings["worded like another"] += 1
             return
-        self._report.wordings["rules"] += 1
+        self._report.wordings["worded so that they keep the function"] += 1
         found = examples(text) or []
         value = worth(rewriting, wording, found)
         if value not in SHIPPED:

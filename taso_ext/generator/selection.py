@@ -16,7 +16,7 @@ from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.generator.grid import SYMMETRIC
 from taso_ext.generator.laws import Term
 from taso_ext.generator.screening import COST_MODEL, Example
-from taso_ext.generator.wording import Rewriting, Wording
+from taso_ext.generator.wording import WINDOWED, Rewriting, Wording
 
 STEPS = 2
 """A rule is implied where this many rewrites by other rules lead to the same graph."""
@@ -92,7 +92,7 @@ def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> W
 
 
 def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str]) -> bool:
-    if wording.shapes != "exact" or "Conv" in kinds:  # of convolutions even this leaves extents and attributes open
+    if wording.shapes != "exact" or kinds & WINDOWED:  # of convolutions even this leaves extents and attributes open
         return False
     return not kinds & _HEAVY or rewriting.law.size > _LARGE
 

@@ -13,7 +13,7 @@ ANY_FUNCTION = "Relu | LeakyRelu | Sigmoid | Tanh | Erf | Gelu | Exp | Sqrt | Ne
 ZERO_FIXING_FUNCTION = "Relu | LeakyRelu | Tanh | Erf | Gelu | Sqrt | Neg | Abs | HardSwish | Elu"
 RESHAPES = frozenset(["Merge", "Unmerge", "Insert", "Drop"])
 REDUCTIONS = frozenset(["ReduceSum", "ReduceMean", "ReduceMax"])
-WINDOWS = frozenset(["AveragePool", "MaxPool"])
+WINDOWED = frozenset(["Conv", "AveragePool", "MaxPool", "Pad"])
 CONDITIONS = {
     ZERO: "value({0}) == 0 and size({0}) == 1",
     ONE: "value({0}) == 1 and size({0}) == 1",
@@ -69,13 +69,13 @@ class Wording:
 def wordings(law: Law) -> Iterator[Wording]:
     """All that are worth a try, the most general first."""
     operators = law.operators()
-    if any(operator.kind == "Conv" for operator in operators):
+    if any(operator.kind in WINDOWED for operator in operators):
         yield Wording("exact")
         yield Wording("exact", one_group=True)
         return
     axes = {operator["axis"] for operator in operators if operator.kind in ("Concat", "Split")}
     matrices = any(operator.kind == "MatMul" for operator in operators)
-    ranked = any(operator.kind in WINDOWS | {"Pad", "Slice"} for operator in operators) or not _alike(law)
+    ranked = any(operator.kind == "Slice" for operator in operators) or not _alike(law)
     for free_scalars in (True, False):
         if len(axes) == 1 and not ranked and not matrices:
             yield Wording("open", free_axis=True, free_scalars=free_scalars)
@@ -250,16 +250,14 @@ class _Writer:
                 return f"axis={self._axis(operator['axis'], term)}"
             case "Transpose":
                 return f"perm={self._perm(operator['perm'])}"
-            case "Conv":
-                return self._window(operator)
             case "Slice":
                 return f"axes=[{operator['axis']}], starts=[{operator['start']}], ends=[{operator['end']}], steps=[1]"
         if operator.kind in RESHAPES:
             return f"shape={self._shape(term)}"
         if operator.kind in REDUCTIONS:
             return self._reduction(operator)
-        if operator.kind in WINDOWS | {"Pad"}:
-            raise InexpressibleError(f"{operator.kind} cannot be written yet")
+        if operator.kind in WINDOWED:
+            return self._window(operator)
         return ""
 
     def _axis(self, axis: int, term: Term) -> str:
@@ -285,17 +283,17 @@ class _Writer:
 
     def _reduction(self, operator: Operator) -> str:
         axes = operator["axes"]
-        if self._wording.shapes != "exact":
+        if self._wording.shapes != "exact" or axes == "spatial":
             return f"axes={self._bind('axes')}, keepdims={self._bind('keep')}"
-        if axes == "spatial":
-            raise InexpressibleError("spatial axes cannot be written yet")
         return f"axes={list(axes)}, keepdims={operator['keepdims']}"
 
     def _window(self, operator: Operator) -> str:
-        """Convolutions with equal attributes share them, whatever they are."""
-        windows = [each for each in self._law.operators() if each.kind == "Conv"]
-        rest = self._bind(f"r{windows.index(operator)}" if len(windows) > 1 else "r")
-        return f"@{rest}, group=1" if self._wording.one_group else f"@{rest}"
+        """Operators with equal attributes share them, whatever they are."""
+        alike = [each for each in self._law.operators() if each.kind in WINDOWED]
+        rest = self._bind(f"r{alike.index(operator)}" if len(alike) > 1 else "r")
+        if operator.kind == "Pad":
+            return f"@{rest}, value=0"
+        return f"@{rest}, group=1" if self._wording.one_group and operator.kind == "Conv" else f"@{rest}"
 
     def _shape(self, term: Term) -> str:
         if self._wording.shapes != "exact":

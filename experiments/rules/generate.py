@@ -1,0 +1,99 @@
+"""Enumerates all small tensor expressions, finds which are equal, and writes the rules that are worth having.
+
+The result depends on --operators and --seed alone, and on the hand-written rules, of which none is found again.
+Finished work is kept in runs/rules-generate: the same command goes on after an interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+from pathlib import Path
+
+import taso_ext
+from controller.storage import write_text
+from experiments.errors import UserError
+from experiments.output_file import require_writable
+from experiments.progress import make_progress
+from experiments.rules.generation_table import GenerationTable, grid_text
+from taso_ext.generator.generate import Generated, Settings, generate
+
+CHECKPOINTS = Path("runs/rules-generate")
+MOST_OPERATORS, MOST_THREADS = 3, 256
+GENERATED = "generated.rules"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `rlflow rules generate`."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, default=Path(GENERATED), help=f"default: {GENERATED}"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE and the tables if they exist")
+    parser.add_argument(
+        "--operators", metavar="N", type=int, default=MOST_OPERATORS, help="largest side; 1 to 3, linear ones to 4 (3)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all random tensors (0)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="for the enumeration; the result does not depend on it (1)"
+    )
+    parser.add_argument(
+        "--table", metavar="FILE.md", type=Path, help="write the counts there too, and as .csv beside it"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Writes the rule file and prints the counts.
+
+    Raises:
+      UserError: an option out of range, or an output that cannot be written.
+    """
+    _require(options)
+    print(grid_text())
+    settings = Settings(operators=options.operators, seed=options.seed, beside=_hand_written())
+    generated = generate(settings, CHECKPOINTS, make_progress(), threads=options.threads)
+    write_text(options.output, rule_file(generated, settings))
+    table = GenerationTable(generated, command(settings), _memory_mb())
+    print(table.markdown(), end="")
+    if options.table is not None:
+        table.write(options.table)
+    print(f"Wrote {len(generated.rules)} rules to {options.output}.")
+
+
+def _require(options: argparse.Namespace) -> None:
+    for name, most in (("operators", MOST_OPERATORS), ("threads", MOST_THREADS)):
+        value = getattr(options, name)
+        if not 1 <= value <= most:
+            raise UserError(f"--{name} {value} is out of range: give 1 to {most}.")
+    if not 0 <= options.seed < 2**63:
+        raise UserError(f"--seed {options.seed} is out of range: give 0 to 2^63 - 1.")
+    outputs = [options.output]
+    if options.table is not None:
+        outputs += [options.table, options.table.with_suffix(".csv")]
+    for output in outputs:
+        require_writable(output, force=options.force)
+
+
+def command(settings: Settings) -> str:
+    """The command that finds these rules."""
+    return f"rlflow rules generate --operators {settings.operators} --seed {settings.seed}"
+
+
+def rule_file(generated: Generated, settings: Settings) -> str:
+    """The file with its header."""
+    digest = hashlib.sha256(settings.beside.encode()).hexdigest()[:16]
+    header = (
+        f"# Written by `{command(settings)}`; do not edit.\n"
+        f"# {len(generated.rules)} rules that the hand-written ones (SHA-256 {digest}...) do not imply.\n"
+    )
+    return "\n".join([header, *generated.rules])
+
+
+def _hand_written() -> str:
+    """The shipped rule files without the one that this command writes, in the order in which they are loaded."""
+    folder = Path(taso_ext.__file__).parent / "rules"
+    return "\n".join(path.read_text() for path in sorted(folder.glob("*.rules")) if path.name != GENERATED)
+
+
+def _memory_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
