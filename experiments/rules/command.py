@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT_SHAPES = 64
+GENERATED = "generated.rules"
 _FILES = "rule files; the shipped ones, unless given"
 
 
@@ -17,6 +18,7 @@ def add_rules(commands: Any, parser_class: type[argparse.ArgumentParser]) -> Non
     subcommands = rules.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=parser_class
     )
+    _add_generate(subcommands)
     _add_verify(subcommands)
     _add_show(subcommands)
 
@@ -25,6 +27,26 @@ def run(options: argparse.Namespace) -> int:
     """Runs the subcommand; its module has its name. Returns the exit status."""
     status: int = import_module(f"experiments.rules.{options.subcommand}").run(options)
     return status
+
+
+def _add_generate(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "generate",
+        help="find rules by enumerating tensor expressions, and write them to a file",
+        description="Enumerates all small tensor expressions, finds which are equal, and writes the rules that are "
+        "worth having and that the hand-written ones do not imply, with their proofs. Finished work is kept in "
+        "runs/rules-generate: the same command goes on after an interruption.",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, default=Path(GENERATED), help=f"default: {GENERATED}"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE and the tables if they exist")
+    parser.add_argument(
+        "--operators", metavar="N", type=int, default=3, help="largest side, 1 to 3; linear expressions go to 4 (3)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all random tensors (0)")
+    parser.add_argument("--threads", type=int, default=1, help="of the enumeration; the result is always the same (1)")
+    parser.add_argument("--table", metavar="FILE.md", type=Path, help="write the counts there, and as .csv beside it")
 
 
 def _add_verify(subcommands: Any) -> None:

@@ -1,8 +1,4 @@
-"""Enumerates all small tensor expressions, finds which are equal, and writes the rules that are worth having.
-
-The result depends on --operators and --seed alone, and on the hand-written rules, of which none is found again.
-Finished work is kept in runs/rules-generate: the same command goes on after an interruption.
-"""
+"""`rlflow rules generate`: finds rules and writes them, with the counts of every stage."""
 
 from __future__ import annotations
 
@@ -11,39 +7,21 @@ import hashlib
 import resource
 from pathlib import Path
 
-import taso_ext
 from controller.storage import write_text
 from experiments.errors import UserError
 from experiments.output_file import require_writable
 from experiments.progress import make_progress
+from experiments.rules.command import GENERATED
+from experiments.rules.files import rule_files
 from experiments.rules.generation_table import GenerationTable, grid_text
 from taso_ext.generator.generate import Generated, Settings, generate
 
 CHECKPOINTS = Path("runs/rules-generate")
 MOST_OPERATORS, MOST_THREADS = 3, 256
-GENERATED = "generated.rules"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `rlflow rules generate`."""
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, default=Path(GENERATED), help=f"default: {GENERATED}"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite FILE and the tables if they exist")
-    parser.add_argument(
-        "--operators", metavar="N", type=int, default=MOST_OPERATORS, help="largest side; 1 to 3, linear ones to 4 (3)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of all random tensors (0)")
-    parser.add_argument(
-        "--threads", type=int, default=1, help="for the enumeration; the result does not depend on it (1)"
-    )
-    parser.add_argument(
-        "--table", metavar="FILE.md", type=Path, help="write the counts there too, and as .csv beside it"
-    )
-
-
-def run(options: argparse.Namespace) -> None:
-    """Writes the rule file and prints the counts.
+def run(options: argparse.Namespace) -> int:
+    """Writes the rule file and prints the counts; returns 0.
 
     Raises:
       UserError: an option out of range, or an output that cannot be written.
@@ -58,6 +36,7 @@ def run(options: argparse.Namespace) -> None:
     if options.table is not None:
         table.write(options.table)
     print(f"Wrote {len(generated.rules)} rules to {options.output}.")
+    return 0
 
 
 def _require(options: argparse.Namespace) -> None:
@@ -91,8 +70,7 @@ def rule_file(generated: Generated, settings: Settings) -> str:
 
 def _hand_written() -> str:
     """The shipped rule files without the one that this command writes, in the order in which they are loaded."""
-    folder = Path(taso_ext.__file__).parent / "rules"
-    return "\n".join(path.read_text() for path in sorted(folder.glob("*.rules")) if path.name != GENERATED)
+    return "\n".join(path.read_text() for path in rule_files([]) if path.name != GENERATED)
 
 
 def _memory_mb() -> float:

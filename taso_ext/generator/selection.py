@@ -53,14 +53,14 @@ class Worth(StrEnum):
     TURNS = "turns operators round"
     OPENS = "takes a product or a concatenation apart"
     SPECIAL = "holds for one shape only"
-    RARE = "needs one tensor in several places, or several elementwise operators in a row"
+    RARE = "asks for more than networks offer, and saves no operator"
     GROWS = "only adds operators"
     PERMUTES = "only permutes operands"
     NOTHING = "changes nothing"
 
 
 SHIPPED = frozenset([Worth.SAVES_OPERATORS, Worth.SAVES_ARITHMETIC, Worth.TURNS, Worth.OPENS])
-_HEAVY = frozenset(["MatMul", "Conv"])
+HEAVY = frozenset(["MatMul", "Conv"])
 _ELEMENTWISE = frozenset(
     ["Add", "Sub", "Mul", "Scale", "Div", "Max", "Neg", "Relu", "Reciprocal", "Function", "ZeroFixing"]
 )
@@ -87,18 +87,22 @@ def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> W
         return Worth.GROWS
     if operators == 0:
         return Worth.PERMUTES if _permutes(rewriting) else Worth.TURNS
-    takes_apart = len(source) > 1 and bool(source & (_HEAVY | {"Concat"})) and rewriting.law.size <= _LARGE
+    takes_apart = len(source) > 1 and bool(source & (HEAVY | {"Concat"})) and rewriting.law.size <= _LARGE
     return Worth.OPENS if operators == -1 and takes_apart else Worth.GROWS
 
 
 def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str]) -> bool:
     if wording.shapes != "exact" or kinds & WINDOWED:  # of convolutions even this leaves extents and attributes open
         return False
-    return not kinds & _HEAVY or rewriting.law.size > _LARGE
+    return not kinds & HEAVY or rewriting.law.size > _LARGE
 
 
+# Constants that stay, tensors that are read in several places, and several elementwise operators in a row.
 def _is_rare(rewriting: Rewriting, kinds: set[str], *, saves: bool) -> bool:
     size = rewriting.law.size
+    constants = any(each.is_leaf and not each.is_variable for top in rewriting.source for each in top.subterms())
+    if constants and not saves:
+        return True
     if kinds <= _ELEMENTWISE and size > (_LARGE if saves else _LARGE_ELEMENTWISE):
         return True
     return size > _LARGE and not saves and len(rewriting.source) == 1 and _repeats_variable(rewriting.source[0])

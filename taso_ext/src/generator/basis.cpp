@@ -1,6 +1,7 @@
 #include "basis.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace rlflow::generator {
 namespace {
@@ -8,6 +9,8 @@ namespace {
 constexpr std::uint32_t kAnything = 0xffe;    // an operand of a law that is a variable
 constexpr std::uint32_t kConstant = 0xffd;
 constexpr int kMostTies = 8;    // symmetric operators whose operands look alike, of which all orders are tried
+
+constexpr std::size_t kDegenerate = ~std::size_t{0};    // in place of the number of a noted equation
 
 using Content = Leaf::Content;
 
@@ -122,9 +125,18 @@ std::uint64_t Basis::name_of(const Equation& equation) {
 
 void Basis::note(const Equation& equation) {
   ++counts_.pairs;
-  if (!names_.insert(name_of(equation)).second) return;
+  const auto [at, fresh] = names_.try_emplace(name_of(equation), noted_.size());
+  if (!fresh) {
+    if (at->second == kDegenerate) return;
+    Equation& first = noted_[at->second];    // which one comes first depends on fingerprints, which one stays does not
+    if (std::tie(equation.left, equation.right) < std::tie(first.left, first.right)) first = equation;
+    return;
+  }
   ++counts_.renamed;
-  if (degenerate(equation)) return;
+  if (degenerate(equation)) {
+    at->second = kDegenerate;
+    return;
+  }
   ++counts_.degenerate;
   noted_.push_back(equation);
 }
@@ -401,7 +413,7 @@ std::optional<Law> Basis::generalised(const Equation& equation) {
         name = mix(mix(mix(name ^ node.op) ^ static_cast<std::uint64_t>(node.a + 64)) ^ static_cast<std::uint64_t>(node.b + 64));
       }
     }
-    if (!names_.insert(name).second) return std::nullopt;
+    if (!names_.try_emplace(name, kDegenerate).second) return std::nullopt;
   }
   return law;
 }

@@ -1,8 +1,6 @@
 // Which equations are worth keeping: none that is another one under new names, that says nothing, or that kept ones imply.
 #pragma once
 
-#include <unordered_set>
-
 #include "enumeration.hpp"
 
 namespace rlflow::generator {
@@ -61,7 +59,7 @@ class Basis {
   TermStore& store_;
   BasisCounts counts_;
   std::vector<std::uint64_t> skeletons_;
-  std::unordered_set<std::uint64_t> names_;
+  std::unordered_map<std::uint64_t, std::size_t> names_;    // to what was noted under them
   std::vector<Equation> noted_;
   std::vector<Law> laws_;
   std::unordered_map<std::uint64_t, std::vector<std::pair<std::uint32_t, bool>>> index_;    // by root and its operands
