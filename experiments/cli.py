@@ -101,6 +101,10 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     search.add_argument("--memory", dest="memory_mb", metavar="MB", type=int, help="the same: memory limit (512)")
     search.add_argument("--threads", type=int, help="the same: threads; the result does not depend on it (1)")
     search.add_argument("--rules", metavar="FILE", help="a rule file instead of the built-in rules")
+    search.add_argument("--opset", help="raise (default): rewrites may need a newer opset than MODEL has; keep: not")
+    search.add_argument(
+        "--portable", action="store_true", default=None, help="no rewrites into operators that only ONNX Runtime has"
+    )
 
     costs = parser.add_argument_group("what is counted")
     costs.add_argument("--costs", help="cost model: roofline:<device>, default roofline:rtx2070")

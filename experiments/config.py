@@ -180,6 +180,8 @@ class RunConfig:
       costs: the cost model that is minimised.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
+      opset: whether rewrites may raise the model's opset.
+      portable: leave out rewrites into operators that only ONNX Runtime has.
       dims: bindings `name=value` of symbolic dimensions.
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: npz file of inputs to verify with.
@@ -192,6 +194,8 @@ class RunConfig:
     costs: str = "roofline:rtx2070"
     device: str = "cpu"
     rules: str | None = None
+    opset: Literal["raise", "keep"] = "raise"
+    portable: bool = False
     dims: tuple[str, ...] = ()
     clean: Literal["full", "basic", "none"] = "full"
     inputs: str | None = None

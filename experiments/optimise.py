@@ -24,6 +24,7 @@ from experiments.stages.export import Exported, export_verified, require_verifia
 from experiments.stages.load import Loaded, load
 from experiments.stages.measure import measure
 from experiments.summary import print_summary
+from taso_ext.onnx_export import opset_of
 
 SOURCES = {
     "collection": "(a) random collection",
@@ -117,7 +118,13 @@ def assemble_result(
         stage_seconds=run.directory.stage_seconds(),
         peak_memory_bytes=run.directory.peak_memory_bytes(),
         graph_hash=found.hash,
+        raised_opset=_raised_opset(loaded, exported),
     )
+
+
+def _raised_opset(loaded: Loaded, exported: Exported) -> str:
+    before, after = loaded.model.opset, opset_of(exported.model)
+    return f"{before} to {after}" if exported.changed and after > before else ""
 
 
 def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:

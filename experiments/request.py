@@ -48,7 +48,7 @@ def parse_request(options: argparse.Namespace, arguments: Sequence[str]) -> Requ
 
 def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, as values of a `RunConfig`."""
-    names = ("controller", "world", "costs", "device", "rules", "clean", "inputs", "seed")
+    names = ("controller", "world", "costs", "device", "rules", "opset", "portable", "clean", "inputs", "seed")
     values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.temperature is not None:
         values["dream"] = {"temperature": options.temperature}

@@ -77,6 +77,7 @@ class Result:
       stage_seconds: wall-clock time of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
       graph_hash: of the exported graph.
+      raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
     """
 
     model: str
@@ -99,6 +100,7 @@ class Result:
     stage_seconds: dict[str, float]
     peak_memory_bytes: int
     graph_hash: str
+    raised_opset: str = ""
 
     @property
     def improvement_percent(self) -> float:

@@ -86,6 +86,10 @@ def verification_lines(result: Result) -> list[str]:
             f"Verified in ONNX Runtime: largest output difference {result.largest_difference:.2e} of the output's "
             f"spread (tolerance {result.tolerance:.0e})."
         )
+    if result.raised_opset:
+        lines.append(
+            f"The opset was raised from {result.raised_opset}, which new operators need (--opset keep avoids it)."
+        )
     if result.stop_reason:
         lines.append(f"The search stopped because: {result.stop_reason}.")
     return lines

@@ -12,6 +12,7 @@ from taso_ext.attributes import AttributeStore
 from taso_ext.lifting import has_normal_form
 from taso_ext.lowering import NormalNode, is_constant, lower
 from taso_ext.normal_form import RAW_DOMAIN
+from taso_ext.raised_opset import raised
 from taso_ext.shapes import UNKNOWN, ValueType
 from taso_ext.subgraphs import bodies, captured_names, rename_captured
 from taso_ext.value_names import ValueNames
@@ -21,13 +22,21 @@ class Emission:
     """A growing list of ONNX nodes together with the weights and the new constants that they read.
 
     Attributes:
-      nodes: the nodes so far, in the order in which they were added.
+      nodes: the nodes so far, in the order in which they were added, in the opset that is asked for.
       weights: handles of the weights they read, by name.
       constants: constants that lowering created, by name.
     """
 
-    def __init__(self, values: Mapping[int, Value], names: ValueNames, attributes: AttributeStore, opset: int) -> None:
+    def __init__(
+        self,
+        values: Mapping[int, Value],
+        names: ValueNames,
+        attributes: AttributeStore,
+        opset: int,
+        original_opset: int | None = None,
+    ) -> None:
         self._values, self._names, self._attributes, self._opset = values, names, attributes, opset
+        self._original_opset = opset if original_opset is None else original_opset
         self._known_constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, str] = {}
@@ -38,7 +47,9 @@ class Emission:
         if node.domain == "" and (has_normal_form(node.op_type) or is_constant(node)):
             self.nodes += lower(self._normal_node(node), self._opset, self)
         else:
-            self.nodes.append(self._as_it_is(node))
+            types = [self.type_of(value) for value in node.inputs], [self.type_of(value) for value in node.outputs]
+            proto = self._as_it_is(node)
+            self.nodes += raised(proto, self._original_opset, self._opset, types, self.fresh_name)
 
     def name(self, value: int) -> str:
         """The exported name of a value that a node reads or writes; "" for an absent one."""

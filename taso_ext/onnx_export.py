@@ -17,6 +17,7 @@ from taso_ext.foldable import computable_nodes
 from taso_ext.onnx_import import Imported
 from taso_ext.onnx_session import NEWEST_RUNNABLE_IR
 from taso_ext.operators import DEFAULT_DOMAINS
+from taso_ext.raised_opset import needed_opset
 from taso_ext.subgraphs import all_nodes, local_names
 from taso_ext.value_names import ValueNames
 from taso_ext.weight_folding import CannotFoldError, can_fold, evaluate
@@ -58,7 +59,9 @@ class _Partition:
 
 
 def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
-    """The graph as an ONNX model of the original's opset, its weight-only values folded into initializers.
+    """The graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
+
+    Weight-only values are folded into initializers.
 
     Weights that are not folded stay where they are.
 
@@ -96,10 +99,12 @@ def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Pa
 
 def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> DetachedModel:
     model = _frame(source)
-    opset = next(entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
+    original_opset = opset_of(model)
+    opset = needed_opset([*parts.written, *parts.folded], original_opset)
+    _raise_opset(model, opset)
     names = _name_interface(graph, source, values, parts)
     attributes = source.imported.attributes
-    written, folded = (Emission(values, names, attributes, opset) for _ in range(2))
+    written, folded = (Emission(values, names, attributes, opset, original_opset) for _ in range(2))
     try:
         for node in parts.written:
             written.add(node)
@@ -171,6 +176,23 @@ def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
     if not imports.keys() & set(DEFAULT_DOMAINS):
         imports[""] = helper.make_opsetid("", _PLAIN_OPSET)
     return list(imports.values())
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators that a model uses."""
+    versions = (entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
+    return next(versions, _PLAIN_OPSET)
+
+
+def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
+    if opset == opset_of(model):
+        return
+    _LOG.info("a rewrite made an operator of opset %d: the model's opset is raised to it", opset)
+    for entry in model.opset_import:
+        if entry.domain in DEFAULT_DOMAINS:
+            entry.version = opset
+    ir_version = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+    model.ir_version = max(model.ir_version, min(ir_version, NEWEST_RUNNABLE_IR))
 
 
 def _import_domains(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> None:

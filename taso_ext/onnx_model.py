@@ -13,7 +13,7 @@ from taso_ext._core import Graph
 from taso_ext.cleanup import clean_up
 from taso_ext.detached import DetachedModel, attach
 from taso_ext.model_writing import write_model
-from taso_ext.onnx_export import ExportSource, export_model
+from taso_ext.onnx_export import ExportSource, export_model, opset_of
 from taso_ext.onnx_file import Source, name_of, read_model
 from taso_ext.onnx_import import import_model
 from taso_ext.shapes import value_types
@@ -70,6 +70,11 @@ class OnnxModel:
         """
         given = read_model(source, dims, freeze_initializers)
         return cls(given, clean_up(given, clean), name_of(source))
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators that the model uses; `export` raises it where rewrites need it."""
+        return opset_of(self._cleaned.skeleton)
 
     @cached_property
     def original(self) -> onnx.ModelProto:

@@ -61,7 +61,7 @@ def load(model: str, config: RunConfig) -> Loaded:
     is_zoo = model in zoo.names() and not Path(model).is_file()
     source = zoo.build(model) if is_zoo else _model_path(model)
     loaded = OnnxModel.load(source, dims=config.bound_dims(), clean=config.clean)
-    make_env = partial(_make_environment, loaded, _load_rules(config.rules), config)
+    make_env = partial(_make_environment, loaded, _allowed(_load_rules(config.rules), loaded, config), config)
     env = make_env()
     return Loaded(
         name=model if is_zoo else Path(model).stem,
@@ -99,6 +99,16 @@ def _load_rules(path: str | None) -> RuleSet:
         return RuleSet.load(path)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read the rules {path}: {error}") from error
+
+
+def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
+    """The rules that `--opset` and `--portable` leave."""
+    try:
+        return rules.restricted(
+            max_opset=model.opset if config.opset == "keep" else None, domains=[""] if config.portable else None
+        )
+    except ValueError as error:
+        raise UserError(f"With --opset {config.opset}{' --portable' * config.portable}, {error}.") from error
 
 
 def _make_environment(model: OnnxModel, rules: RuleSet, config: RunConfig) -> GraphSubstitutionEnv:
