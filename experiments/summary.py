@@ -88,7 +88,7 @@ def verification_lines(result: Result) -> list[str]:
         )
     if result.raised_opset:
         lines.append(
-            f"The opset was raised from {result.raised_opset}, which new operators need (--opset keep avoids it)."
+            f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset)."
         )
     if result.stop_reason:
         lines.append(f"The search stopped because: {result.stop_reason}.")
