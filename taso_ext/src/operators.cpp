@@ -60,7 +60,7 @@ constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul"), kGe
                      kReduceL2 = index_of("ReduceL2"), kGather = index_of("Gather"), kSoftmax = index_of("Softmax"),
                      kLogSoftmax = index_of("LogSoftmax"), kLayerNorm = index_of("LayerNormalization"),
                      kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
-                     kFirstUnary = index_of("Relu"), kLastUnary = index_of("Clip"), kAdd = index_of("Add"),
+                     kFirstUnary = index_of("Relu"), kClip = index_of("Clip"), kAdd = index_of("Add"),
                      kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention"),
                      kConstant = index_of("Constant"), kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike"), kExpand = index_of("Expand"), kWhere = index_of("Where"),
                      kEqual = index_of("Equal"), kLess = index_of("Less"), kNot = index_of("Not"), kOr = index_of("Or"),
@@ -342,6 +342,13 @@ Outputs infer_expand(const AttributeMap& attributes, Types inputs) {
   return broadcast(inputs[0]->dims, *shape) == *shape ? one(inputs[0]->dtype, *shape) : std::nullopt;
 }
 
+// Bounds are scalars.
+Outputs infer_clip(Types inputs) {
+  if (inputs.empty() || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const bool fit = std::all_of(inputs.begin() + 1, inputs.end(), [](const TensorType* bound) { return bound->dims.empty(); });
+  return fit ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
+}
+
 constexpr int kBool = 9;    // TensorProto.BOOL
 
 Outputs infer_where(Types inputs) {
@@ -493,7 +500,8 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
   if (op >= kReduceSum && op <= kReduceL2) return infer_reduce(attributes, inputs);
   if (op > kNot && op <= kLess) return inputs.size() == 2 ? infer_truth(inputs, op <= kOr) : std::nullopt;
   if (op >= kAdd && op <= kMin) return infer_elementwise(inputs);
-  if (op >= kFirstUnary && op <= kLastUnary) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
+  if (op == kClip) return infer_clip(inputs);
+  if (op >= kFirstUnary && op < kClip) return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
   return std::nullopt;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
@@ -175,6 +177,17 @@ def _attention(call: Call) -> list[FieldTensor]:
     return [result.reshape(call.output_dims[0])]
 
 
+def _multi_head(call: Call) -> list[FieldTensor]:
+    """com.microsoft.MultiHeadAttention of queries, keys and values alone: Attention with as many heads of each."""
+    heads = call.attributes["num_heads"]
+    attributes = {name: call.attributes[name] for name in ("scale",) if name in call.attributes}
+    attributes |= {"q_num_heads": heads, "kv_num_heads": heads}
+    call.require("unidirectional", 0)
+    if len(call.inputs) > 3:
+        raise UnsupportedOperatorError("MultiHeadAttention with a bias, a mask or past keys is not evaluated")
+    return _attention(replace(call, attributes=attributes))
+
+
 def _cut(x: FieldTensor, cut: slice) -> FieldTensor:
     return x.moved(lambda part: part[..., cut])
 
@@ -218,5 +231,6 @@ NORM_KERNELS: dict[str, Kernel] = {
     "GroupNormalization": _group_norm,
     "MeanVarianceNormalization": _mean_variance,
     "Attention": _attention,
+    "com.microsoft::MultiHeadAttention": _multi_head,
     "RotaryEmbedding": _rotary,
 }

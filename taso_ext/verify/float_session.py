@@ -34,16 +34,19 @@ class FloatSession:
       leaves: every graph input and weight by key.
       runtime_inputs: keys of the graph inputs.
       results: dims of every operator's float results by value id; these can be perturbed.
+      has_attention: whether an operator may give finite results of infinite inputs, as ONNX Runtime's attention does.
     """
 
     leaves: dict[str, Value]
     runtime_inputs: list[str]
     results: dict[int, tuple[int, ...]]
+    has_attention: bool
 
     def __init__(self, graph: Graph) -> None:
         """Builds the session; ONNX Runtime raises its own errors where the graph is not a valid model."""
         values = graph.values()
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
+        self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
         leaves = {id_: value for id_, value in values.items() if id_ not in produced}
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
