@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--zoo", nargs="*", default=["resnet18", "resnet50", "inception-v3"], metavar="GRAPH")
     arguments = parser.parse_args()
     rows = [row for layer in RESNET + OTHERS for row in measure_layer(layer, arguments.pairs)]
+    command = f"python -m tests.perf.winograd --pairs {arguments.pairs} --out experiments/results"
     about = " ".join((__doc__ or "").split("\n\n")[1].split())
     lines = [
         "# Fast convolutions",
