@@ -69,6 +69,8 @@ def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
     if node.domain in DEFAULT_DOMAINS:
         if not onnx.defs.has(node.op_type, after, ""):
             return False
+        if not onnx.defs.has(node.op_type, before, ""):
+            return True  # a rewrite has made it
         old, new = (onnx.defs.get_schema(node.op_type, version, "") for version in (before, after))
         if old.since_version != new.since_version and _signature(old) != _signature(new):
             return False

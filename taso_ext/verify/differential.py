@@ -5,8 +5,8 @@ Finite-field testing (finite_field.py) knows no rounding, overflow or special va
 * On finite inputs, where the source's result is finite, the target's is finite too and close: a rule may widen the
   domain of finite results, never narrow it (a softmax that lost its max-subtraction fails at logits of ±1000).
 * On inputs with infinities or NaN, a non-finite result never becomes finite: an error in the data must not be hidden
-  (x·0 → 0 fails here). Where a mask is −∞ throughout, Softmax gives NaN and ONNX Runtime's Attention 0: there infinities
-  may be hidden, and NaN alone may not.
+  (x·0 → 0 fails here). Where a mask is −∞ throughout, Softmax gives NaN and ONNX Runtime's Attention 0: there
+  infinities may be hidden, and NaN alone may not.
 * Results that stay finite although *another* element of the input is not should stay so. Zero-padded kernels cannot
   promise that, since 0·∞ is NaN, so this is reported (`spreads_nonfinite`) rather than refused.
 
