@@ -27,25 +27,27 @@ ATTENTION_TOKENS = (16, 64, 128, 256, 512, 1024)
 MODELS = ("bert-base", "vit-base")
 _KEYS, _SCALE = "keys turned once", "scores divided"
 _MASKS = ("no mask", "mask of keys")
+_LONG = 256  # tokens from which on the runtime's own attention is measured as well
 
 
-def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto]]:
-    """What is written, at which size, and the model."""
+def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto, bool]]:
+    """What is written, at which size, the model, and whether the runtime's own operators are used."""
     for form in (*activations(), *softmaxes(), *norms()):
-        yield form.name, f"{TOKENS} × {WIDTH}", form.model(TOKENS, WIDTH, HEADS)
+        yield form.name, f"{TOKENS} × {WIDTH}", form.model(TOKENS, WIDTH, HEADS), False
     by_name: dict[str, Form] = {form.name: form for form in attentions()}
     for mask in _MASKS:
         form = by_name[f"attention, {_KEYS}, {_SCALE}, {mask}"]
         for tokens in ATTENTION_TOKENS:
-            yield form.name, f"{tokens} tokens, {HEADS} × {WIDTH // HEADS}", form.model(tokens, WIDTH, HEADS)
+            for fuse in (False, True) if tokens >= _LONG and not form.inputs else (False,):
+                yield form.name, f"{tokens} × {HEADS} × {WIDTH // HEADS}", form.model(tokens, WIDTH, HEADS), fuse
     for name in MODELS if models else ():
-        yield name, "whole network", zoo.build(name)
+        yield name, "whole network", zoo.build(name), False
 
 
-def compare(original: onnx.ModelProto, pairs: int) -> Measurement:
+def compare(original: onnx.ModelProto, pairs: int, *, fuse: bool) -> Measurement:
     """The original against what the rules make of it."""
     model = OnnxModel.load(original)
-    return measure_pair(original, model.export(recognised(model.graph)), pairs=pairs, sessions=3)
+    return measure_pair(original, model.export(recognised(model.graph, fuse=fuse)), pairs=pairs, sessions=3)
 
 
 def main() -> None:
@@ -61,14 +63,15 @@ def main() -> None:
         f"Written by `python -m tests.perf.composites {arguments}` with ONNX Runtime {onnxruntime.__version__}.",
         "Ratio of CPU time, below 1 is faster, against ONNX Runtime's own optimisation of what the exporter wrote.",
         "",
-        "| written as | size | ms | ratio | 95 % interval |",
-        "|---|---|---:|---:|---|",
+        "| written as | size | operators | ms | ratio | 95 % interval |",
+        "|---|---|---|---:|---:|---|",
     ]
     print("\n".join(lines), flush=True)
-    for name, size, model in cases(options.models):
-        found = compare(model, options.pairs)
+    for name, size, model, fuse in cases(options.models):
+        found = compare(model, options.pairs, fuse=fuse)
+        kind = "the runtime's own" if fuse else "standard"
         interval = f"{found.ci_low:.3f}–{found.ci_high:.3f}"
-        lines.append(f"| {name} | {size} | {found.reference_ms:.3f} | {found.ratio:.3f} | {interval} |")
+        lines.append(f"| {name} | {size} | {kind} | {found.reference_ms:.3f} | {found.ratio:.3f} | {interval} |")
         print(lines[-1], flush=True)
     if options.out is not None:
         options.out.write_text("\n".join(lines) + "\n")

@@ -89,7 +89,6 @@ def activations() -> Iterator[Form]:
     yield Form("relu6 as min and relu", "Clip", "t = Relu(x) y = Min(t, six)")
     yield Form("sigmoid, reciprocal", "Sigmoid", "n = Neg(x) e = Exp(n) s = Add(one, e) y = Reciprocal(s)")
     yield Form("sigmoid, divided", "Sigmoid", "n = Neg(x) e = Exp(n) s = Add(one, e) y = Div(one, s)")
-    yield Form("softplus", "Softplus", "e = Exp(x) s = Add(e, one) y = Log(s)")
     yield Form("softsign", "Softsign", "a = Abs(x) s = Add(a, one) y = Div(x, s)")
     yield Form("mish", "Mish", "s = Softplus(x) t = Tanh(s) y = Mul(x, t)")
     relu6 = "s = Add(x, three) t = Clip(s, zero, six)"
@@ -188,23 +187,26 @@ FORMS = (*activations(), *softmaxes(), *norms(), *attentions(), *rotary_embeddin
 
 
 _RULES = RuleSet.default()
+# By the beginnings of their names: each rule recognises something or leaves fewer operators in the way.
 _USED = (
     *("recognise-", "scale-into-", "bias-into-", "join-heads-of-", "join-heads-batch-", "separate-heads-batch-"),
     *("transpose-before-separating-", "compose-", "remove-identity-"),
 )
-"""Rules by the beginnings of their names: each either recognises something or leaves fewer operators in its way."""
+_FUSING = ("fuse-",)
 _MOST_STEPS = 1000
 
 
-def recognised(graph: Graph) -> Graph:
+def recognised(graph: Graph, *, fuse: bool = False) -> Graph:
     """The graph after all rewrites that recognise composites, whichever of them is first in the rule set first.
 
+    Args:
+      fuse: also into operators of the runtime's own domain.
     Raises:
       RuntimeError: if they do not come to an end.
     """
-    state = State(graph, _RULES, CostModel.roofline("rtx2070"))
+    state, used = State(graph, _RULES, CostModel.roofline("rtx2070")), _USED + (_FUSING if fuse else ())
     for _ in range(_MOST_STEPS):
-        action = next((a for a in state.legal_actions() if _RULES.names[a[0]].startswith(_USED)), None)
+        action = next((a for a in state.legal_actions() if _RULES.names[a[0]].startswith(used)), None)
         if action is None:
             return state.graph
         state.step(*action)

@@ -42,6 +42,17 @@ def test_attention_is_recognised_without_the_operators_that_separate_heads() -> 
         assert not left["Transpose"] and not left["Reshape"] and not left["Softmax"], form.name
 
 
+def test_attention_becomes_the_runtimes_own() -> None:
+    for form in attentions():
+        model = OnnxModel.load(form.model())
+        graph = recognised(model.graph, fuse=True)
+        expected = "Attention" if form.inputs else "MultiHeadAttention"
+        assert operators(graph)[expected] == 1, form.name
+        if not form.inputs:
+            found = verify(model.source, model.export(graph), num_inputs=1)
+            assert found.equal, f"{form.name}: {found.reason}"
+
+
 @pytest.mark.parametrize("lowest", [-1e4, float(np.finfo(np.float32).min)])
 def test_rows_that_are_masked_out_entirely_stay_as_they_are(lowest: float) -> None:
     """The mean of all values, not the zeros that ONNX Runtime's Attention gives for a mask of the lowest float."""
