@@ -18,9 +18,7 @@ import onnxruntime
 from environment import zoo
 from environment.runtime import Measurement, measure_pair
 from taso_ext import OnnxModel
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "taso_ext"))
-from composite_forms import Form, activations, attentions, norms, recognised, softmaxes
+from tests.taso_ext.composite_forms import Form, activations, attentions, norms, recognised, softmaxes
 
 TOKENS, WIDTH, HEADS = 128, 768, 12
 ATTENTION_TOKENS = (16, 64, 128, 256, 512, 1024)
