@@ -52,7 +52,9 @@ MATRICES = Domain(
     "matrices",
     _MATRIX_EXTENTS,
     (
-        *_leaves(a="m k", b="m k", c="k n", d="k n", e="n p", f="m l", g="m l", h="l n", i="q k", j="q k", o="m n"),
+        *_leaves(
+            a="m k", b="m k", c="k n", d="k n", e="n p", f="m l", g="m l", h="l n", i="q k", j="q k", o="m n", v="m n"
+        ),
         *_leaves(r="n", u="k", s="", t=""),
         Leaf("zero", (), ZERO),
         Leaf("one", (), ONE),
@@ -68,13 +70,16 @@ MATRICES = Domain(
         operator("Mul"),
         *_concats(0, 1),
         operator("Sub"),
+        operator("Div"),
     ),
 )
 
 LINEAR = Domain(
     "linear",
     _MATRIX_EXTENTS,
-    _leaves(a="m k", b="m k", c="k n", d="k n", e="n p", f="m l", h="l n", s=""),
+    _leaves(
+        a="m k", b="m k", c="k n", d="k n", e="n p", f="m l", g="m l", h="l n", i="q k", j="q k", r="k", s="", t=""
+    ),
     (
         operator("Transpose", perm=(1, 0)),
         *_splits(axis0="k", axis1="k"),
@@ -91,7 +96,7 @@ ELEMENTWISE = Domain(
     "elementwise",
     {"m": (3, 5, 2), "n": (4, 2, 3), "l": (2, 3, 5)},
     (
-        *_leaves(x="m n", y="m n", z="m n", w="m n", u="m l", v="m l", r="n", c="m 1", s="", t=""),
+        *_leaves(x="m n", y="m n", z="m n", w="m n", u="m l", v="m l", r="n", q="n", c="m 1", s="", t=""),
         Leaf("zero", (), ZERO),
         Leaf("one", (), ONE),
     ),
@@ -101,7 +106,7 @@ ELEMENTWISE = Domain(
         operator("Reciprocal"),
         operator("Transpose", perm=(1, 0)),
         *_reductions((0,), (1,)),
-        operator("ReduceMax", axes=(1,), keepdims=1),
+        *(operator("ReduceMax", axes=(axis,), keepdims=1) for axis in (0, 1)),
         operator("Add"),
         operator("Mul"),
         *_concats(0, 1),
@@ -115,7 +120,10 @@ STACKS = Domain(
     "stacks",
     {"b": (2, 3, 4), "m": (3, 4, 2), "k": (4, 2, 3), "n": (5, 3, 2), "l": (2, 5, 3)},
     (
-        *_leaves(x="b m k", y="b m k", z="b m l", a="b k n", c="b k n", v="k n", w="k n", e="l n", r="n", s=""),
+        *_leaves(
+            x="b m k", y="b m k", z="b m l", h="b m l", a="b k n", c="b k n", f="b l n", v="k n", w="k n", e="l n"
+        ),
+        *_leaves(g="m k", u="m k", q="b m n", r="n", i="k", s="", t=""),
         Leaf("identity", ("k", "k"), IDENTITY),
     ),
     (
@@ -134,6 +142,8 @@ STACKS = Domain(
         operator("Add"),
         operator("Mul"),
         *_concats(0, 1, 2),
+        operator("Sub"),
+        operator("Div"),
     ),
 )
 
@@ -160,7 +170,7 @@ CONVOLUTIONS = Domain(
     },
     (
         *_leaves(x="b c *h", y="b c *h", z="b e *h", v="o c *k", w="o c *k", u="p c *k", f="o e *k", g="o c *i"),
-        *_leaves(d="q o *i", r="1 o *i", s=""),
+        *_leaves(j="o c *i", d="q o *i", r="1 o *i", s="", t=""),
         Leaf("identity kernel", ("c", "c", "*k"), IDENTITY_KERNEL),
         Leaf("averaging kernel", ("c", "1", "*k"), AVERAGING_KERNEL),
     ),
@@ -189,7 +199,9 @@ CONVOLUTIONS = Domain(
 LAYOUTS = Domain(
     "layouts",
     {"m": (2, 4, 3), "n": (3, 2, 4), "k": (4, 3, 2), "l": (5, 2, 3)},
-    _leaves(x="m n k", y="m n k", z="m n l", v="m n", w="m n", s=""),
+    _leaves(
+        x="m n k", y="m n k", z="m n l", h="m n l", u="n k", e="n k", v="m n", w="m n", f="m k n", r="k", s="", t=""
+    ),
     (
         *(operator("Transpose", perm=perm) for perm in ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (1, 0))),
         operator("Merge", axis=0),
@@ -209,6 +221,8 @@ LAYOUTS = Domain(
         *_concats(0, 1, 2),
         operator("Add"),
         operator("Mul"),
+        *_SUMS[1:],
+        operator("Div"),
     ),
 )
 

@@ -19,10 +19,11 @@ from taso_ext._core import RuleSet
 from taso_ext.generator.checkpoint import Checkpoint
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.grid import Domain
+from taso_ext.generator.implication import implied
 from taso_ext.generator.laws import Law, read_law
 from taso_ext.generator.rewritings import partners_of, rewritings
 from taso_ext.generator.screening import examples
-from taso_ext.generator.selection import HEAVY, SHIPPED, Worth, implied, worth
+from taso_ext.generator.selection import HEAVY, SHIPPED, Worth, worth, worth_by_form
 from taso_ext.generator.wording import InexpressibleError, Rewriting, Wording, rule_text, wordings
 from taso_ext.verify.prove import prove_rule
 
@@ -168,6 +169,10 @@ class _Kept:
 
     def _consider(self, rewriting: Rewriting) -> None:
         self._report.wordings["rewritings"] += 1
+        useless = worth_by_form(rewriting)
+        if useless is not None:
+            self._report.wordings[f"not shipped: {useless}"] += 1
+            return
         worded = self._most_general(rewriting)
         if worded is None:
             self._report.wordings["not expressible"] += 1

@@ -141,7 +141,7 @@ class Domain:
             "leaves": [(leaf.name, leaf.content, self.native_shapes(leaf.shape)) for leaf in self.leaves],
             "operators": operators,
             "most_operators": most,
-            "most_linear_operators": max(most, min(self.most_linear_operators, most_operators or 4)),
+            "most_linear_operators": max(most, min(self.most_linear_operators, most + 1)),
             "seed": seed,
             "threads": threads,
         }

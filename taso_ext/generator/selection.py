@@ -1,48 +1,20 @@
-"""Which rules are worth having: those that others do not make unnecessary, and that can lead to a cheaper graph.
+"""Which rules are worth having.
 
 Of TASO's 619 generated rules 133 are shipped. Here a rule is shipped if it saves operators or arithmetic, or if it
-turns operators round at no cost, so that others may apply. What only one enumerated shape permits is shipped where a
-matrix product or a convolution is concerned; elsewhere it would match next to nothing.
+turns operators round at no cost, so that others may apply. What only one enumerated shape permits, or asks for what
+networks do not do, would make every search and every agent slower for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-import numpy as np
-
-from taso_ext._core import CostModel, Graph, RuleSet, State
+from taso_ext._core import CostModel
 from taso_ext.generator.grid import SYMMETRIC
 from taso_ext.generator.laws import Term
 from taso_ext.generator.screening import COST_MODEL, Example
 from taso_ext.generator.wording import WINDOWED, Rewriting, Wording
-
-STEPS = 2
-"""A rule is implied where this many rewrites by other rules lead to the same graph."""
-_MOST_STATES = 400  # looked at for one example: rules that open more ways than that are not searched to the end
-
-
-def implied(found: Sequence[Example], rules: RuleSet | None) -> bool:
-    """Whether `rules` lead from the source to the target of every example in at most `STEPS` rewrites."""
-    return rules is not None and all(_reaches(example.source, example.target.hash, rules) for example in found)
-
-
-def _reaches(source: Graph, target_hash: str, rules: RuleSet) -> bool:
-    seen, frontier = {source.hash}, [State(source, rules, CostModel.roofline(COST_MODEL))]
-    for step in range(STEPS):
-        reached: list[State] = []
-        for state in frontier:
-            for rule, location in state.legal_actions():
-                follower = state.copy()
-                follower.step(int(rule), int(location))
-                if follower.hash == target_hash:
-                    return True
-                if step + 1 < STEPS and follower.hash not in seen and len(seen) < _MOST_STATES:
-                    seen.add(follower.hash)
-                    reached.append(follower)
-        frontier = reached
-    return False
 
 
 class Worth(StrEnum):
@@ -51,9 +23,9 @@ class Worth(StrEnum):
     SAVES_OPERATORS = "saves operators"
     SAVES_ARITHMETIC = "saves arithmetic"
     TURNS = "turns operators round"
-    OPENS = "takes a product or a concatenation apart"
+    OPENS = "takes a product apart"
     SPECIAL = "holds for one shape only"
-    RARE = "asks for more than networks offer, and saves no operator"
+    RARE = "asks for what networks do not do"
     GROWS = "only adds operators"
     PERMUTES = "only permutes operands"
     NOTHING = "changes nothing"
@@ -61,60 +33,111 @@ class Worth(StrEnum):
 
 SHIPPED = frozenset([Worth.SAVES_OPERATORS, Worth.SAVES_ARITHMETIC, Worth.TURNS, Worth.OPENS])
 HEAVY = frozenset(["MatMul", "Conv"])
+_JOINING = HEAVY | {"Concat"}
 _ELEMENTWISE = frozenset(
     ["Add", "Sub", "Mul", "Scale", "Div", "Max", "Neg", "Relu", "Reciprocal", "Function", "ZeroFixing"]
 )
-_LARGE = 5  # operators of both sides beyond which a rule has to be of more use
-_LARGE_ELEMENTWISE = 4
+_EXOTIC = frozenset(["Neg", "Reciprocal", "Max", "ReduceMax"])
+_SELDOM = _EXOTIC | {"Div", "Sub"}  # in networks, beside other operators
+_MOST_SOURCE = 3  # operators: what is larger is hardly ever met
+_SMALL, _LARGE = 4, 5  # operators of both sides
 _LEAST_ARITHMETIC = 0.01  # share that counts as saved
 
 
+def worth_by_form(rewriting: Rewriting) -> Worth | None:
+    """Why a rule is not shipped however it is worded, or None."""
+    source, target = _kinds(rewriting.source, rewriting), _kinds(rewriting.target, rewriting)
+    saved = _saved(rewriting)
+    if _is_rare(rewriting, source | target, saves=saved > 0):
+        return Worth.RARE
+    if saved < -1 or (saved <= 0 and (not target <= source or _makes_constants(rewriting))):
+        return Worth.GROWS
+    takes_apart = len(source) > 1 and bool(source & HEAVY) and rewriting.law.size <= _LARGE
+    return Worth.GROWS if saved < 0 and not takes_apart else None
+
+
 def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> Worth:
-    """What a rule is good for, judged by its form and by what its examples save."""
-    operators, arithmetic = gain(found)
-    source, target = (_kinds(rewriting, side) for side in (rewriting.source, rewriting.target))
+    """What a rule is good for that its form does not exclude."""
+    kinds, saved = _kinds(rewriting.source, rewriting) | _kinds(rewriting.target, rewriting), _saved(rewriting)
     if any(example.source.hash == example.target.hash for example in found):
         return Worth.NOTHING
-    if _is_special(rewriting, wording, source | target):
+    if _is_special(rewriting, wording, kinds, saves=saved > 0):
         return Worth.SPECIAL
-    if _is_rare(rewriting, source | target, saves=operators > 0):
-        return Worth.RARE
-    if operators > 0:
-        return Worth.SAVES_OPERATORS
-    if operators == 0 and arithmetic > _LEAST_ARITHMETIC:
+    if saved:
+        return Worth.SAVES_OPERATORS if saved > 0 else Worth.OPENS
+    if _saved_arithmetic(found) > _LEAST_ARITHMETIC:
         return Worth.SAVES_ARITHMETIC
-    if not target <= source:
-        return Worth.GROWS
-    if operators == 0:
-        return Worth.PERMUTES if _permutes(rewriting) else Worth.TURNS
-    takes_apart = len(source) > 1 and bool(source & (HEAVY | {"Concat"})) and rewriting.law.size <= _LARGE
-    return Worth.OPENS if operators == -1 and takes_apart else Worth.GROWS
+    return Worth.PERMUTES if _permutes(rewriting) else Worth.TURNS
 
 
-def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str]) -> bool:
-    if wording.shapes != "exact" or kinds & WINDOWED:  # of convolutions even this leaves extents and attributes open
+def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str], *, saves: bool) -> bool:
+    """Whether shapes are fixed that networks seldom have; the rank-2 form of a matrix product is no such case."""
+    if wording.shapes != "exact" or kinds & WINDOWED:  # there, spatial extents and attributes stay open
         return False
-    return not kinds & HEAVY or rewriting.law.size > _LARGE
+    flattens = bool(kinds & {"Merge", "Unmerge"}) and not kinds & {"Insert", "Drop"}
+    return not kinds & HEAVY or rewriting.law.size > _LARGE or not (saves or flattens)
 
 
-# Constants that stay, tensors that are read in several places, and several elementwise operators in a row.
 def _is_rare(rewriting: Rewriting, kinds: set[str], *, saves: bool) -> bool:
-    size = rewriting.law.size
-    constants = any(each.is_leaf and not each.is_variable for top in rewriting.source for each in top.subterms())
-    if constants and not saves:
+    """Whether constants would stay, a tensor has to be read in several places, or functions have to form a row."""
+    size, constants = (
+        rewriting.law.size,
+        any(each.is_leaf and not each.is_variable for each in _terms(rewriting.source)),
+    )
+    if constants and (not saves or size > _SMALL):
         return True
-    if kinds <= _ELEMENTWISE and size > (_LARGE if saves else _LARGE_ELEMENTWISE):
+    if size <= _SMALL:
+        return not saves and bool(kinds & _SELDOM) and not kinds & HEAVY and not kinds <= _ELEMENTWISE
+    if kinds & _EXOTIC or _operators(rewriting, rewriting.source) > _MOST_SOURCE:
         return True
-    return size > _LARGE and not saves and len(rewriting.source) == 1 and _repeats_variable(rewriting.source[0])
+    if kinds <= _ELEMENTWISE and (size > _LARGE or not saves or kinds & _SELDOM):
+        return True
+    if any(_reads_itself(each) for each in _terms(rewriting.source)) or (kinds & _SELDOM and not kinds & _JOINING):
+        return True
+    if size <= _LARGE:
+        return False
+    seldom = bool(kinds & _SELDOM) or not kinds & _JOINING
+    return seldom or (not saves and len(rewriting.source) == 1 and _repeats_variable(rewriting.source[0]))
+
+
+def _terms(side: Sequence[Term]) -> Iterator[Term]:
+    return (each for top in side for each in top.subterms())
+
+
+def _kinds(side: Sequence[Term], rewriting: Rewriting) -> set[str]:
+    return {rewriting.operator(term).kind for term in _terms(side) if not term.is_leaf}
+
+
+def _saved(rewriting: Rewriting) -> int:
+    """Operators that the source has more than the target."""
+    return _operators(rewriting, rewriting.source) - _operators(rewriting, rewriting.target)
+
+
+def _operators(rewriting: Rewriting, side: Sequence[Term]) -> int:
+    """How many there are; both ports of a split are one."""
+    return len({(rewriting.operator(term).node, term.operands) for term in _terms(side) if not term.is_leaf})
+
+
+def _saved_arithmetic(found: Sequence[Example]) -> float:
+    """The share that is saved in the best example."""
+    model = CostModel.roofline(COST_MODEL)
+    costs = [(each.source.cost(model).flops, each.target.cost(model).flops) for each in found]
+    return max((before - after) / max(before, after, 1.0) for before, after in costs)
+
+
+def _reads_itself(term: Term) -> bool:
+    """Whether an operand stands within the other, as in t + (s - t)."""
+    return any(a != b and a in b.subterms() for a in term.operands for b in term.operands)
+
+
+def _makes_constants(rewriting: Rewriting) -> bool:
+    heads = [{each.head for each in _terms(side) if each.is_leaf} for side in (rewriting.source, rewriting.target)]
+    return not heads[1] <= heads[0]
 
 
 def _repeats_variable(term: Term) -> bool:
     numbers = [each.number for each in term.subterms() if each.is_variable]
     return len(set(numbers)) < len(numbers)
-
-
-def _kinds(rewriting: Rewriting, side: Sequence[Term]) -> set[str]:
-    return {rewriting.operator(term).kind for top in side for term in top.subterms() if not term.is_leaf}
 
 
 def _permutes(rewriting: Rewriting) -> bool:
@@ -123,21 +146,10 @@ def _permutes(rewriting: Rewriting) -> bool:
     Of one symmetric operator that is associativity, which brings weights together.
     """
     sides = [[_skeleton(term) for term in side] for side in (rewriting.source, rewriting.target)]
-    kinds = _kinds(rewriting, rewriting.source)
+    kinds = _kinds(rewriting.source, rewriting)
     return sides[0] == sides[1] and not (len(kinds) == 1 and kinds <= SYMMETRIC)
 
 
 def _skeleton(term: Term) -> str:
     operands = [_skeleton(operand) for operand in term.operands]
     return f"{term.head}({','.join(sorted(operands))})" if operands else "x"
-
-
-def gain(found: Sequence[Example]) -> tuple[int, float]:
-    """What the examples save: run-time operators (the median), and the share of the arithmetic (the best)."""
-    model = CostModel.roofline(COST_MODEL)
-    operators = [each.source.num_runtime_nodes - each.target.num_runtime_nodes for each in found]
-    arithmetic = []
-    for each in found:
-        before, after = each.source.cost(model).flops, each.target.cost(model).flops
-        arithmetic.append((before - after) / max(before, after, 1.0))
-    return int(np.median(operators)), max(arithmetic)
