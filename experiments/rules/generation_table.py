@@ -73,11 +73,11 @@ class GenerationTable:
             ("after degenerate ones", report.pruned("after_degenerate")),
             ("after those that others imply", report.pruned("after_implied")),
             ("after common subgraphs", report.pruned("after_common")),
-            *report.wordings.items(),
+            *sorted(report.wordings.items(), key=_place),
             ("rules", len(self.generated.rules)),
             ("seconds of enumeration", report.seconds["enumeration"]),
             ("seconds of choosing rules", report.seconds["rules"]),
-            ("memory, MB", self.memory_mb),
+            ("MB of memory", self.memory_mb),
         ]
         return [(stage, f"{value:,.0f}", TASO.get(stage, "")) for stage, value in stages]
 
@@ -121,6 +121,27 @@ class GenerationTable:
             [("stage", "here", "taso"), *((a, b.replace(",", ""), c.replace(",", "")) for a, b, c in self.rows())]
         )
         write_text(path.with_suffix(".csv"), text.getvalue())
+
+
+_ORDER = (
+    "laws",
+    "laws worded",
+    "rewritings",
+    "not shipped",
+    "not expressible",
+    "wordings refuted",
+    "worded so",
+    "worded like",
+    "implied",
+    "refused",
+    "shipped",
+)
+
+
+def _place(row: tuple[str, int]) -> tuple[int, str]:
+    """Where a count of rewritings stands: in the order in which they are dropped."""
+    places = [place for place, head in enumerate(_ORDER) if row[0] == head or (place > 2 and row[0].startswith(head))]
+    return (places[0] if places else len(_ORDER), row[0])
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]] | list[tuple[str, str, str]]) -> list[str]:

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from taso_ext import _generator
 from taso_ext._core import RuleSet
+from taso_ext.generator.adversary import is_refuted
 from taso_ext.generator.checkpoint import Checkpoint
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.grid import Domain
@@ -28,6 +30,7 @@ from taso_ext.generator.wording import InexpressibleError, Rewriting, Wording, r
 from taso_ext.verify.prove import prove_rule
 
 LARGEST_LAW = 6  # operators of both sides of a law that is worded
+_KEEPS, _FAILS, _REFUTED = "keeps the function", "fails", "refuted"
 _PLACEHOLDER = "generated"  # rules are named when they are kept
 
 
@@ -216,10 +219,18 @@ class _Kept:
                 if self._judged[text]:
                     return text, wording, True
                 continue
-            self._judged[text] = self._checkpoint.judged(text, lambda text=text: examples(text) is not None)  # type: ignore[misc]
+            verdict = self._checkpoint.judged(text, partial(_verdict, rewriting, text))
+            self._report.wordings["wordings refuted by small shapes"] += verdict == _REFUTED
+            self._judged[text] = verdict == _KEEPS
             if self._judged[text]:
                 return text, wording, False
         return None
+
+
+def _verdict(rewriting: Rewriting, text: str) -> str:
+    if examples(text) is None:
+        return _FAILS
+    return _REFUTED if is_refuted(rewriting, text) else _KEEPS
 
 
 def _proof(rewriting: Rewriting, text: str) -> str:

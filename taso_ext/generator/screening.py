@@ -43,14 +43,15 @@ def examples(text: str, *, instances: int = _INSTANCES) -> list[Example] | None:
         state = State(source, rules, CostModel.roofline(COST_MODEL))
         for location in np.flatnonzero(state.location_mask()[0])[:1]:
             state.step(0, int(location))
-            if not _equal(source, state.graph, seed):
+            if not keeps_function(source, state.graph, seed):
                 return None
             found.append(Example(source, state.graph))
     different = len({example.source.hash for example in found})
     return found if different >= min(_LEAST, instances) else None
 
 
-def _equal(source: Graph, target: Graph, seed: int) -> bool:
+def keeps_function(source: Graph, target: Graph, seed: int) -> bool:
+    """Whether both graphs agree in the prime fields; what cannot be evaluated does not count as equal."""
     try:
         return find_difference(source, target, seed=seed) is None
     except (NotInvertibleError, UnsupportedOperatorError):
