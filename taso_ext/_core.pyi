@@ -135,7 +135,7 @@ class RuleSet:
         """Reads a text; errors name it `file`."""
     @staticmethod
     def default() -> RuleSet:
-        """All rule files of `taso_ext/rules`, in alphabetical order."""
+        """All hand-written rule files of `taso_ext/rules`, in alphabetical order."""
     @property
     def names(self) -> list[str]: ...
     @property

@@ -160,12 +160,13 @@ class RuleSet {
     if (proven) std::for_each(set.book->rules.begin(), set.book->rules.end(), require_proof);
     return set;
   }
-  // Those of all rule files in the folder `rules` beside the extension module, files in alphabetical order.
+  // Those of all hand-written rule files in the folder `rules` beside the extension module, files in alphabetical order.
+  // The generated ones are loaded by name.
   static RuleSet shipped() {
     const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(module_file).parent_path() / "rules")) {
-      if (entry.path().extension() == ".rules") files.push_back(entry.path());
+      if (entry.path().extension() == ".rules" && entry.path().filename() != "generated.rules") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
     std::vector<Rule> all;

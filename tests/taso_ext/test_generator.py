@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from taso_ext import _generator
+from taso_ext.generator.adversary import is_refuted
 from taso_ext.generator.domains import CONVOLUTIONS, DOMAINS, ELEMENTWISE, LINEAR, MATRICES
 from taso_ext.generator.grid import Domain, Leaf, operator
 from taso_ext.generator.laws import Law, Term, read_law
 from taso_ext.generator.rewritings import partners_of, rewritings
 from taso_ext.generator.screening import examples
-from taso_ext.generator.wording import InexpressibleError, rule_text, wordings
-
-RULES = Path(__file__).parents[2] / "taso_ext" / "rules"
+from taso_ext.generator.wording import InexpressibleError, Wording, rule_text, wordings
 
 
 def found(domain: Domain, *, seed: int = 0, threads: int = 1, most: int | None = None) -> list[Law]:
@@ -181,6 +179,24 @@ def test_most_laws_are_rules_that_keep_the_function(small_laws: list[Law]) -> No
     merged = [text for text in rules if text.count("MatMul(") == 3 and "y, z = Split(" in text]
     assert len(rules) > len(small_laws) / 2
     assert merged, "two products of one matrix are to become one product that is split"
+
+
+def test_wordings_that_are_too_general_are_refuted() -> None:
+    """A scalar can be reshaped for nothing; [2, 1] that is to be [1, 2] cannot, where [2, 2] is added to it."""
+    domain = Domain(
+        "scalars",
+        {"m": (2, 3, 4), "k": (3, 4, 2)},
+        (Leaf("x", ("m", "k")), Leaf("s", ())),
+        (operator("Insert", axis=0), operator("Add")),
+    )
+    (law,) = [law for law in found(domain) if written(law) == known("Add(x0, Insert(x1))", "Add(x0, x1)")]
+    (rewriting,) = [each for each in rewritings(law, {}) if each.source == (law.left,)]
+    too_general = rule_text(rewriting, Wording("open", free_scalars=True), "generated")
+    right = rule_text(rewriting, Wording("open"), "generated")
+    assert examples(too_general), "the engine's own instances do not show it"
+    assert is_refuted(rewriting, too_general)
+    assert examples(right)
+    assert not is_refuted(rewriting, right)
 
 
 def test_extents_differ_between_symbols() -> None:
