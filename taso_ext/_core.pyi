@@ -164,8 +164,8 @@ class RuleSet:
         """Raises ValueError where the proof is missing, malformed or stale."""
     def seal(self, rule: int, evidence: str) -> str:
         """16 hex digits that a proof with these clauses has to record as `digest(...)`."""
-    def instance(self, rule: int, seed: int) -> Graph | None:
-        """A random graph in which the rule applies; None when none was found."""
+    def instance(self, rule: int, seed: int, stretch: int = 0) -> Graph | None:
+        """A random graph in which the rule applies; None when none was found. `stretch` is added to extents above 1."""
 
 class State:
     """A graph, its legal rewrites and a stable location for each; `step` moves on to another one.

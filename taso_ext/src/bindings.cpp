@@ -471,8 +471,11 @@ PYBIND11_MODULE(_core, module) {
         if (!clauses) throw InvalidInput("expected clauses of a proof, got '" + evidence + "'");
         return seal(set.at(rule), *clauses);
       }, py::arg("rule"), py::arg("evidence"))
-      .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed) { return random_instance(set.at(rule), seed); },
-           py::arg("rule"), py::arg("seed"));
+      .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed, std::int64_t stretch) {
+             if (stretch < 0 || stretch > 1000) throw InvalidInput("stretch must lie in [0, 1000], got " + std::to_string(stretch));
+             return random_instance(set.at(rule), seed, stretch);
+           },
+           py::arg("rule"), py::arg("seed"), py::arg("stretch") = 0);
 
   py::class_<Session>(module, "State")
       .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int64_t max_locations) {

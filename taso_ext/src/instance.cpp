@@ -15,8 +15,8 @@ constexpr int kFloat = 1;    // TensorProto.FLOAT
 
 class Builder final : public Scope {
  public:
-  Builder(const Rule& rule, std::uint64_t seed)
-      : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), random_(seed),
+  Builder(const Rule& rule, std::uint64_t seed, std::int64_t stretch)
+      : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), random_(seed), stretch_(stretch),
         matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
   std::optional<Graph> build(int tries) {
@@ -42,6 +42,11 @@ class Builder final : public Scope {
 
  private:
   std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
+  // Of a tensor; those that are not 1 are made larger by what was asked for.
+  std::int64_t size_within(std::int64_t low, std::int64_t high) {
+    const std::int64_t drawn = pick(low, high);
+    return drawn == 1 ? 1 : drawn + stretch_;
+  }
   bool chance(int percent) { return pick(1, 100) <= percent; }
 
   // Contents of weights may have to equal what is known only once all is built, so the same graph is then built again.
@@ -274,13 +279,16 @@ class Builder final : public Scope {
       if (at == 1) return window_.other[1] * window_.group;
     }
     if (window_.role == Window::Role::kInput && at == 1 && chance(40)) return pick(2, 6) * pick(2, 5);    // of several groups
-    return chance(15) ? 1 : pick(2, 6);
+    return chance(15) ? 1 : size_within(2, 6);
   }
 
   // The extents that an ellipsis at a position stands for.
   Dims draw_middle(std::size_t at) {
-    if (window_.role == Window::Role::kNone) return list_of(static_cast<std::size_t>(pick(0, 2)), 1, 3);
     Dims middle;
+    if (window_.role == Window::Role::kNone) {
+      for (std::int64_t i = pick(0, 2); i > 0; --i) middle.push_back(size_within(1, 3));
+      return middle;
+    }
     for (; at < 2; ++at) middle.push_back(draw_extent(at));
     const std::size_t rank = window_.other.empty() ? static_cast<std::size_t>(pick(1, 2)) : window_.other.size() - 2;
     const bool kernel = window_.role == Window::Role::kKernel;
@@ -295,7 +303,7 @@ class Builder final : public Scope {
     const std::optional<Dims> shared = !open || !chance(60) ? std::nullopt : std::optional(free_shape());
     for (std::size_t i = 0; i < count; ++i) {
       Dims dims = !open ? declared_shape(*variable.shape, i) : shared ? *shared : free_shape();
-      if (open && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = pick(1, 4);
+      if (open && shared && count > 1 && !dims.empty() && chance(50)) dims[pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = size_within(1, 4);
       TensorType tensor{kFloat, true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
       if (contents_[variable.slot]) tensor.content = contents_[variable.slot]->content;
@@ -325,7 +333,7 @@ class Builder final : public Scope {
       const bool starred = extent.kind == Extent::Kind::kStarred;
       if (starred && (!bound_[extent.slot] || std::get<Dims>(symbols_[extent.slot]).size() <= element)) {
         Dims extents = bound_[extent.slot] ? std::get<Dims>(symbols_[extent.slot]) : Dims{};
-        extents.push_back(window_.role == Window::Role::kKernel ? draw_extent(dims.size()) : pick(1, 5));
+        extents.push_back(window_.role == Window::Role::kKernel ? draw_extent(dims.size()) : size_within(1, 5));
         set(extent.slot, std::move(extents));
       }
       if (!starred && !bound_[extent.slot]) set(extent.slot, at_least_asked(extent.slot, draw_extent(dims.size())));
@@ -349,8 +357,8 @@ class Builder final : public Scope {
       return dims;
     }
     Dims dims(pick(0, 5));
-    if (chance(35)) return Dims(dims.size(), pick(2, 3));    // equal extents: where a wrong permutation still fits
-    for (std::int64_t& extent : dims) extent = pick(1, 4);
+    if (chance(35)) return Dims(dims.size(), size_within(2, 3));    // equal extents: where a wrong permutation still fits
+    for (std::int64_t& item : dims) item = size_within(1, 4);
     return dims;
   }
 
@@ -445,8 +453,8 @@ class Builder final : public Scope {
     if (attribute == "kernel_shape") return list_of(spatial, 1, 3);
     if (attribute == "ceil_mode") return Quantity(std::int64_t{chance(15)});
     if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(pick(0, 1));
-    if (attribute == "strides") return list_of(spatial, 1, 2);
-    if (attribute == "dilations") return list_of(spatial, 1, chance(30) ? 2 : 1);
+    if (attribute == "strides") return list_of(spatial, 1, chance(30) ? 3 : 2);
+    if (attribute == "dilations") return list_of(spatial, 1, chance(30) ? chance(30) ? 3 : 2 : 1);
     if (attribute == "group") {
       const Dims& w = operands.size() > 1 ? graph_->type(operands[1]).dims : x;
       return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
@@ -589,6 +597,7 @@ class Builder final : public Scope {
   std::shared_ptr<const RuleBook> book_;
   const Rule& rule_;
   std::mt19937_64 random_;
+  std::int64_t stretch_;
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
   Matcher matcher_;
   std::optional<Graph> graph_;
@@ -610,6 +619,8 @@ class Builder final : public Scope {
 
 }  // namespace
 
-std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, int tries) { return Builder(rule, mix(seed)).build(tries); }
+std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch, int tries) {
+  return Builder(rule, mix(seed), stretch).build(tries);
+}
 
 }  // namespace rlflow

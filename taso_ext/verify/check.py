@@ -19,12 +19,14 @@ import numpy as np
 from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.verify.differential import compare_floats
 from taso_ext.verify.finite_field import compare_exactly
+from taso_ext.verify.float_session import RefusedGraphError
 from taso_ext.verify.graph_text import graph_text
 from taso_ext.verify.proof import is_normwise
 
 DEFAULT_INSTANCES = 16
 _COST_MODEL = "rtx2070"  # any will do: whether a rewrite is legal does not depend on prices
 _DRAWS_PER_INSTANCE = 2  # the engine itself searches for dimensions that fit; a second draw helps only rarely
+_PATIENCE = 3  # failures to draw a graph, beyond successes, after which no more are drawn
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,14 @@ def verify_rule(
 
 
 def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[tuple[int, Graph]]:
-    first = seed * instances * _DRAWS_PER_INSTANCE
+    first, balance = seed * instances * _DRAWS_PER_INSTANCE, _PATIENCE
     for instance_seed in range(first, first + instances * _DRAWS_PER_INSTANCE):
         source = rules.instance(index, instance_seed)
+        balance += -1 if source is None else 1
         if source is not None:
             yield instance_seed, source
+        if balance == 0:  # each failure is thousands of tries: a rule that hardly ever applies would take minutes
+            return
 
 
 def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], instances: int) -> Iterator[_Rewrite]:
@@ -179,7 +184,11 @@ def _find_counterexample(rewrite: _Rewrite, result: RuleVerification, float_inst
     result.error_bits = min(result.error_bits, agreement.error_bits)
     if len(result.float_instances) >= float_instances and rewrite.source.hash not in result.float_instances:
         return None
-    comparison = compare_floats(rewrite.source, rewrite.target, seed=rewrite.instance_seed, normwise=result.normwise)
+    try:
+        seed = rewrite.instance_seed
+        comparison = compare_floats(rewrite.source, rewrite.target, seed=seed, normwise=result.normwise)
+    except RefusedGraphError as error:
+        return _counterexample(rewrite, "differential", str(error))
     result.float_instances.add(rewrite.source.hash)
     result.float_cases += comparison.cases
     result.float_error = max(result.float_error, comparison.error)

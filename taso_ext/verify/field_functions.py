@@ -96,7 +96,7 @@ def _clip(call: Call) -> list[FieldTensor]:
 
 def hard_sigmoid(x: FieldTensor, alpha: FieldTensor, beta: FieldTensor) -> FieldTensor:
     """max(0, min(1, αx + β))."""
-    return clip(alpha * x + beta, x.arithmetic.constant(0), x.arithmetic.constant(1))
+    return greater(smaller(alpha * x + beta, x.arithmetic.constant(1)), x.arithmetic.constant(0))
 
 
 def _hard_swish(x: FieldTensor) -> FieldTensor:
@@ -129,8 +129,8 @@ def _thresholded(call: Call) -> list[FieldTensor]:
 def _shrink(call: Call) -> list[FieldTensor]:
     x, zero = call.operand(0), call.arithmetic.constant(0)
     bias, bound = call.number("bias", 0.0), call.number("lambd", 0.5)
-    raised = (x + bias).chosen(zero, (x + bound).sign() < 0)
-    return [(x - bias).chosen(raised, (x - bound).sign() > 0)]
+    lowered = (x - bias).chosen(zero, (x - bound).sign() > 0)
+    return [(x + bias).chosen(lowered, (x + bound).sign() < 0)]
 
 
 def gelu(x: FieldTensor) -> FieldTensor:

@@ -27,8 +27,12 @@ def evaluate_call(call: Call) -> list[FieldTensor]:
     """
     if call.op_type in RANDOM_OPERATORS:
         raise UnsupportedOperatorError(f"{call.op_type} is random: equality of graphs that contain it is not defined")
-    kernel = KERNELS.get(call.op_type)
-    results = _opaque(call) if kernel is None else kernel(call)
+    try:
+        results = KERNELS.get(call.op_type, _opaque)(call)
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # attributes or shapes that no valid operator has
+        if isinstance(error, UnsupportedOperatorError):
+            raise
+        raise UnsupportedOperatorError(f"{call.op_type} has a form that is not evaluated: {error!r}") from error
     if call.arithmetic.ordered and is_monotone(call):
         results = [result.after(call.operand(0), call.key()) for result in results]
     return results

@@ -51,7 +51,9 @@ class Arithmetic:
             pi = field.mul(np.asarray(functions.symbol("pi")), functions.symbol("pi"))  # a square: π is positive
             power = field.inverse(pi) if literal.pi_power < 0 else field.power(pi, literal.pi_power)
             size = field.mul(power, field.constant(literal.fraction))
-            parts.append(field.reduce(literal.sign * (field.sqrt(size) if literal.rooted else size)))
+            for _ in range(literal.roots):
+                size = field.sqrt(size)
+            parts.append(field.reduce(literal.sign * size))
         return FieldTensor(self, tuple(parts))
 
     def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:

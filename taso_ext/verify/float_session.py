@@ -7,7 +7,8 @@ folded or optimised, so what runs is the graph as written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,20 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from taso_ext._core import Graph, Node, Value
+from taso_ext.errors import one_paragraph
 from taso_ext.lowering import NormalNode, lower
 from taso_ext.shapes import ValueType
 from taso_ext.verify.finite_field import leaf_key
 
 Floats = npt.NDArray[np.float32]
 
-OPSET = 23  # has all operators of the engine (Attention is the newest), in the forms that the exporter writes
+OPSET = 21
+"""In the forms that the exporter writes; graphs with operators of newer opsets run in the oldest that has them all."""
 IR_VERSION = 10
+
+
+class RefusedGraphError(ValueError):
+    """ONNX Runtime does not take a graph, or fails on it."""
 
 
 class FloatSession:
@@ -43,7 +50,11 @@ class FloatSession:
     has_attention: bool
 
     def __init__(self, graph: Graph) -> None:
-        """Builds the session; ONNX Runtime raises its own errors where the graph is not a valid model."""
+        """Builds the session.
+
+        Raises:
+          RefusedGraphError: the graph is no valid model, or has an operator without a float32 kernel.
+        """
         values = graph.values()
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
         self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
@@ -53,7 +64,7 @@ class FloatSession:
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
         self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
-        self._session = _session(_model(graph, list(leaves), list(self.results)))
+        self._session = _session(graph_model(graph, list(leaves), list(self.results)))
 
     def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
         """Outputs in order.
@@ -66,7 +77,10 @@ class FloatSession:
         for id_ in self.results:
             tensors[_factor(id_)] = _ONE if factors is None else factors[id_]
         # Arithmetic on arrays of rank 0 gives NumPy scalars, which ONNX Runtime does not take.
-        outputs = self._session.run(None, {name: np.asarray(tensor) for name, tensor in tensors.items()})
+        try:
+            outputs = self._session.run(None, {name: np.asarray(tensor) for name, tensor in tensors.items()})
+        except Exception as error:
+            raise RefusedGraphError(f"ONNX Runtime fails on the graph: {one_paragraph(error, limit=300)}") from error
         return [np.asarray(output) for output in outputs]
 
 
@@ -77,7 +91,10 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime's errors have no class in common
+        raise RefusedGraphError(f"ONNX Runtime refuses the graph: {one_paragraph(error, limit=300)}") from error
 
 
 class _Initializers:
@@ -96,29 +113,41 @@ class _Initializers:
         return f"{hint}_fresh_{self._fresh}"
 
 
-def _model(graph: Graph, leaves: list[int], results: list[int]) -> onnx.ModelProto:
-    values, initializers = graph.values(), _Initializers()
-    nodes = [proto for node in graph.nodes() for proto in _protos(node, values, initializers)]
+def graph_model(graph: Graph, leaves: Sequence[int], results: Sequence[int] = ()) -> onnx.ModelProto:
+    """The graph as a model whose inputs are `leaves`, and factors for `results`; values are called v0, v1, … by id."""
+    values, initializers, opset = graph.values(), _Initializers(), _opset(graph)
+    nodes = [proto for node in graph.nodes() for proto in _protos(node, values, opset, initializers)]
     nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
     inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
     # No shape: a scalar 1 or a factor for each element.
     factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
     proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
-    domains = sorted({node.domain for node in nodes} - {""})
-    opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    domains = sorted({node.domain for node in graph.nodes() if node.domain})
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     return helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSION)
 
 
-def _protos(node: Node, values: dict[int, Value], initializers: _Initializers) -> list[onnx.NodeProto]:
+def _opset(graph: Graph) -> int:
+    names = {node.op_type for node in graph.nodes() if not node.domain and onnx.defs.has(node.op_type)}
+    return max([OPSET, *(_first_version(name) for name in names)])
+
+
+@cache
+def _first_version(op_type: str) -> int:
+    """The opset that introduced an operator."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return min(schema.since_version for schema in schemas if schema.name == op_type and not schema.domain)
+
+
+def _protos(node: Node, values: Mapping[int, Value], opset: int, initializers: _Initializers) -> list[onnx.NodeProto]:
     if not node.domain:
-        return lower(_normal_node(node, values), OPSET, initializers)
-    inputs, outputs = ([*map(_name, ids)] for ids in (node.inputs, node.outputs))
-    proto = helper.make_node(node.op_type, inputs, outputs, domain=node.domain)
-    proto.attribute.extend(helper.make_attribute(name, value) for name, value in node.attributes.items())
-    return [proto]
+        return lower(_normal_node(node, values), opset, initializers)
+    inputs, outputs = ([_name(id_) for id_ in ids] for ids in (node.inputs, node.outputs))
+    attributes: dict[str, Any] = {name: value for name, value in node.attributes.items() if value != []}
+    return [helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **attributes)]
 
 
-def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
+def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodeProto]:
     """Multiplications that give the results of `node` their factors; `node` then writes under another name."""
     names = {_name(id_): _factor(id_) for id_ in results}
     scalings = []
@@ -129,7 +158,7 @@ def _scalings(node: onnx.NodeProto, results: list[int]) -> list[onnx.NodeProto]:
     return scalings
 
 
-def _normal_node(node: Node, values: dict[int, Value]) -> NormalNode:
+def _normal_node(node: Node, values: Mapping[int, Value]) -> NormalNode:
     # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
     attributes: dict[str, Any] = {name: v for name, v in node.attributes.items() if v != [] or name == "shape"}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]

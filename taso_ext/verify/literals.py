@@ -2,7 +2,7 @@
 
 A literal stands for the simplest number within two units in the last place of float32 (`TOLERANCE`), so both sides of a
 rule may write it with any number of digits, and products such as √2·√2 = 2 hold exactly. Simple are fractions, square
-roots of fractions, and both with π or 1/π as a factor; what is none of these is the float itself.
+roots of fractions, both with π or 1/π as a factor, and fourth roots; what is none of these is the float itself.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ TOLERANCE = 2.0**-22
 
 # Of a number rounded to float32 small denominators go before decimals; large ones lie so densely that some always fits.
 _SMALL_DENOMINATOR, _LOOSE_DENOMINATOR = 32, 500
+_LARGEST = 10**6  # numerator times denominator of what was rounded: beyond that some integer always fits
 _TIGHT, _TIGHT_DENOMINATOR = 4e-15, 200_000  # a number computed in float64; fractions this simple are far apart
 _DIGITS = 5  # a decimal of at most this many significant digits is taken at its word
 
 
 @dataclass(frozen=True)
 class Literal:
-    """sign · (fraction · π^pi_power)^(1/2 if rooted else 1), with fraction ≥ 0."""
+    """sign · (fraction · π^pi_power)^(1/2^roots), with fraction ≥ 0."""
 
     sign: int
     fraction: Fraction
     pi_power: int = 0
-    rooted: bool = False
+    roots: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -46,23 +47,23 @@ def recognise(number: float) -> Literal:
     sign = -1 if number < 0 else 1
     if literal is None:
         return Literal(sign, Fraction(size))
-    return Literal(sign, literal.fraction, literal.pi_power, literal.rooted)
+    return Literal(sign, literal.fraction, literal.pi_power, literal.roots)
 
 
 def _simple(size: float, tolerance: float, denominator: int) -> Literal | None:
-    """The form with the simplest fraction of those that lie near."""
+    """The form with the simplest fraction of those that lie near; fourth roots are those of attention's scale."""
     found = []
-    for rooted in (False, True):
-        for pi_power in (0, 1, -1):
-            rational = (size * size if rooted else size) / math.pi**pi_power
-            fraction = _fraction(rational, tolerance * (2 if rooted else 1), denominator)
-            if fraction is not None:
-                found.append(Literal(1, fraction, pi_power, rooted))
+    for roots, pi_power in ((0, 0), (0, 1), (0, -1), (1, 0), (1, 1), (1, -1), (2, 0)):
+        rational = size ** (2**roots) / math.pi**pi_power
+        fraction = _fraction(rational, tolerance * 2**roots, denominator)
+        largest = _LARGEST if tolerance == TOLERANCE else _LARGEST**2
+        if fraction is not None and fraction.numerator * fraction.denominator <= largest:
+            found.append(Literal(1, fraction, pi_power, roots))
     return min(found, key=_complexity, default=None)
 
 
-def _complexity(literal: Literal) -> tuple[int, bool, int]:
-    return literal.fraction.numerator * literal.fraction.denominator, literal.rooted, abs(literal.pi_power)
+def _complexity(literal: Literal) -> tuple[int, int, int]:
+    return literal.fraction.numerator * literal.fraction.denominator, literal.roots, abs(literal.pi_power)
 
 
 def _fraction(rational: float, tolerance: float, denominator: int) -> Fraction | None:

@@ -1,0 +1,134 @@
+"""Whether a rule changes the function, found without the verifier: onnx.reference in float64 on graphs of its own.
+
+Shapes are larger than any the verifier draws (every extent above 1 is at least 7), seeds are others, and values lie in
+[0.5, 2], once positive and once with both signs: away from zero, where no rounding can hide or fake a difference.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from taso_ext._core import CostModel, Graph, RuleSet, State, Value
+from taso_ext.verify.float_session import graph_model
+from taso_ext.weight_content import materialise
+
+STRETCH = 5
+FIRST_SEED = 1 << 40
+MOST_LOCATIONS = 2
+_SAME, _DIFFERENT = 1e-9, 1e-6
+
+Rewrite = tuple[Graph, Graph]
+
+
+class GlobalMaxPool(OpRun):
+    """onnx.reference's own is wrong for one spatial axis."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class UnclearError(Exception):
+    """Two results differ by more than rounding and less than a mistake would make them."""
+
+
+class NotRunnableError(Exception):
+    """onnx.reference cannot run a graph, mostly because it is no valid model."""
+
+
+def rewrites(rules: RuleSet, seed: int, graphs: int) -> Iterator[Rewrite]:
+    """Fresh graphs before and after the only rule of a set."""
+    for number in range(graphs):
+        source = rules.instance(0, FIRST_SEED + seed * graphs + number, STRETCH)
+        if source is None:
+            return
+        state = State(source, rules, CostModel.roofline("xeon"))
+        for location in np.flatnonzero(state.location_mask()[0])[:MOST_LOCATIONS]:
+            stepped = state.copy()
+            stepped.step(0, int(location))
+            yield source, stepped.graph
+
+
+def differs(rewrite: Rewrite, seed: int) -> bool:
+    """Whether the two graphs compute different numbers somewhere the first computes any.
+
+    Raises:
+      UnclearError, NotRunnableError: see there.
+    """
+    generator = np.random.default_rng([seed, 77])
+    unclear = False
+    pairs = []
+    for signed in (False, True):
+        feeds: dict[str, np.ndarray] = {}
+        pairs += zip(*(_run(graph, feeds, generator, signed) for graph in rewrite), strict=True)
+    for a, b in pairs:
+        if a.shape != b.shape:
+            return True
+        finite = np.isfinite(a)
+        with np.errstate(invalid="ignore"):
+            error = np.asarray(np.abs(np.where(finite, a - b, 0.0)))
+        error = np.where(finite & ~np.isfinite(b), np.inf, error)
+        scale = max(1.0, float(np.abs(a[finite]).max(initial=0.0)))
+        if (error > _DIFFERENT * scale).any():
+            return True
+        unclear |= bool((error > _SAME * scale).any())
+    if unclear:
+        raise UnclearError
+    return False
+
+
+def _run(graph: Graph, feeds: dict[str, np.ndarray], generator: np.random.Generator, signed: bool) -> list[np.ndarray]:
+    values, produced = graph.values(), {id_ for node in graph.nodes() for id_ in node.outputs}
+    leaves = {id_: value for id_, value in values.items() if id_ not in produced}
+    for value in leaves.values():
+        if _key(value) not in feeds:
+            feeds[_key(value)] = _draw(value, generator, signed)
+    model = _in_double(graph_model(graph, list(leaves)))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
+        try:
+            results = evaluator.run(None, {f"v{id_}": feeds[_key(value)] for id_, value in leaves.items()})
+        except Exception as error:  # whatever NumPy or the implementation of an operator raises
+            raise NotRunnableError(str(error)) from error
+    return [np.asarray(result) for result in results]
+
+
+def _key(value: Value) -> str:
+    return value.name if value.handle is None else f"weight:{value.handle}"
+
+
+def _draw(value: Value, generator: np.random.Generator, signed: bool) -> np.ndarray:
+    dims = tuple(value.dims or ())
+    if value.content is not None:
+        return materialise(value.content, dims)
+    return generator.uniform(0.5, 2.0, dims) * (generator.choice([-1.0, 1.0], dims) if signed else 1.0)
+
+
+def _in_double(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model in float64: declared types, constants and casts."""
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.tensor_type.elem_type == TensorProto.FLOAT:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for tensor in model.graph.initializer:
+        _widen(tensor)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen(attribute.t)
+            elif attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.DOUBLE
+    return model
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
