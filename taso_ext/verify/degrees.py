@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from taso_ext._core import Graph, Node
-from taso_ext.verify.field_functions import COMPARISONS
+from taso_ext.verify.field_functions import COMPARISONS, EXTREMA
 from taso_ext.verify.field_linear import LINEAR_KERNELS
 
 _PRODUCTS = frozenset(["Mul", "MatMul", "Gemm", "com.microsoft::FusedMatMul", "Conv", "ConvTranspose", "Einsum"])
@@ -69,6 +70,29 @@ def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
     return 4 * (1 + above) + terms * below, terms * (1 + below)
 
 
-def decisions(*graphs: Graph) -> int:
-    """Operators of all graphs that decide by a sign."""
-    return sum(node.op_type in COMPARISONS for graph in graphs for node in graph.nodes() if not node.domain)
+def decisions(*graphs: Graph) -> float:
+    """Signs that an output element can depend on, in all graphs together; a choice of one of n is log₂ n of them."""
+    return sum(_longest(graph) for graph in graphs)
+
+
+def _longest(graph: Graph) -> float:
+    """The most on a path from an input to an output."""
+    so_far: dict[int, float] = {}
+    for node in graph.nodes():
+        count = _decisions(graph, node) + max((so_far.get(id_, 0.0) for id_ in node.inputs), default=0.0)
+        so_far.update(dict.fromkeys(node.outputs, count))
+    return max(so_far.get(id_, 0.0) for id_ in graph.outputs)
+
+
+def _decisions(graph: Graph, node: Node) -> float:
+    if node.domain:
+        return 0.0
+    if node.op_type in COMPARISONS:
+        return 1.0
+    if node.op_type not in EXTREMA:
+        return 0.0
+    values = graph.values()
+    whole, chosen = (int(np.prod(values[id_].dims or ())) for id_ in (node.inputs[0], node.outputs[0]))
+    window = node.attributes.get("kernel_shape")
+    candidates = int(np.prod(window)) if isinstance(window, list) else whole // max(chosen, 1)  # type: ignore[arg-type]
+    return math.log2(max(candidates, 1))

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.field_layout import concatenated
 from taso_ext.verify.field_linear import geometry_of, reduced_axes
 from taso_ext.verify.field_tensor import FieldTensor
 
@@ -24,14 +24,6 @@ ROUNDINGS = frozenset(["Floor", "Ceil", "Round"])
 """f(f(x)) = f(x) and f(0) = 0."""
 FREE = frozenset(["Log", "Acos", "Acosh", "Mod", "Pow", "BitShift"])
 """Pointwise, without a declared property."""
-MONOTONE = frozenset(
-    [
-        *("Relu", "Tanh", "Erf", "Sigmoid", "Exp", "Log", "Sqrt", "Softplus", "Softsign", "HardSigmoid", "Selu"),
-        *("Atan", "Asinh", "Sinh", "Floor", "Ceil", "Round", "Sign"),
-    ]
-)
-"""Never decreasing where defined, so max(f(x), f(y)) = f(max(x, y)). LeakyRelu, Elu and Celu: for alpha ≥ 0."""
-MONOTONE_WITH_ALPHA = frozenset(["LeakyRelu", "Elu", "Celu"])
 EXPONENTIALS = frozenset(
     [
         *("Exp", "Sigmoid", "Softplus", "Softmax", "LogSoftmax", "Elu", "Selu", "Celu", "Mish", "Swish"),
@@ -39,8 +31,8 @@ EXPONENTIALS = frozenset(
     ]
 )
 """Operators whose kernels call `exp`: graphs with one of them carry a second residue."""
-EXTREMA = frozenset(["Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"])
-"""Operators whose result depends on how maxima are pictured."""
+EXTREMA = frozenset(["MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"])
+"""Operators that choose one of many elements."""
 COMPARISONS = frozenset(
     [
         *("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Shrink", "HardSigmoid", "HardSwish"),
@@ -183,16 +175,16 @@ def _power(call: Call) -> list[FieldTensor]:
 def _rounding(call: Call) -> list[FieldTensor]:
     """A random function onto the elements whose last bits are zero; those it leaves as they are."""
     x, step = call.operand(0), 2**16
-    image = x.keyed(call.key(), fixes_zero=True)
-    image = FieldTensor(x.arithmetic, tuple(part // step * step for part in image.parts))
+    image = x.keyed(call.op_type, fixes_zero=True)
+    image = FieldTensor(x.arithmetic, (*(part // step * step for part in image.parts[:-1]), image.real))
     return [x.chosen(image, x.parts[0] % step == 0)]
 
 
-def _comparison(decide: Callable[[FieldTensor], np.ndarray]) -> Kernel:
+def _comparison(decide: Callable[[FieldTensor], npt.NDArray[np.bool_]]) -> Kernel:
     return lambda call: [call.arithmetic.integers(decide(call.operand(0) - call.operand(1)))]
 
 
-def _logical(decide: Callable[..., np.ndarray]) -> Kernel:
+def _logical(decide: Callable[..., npt.NDArray[np.bool_]]) -> Kernel:
     return lambda call: [call.arithmetic.integers(decide(*(operand.truth() for operand in call.operands())))]
 
 
@@ -211,35 +203,17 @@ def _cast(call: Call) -> list[FieldTensor]:
 _FLOATS = (1, 10, 11, 16)  # TensorProto's FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
-def extremum(name: str, rows: FieldTensor, present: np.ndarray) -> FieldTensor:
-    """The greatest or least of the present elements along the last axis, blind to order and repetition."""
-    arithmetic = rows.arithmetic
-    if not arithmetic.ordered:
-        value, *others = (f.set_function(name, rows.parts[0], present) for f in arithmetic.functions[:1])
-        hashed = tuple(f.pointwise(name, [value]) for f in arithmetic.functions[1:])
-        return FieldTensor(arithmetic, (value, *others, *hashed))
-    paths, places = rows.ranked()
-    deepest = paths.max(-1, keepdims=True)
-    alike = ((paths == deepest) | ~present).all(-1, keepdims=True)
-    score = np.where(alike, places, arithmetic.functions[0].order(rows.parts[0]))
-    score = np.where(present, score if name == "max" else -score - 1, np.iinfo(np.int64).min)
-    best = score.argmax(-1)[..., None]
+def extremum(name: str, rows: FieldTensor, present: npt.NDArray[np.bool_]) -> FieldTensor:
+    """The greatest or least of the present elements along the last axis."""
+    real = np.nan_to_num(rows.real, nan=0.0)  # undefined: any element, but the same on both sides
+    score = np.where(present, real if name == "max" else -real, -np.inf)
+    best = np.where(present, score, -np.inf).argmax(-1)[..., None]
     return rows.moved(lambda part: np.take_along_axis(part, best, -1)[..., 0])
 
 
 def _folded_extremum(name: str) -> Kernel:
     pair = greater if name == "max" else smaller
-
-    def kernel(call: Call) -> list[FieldTensor]:
-        operands = call.operands()
-        if len(operands) == 2 and not call.arithmetic.ordered:
-            return [reduce(pair, operands)]
-        dims = np.broadcast_shapes(*(operand.dims for operand in operands))
-        wide = [x.moved(lambda part: np.broadcast_to(part, dims)[..., None]) for x in operands]
-        rows = concatenated(wide, -1)
-        return [extremum(name, rows, np.ones(rows.dims, np.bool_))]
-
-    return kernel
+    return lambda call: [reduce(pair, call.operands())]
 
 
 def _max_pool(call: Call) -> list[FieldTensor]:
@@ -324,8 +298,3 @@ FUNCTION_KERNELS: dict[str, Kernel] = {
     "Log": lambda call: [call.operand(0).keyed("Log")],
     **dict.fromkeys(FREE - {"Log", "Pow"}, lambda call: [call.operand(0).keyed(call.key(), *call.operands()[1:])]),
 }
-
-
-def is_monotone(call: Call) -> bool:
-    """Whether the operator is known never to decrease in its only operand."""
-    return call.op_type in MONOTONE or (call.op_type in MONOTONE_WITH_ALPHA and call.attributes.get("alpha", 1.0) >= 0)

@@ -6,7 +6,6 @@ import numpy as np
 
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
 from taso_ext.verify.field_tensor import FieldTensor
-from taso_ext.verify.prime_field import Array
 
 
 def _concat(call: Call) -> list[FieldTensor]:
@@ -14,16 +13,9 @@ def _concat(call: Call) -> list[FieldTensor]:
 
 
 def concatenated(tensors: list[FieldTensor], axis: int) -> FieldTensor:
-    """The tensors joined; their places in the order are kept where one of them has any."""
-
-    def join(parts: list[Array]) -> Array:
-        return np.concatenate(parts, axis=axis)
-
-    parts = tuple(join(list(each)) for each in zip(*(tensor.parts for tensor in tensors), strict=True))
-    if all(tensor.ranks is None for tensor in tensors):
-        return FieldTensor(tensors[0].arithmetic, parts)
-    paths, places = zip(*(tensor.ranked() for tensor in tensors), strict=True)
-    return FieldTensor(tensors[0].arithmetic, parts, (join(list(paths)), join(list(places))))
+    """The tensors joined."""
+    parts = zip(*(tensor.parts for tensor in tensors), strict=True)
+    return FieldTensor(tensors[0].arithmetic, tuple(np.concatenate(part, axis=axis) for part in parts))
 
 
 def _split(call: Call) -> list[FieldTensor]:

@@ -8,8 +8,7 @@ from functools import reduce
 import numpy as np
 
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.field_tensor import FieldTensor
-from taso_ext.verify.prime_field import Array, PrimeField
+from taso_ext.verify.field_tensor import Field, FieldTensor, Part
 from taso_ext.verify.windows import WindowGeometry
 
 
@@ -67,7 +66,7 @@ def convolution(call: Call) -> FieldTensor:
     """Conv of the first two or three operands."""
     geometry, groups = geometry_of(call), call.attributes.get("group", 1)
 
-    def part(field: PrimeField, x: Array, weight: Array, bias: Array | None) -> Array:
+    def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
         batch, filters = x.shape[0], weight.shape[0]
         places = int(np.prod(geometry.outputs))
         windows = geometry.gather(geometry.pad(x))  # [batch, channels, *outputs, *kernel]
@@ -89,14 +88,14 @@ def _conv_transpose(call: Call) -> list[FieldTensor]:
     strides, dilations = (call.attributes.get(name) or [1] * spatial for name in ("strides", "dilations"))
     pads, outputs = call.attributes.get("pads") or [0] * 2 * spatial, call.output_dims[0][2:]
 
-    def part(field: PrimeField, x: Array, weight: Array, bias: Array | None) -> Array:
+    def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
         batch, inputs, kernel = x.shape[0], x.shape[2:], weight.shape[2:]
         columns = x.reshape(batch, groups, x.shape[1] // groups, -1).transpose(0, 1, 3, 2)
         taps = field.matmul(columns, weight.reshape(groups, x.shape[1] // groups, -1))
         taps = taps.reshape(batch, groups, *inputs, *weight.shape[1:])
         extents = zip(outputs, pads, kernel, dilations, inputs, strides, strict=False)
         reach = [out + begin + (k - 1) * d + (i - 1) * s for out, begin, k, d, i, s in extents]
-        result = np.zeros((batch, groups, weight.shape[1], *reach), np.int64)
+        result = np.zeros((batch, groups, weight.shape[1], *reach), x.dtype)
         for place in np.ndindex(*inputs):
             begins = [i * s for i, s in zip(place, strides, strict=True)]
             steps = zip(begins, kernel, dilations, strict=True)
@@ -116,7 +115,11 @@ def _average_pool(call: Call) -> list[FieldTensor]:
     # Padding counts in the divisor if asked; what ceil mode reads beyond the padding never does.
     counted = geometry.pad(inside, fill=1 if call.attributes.get("count_include_pad", 0) else 0)
     counts = geometry.gather(counted).sum(axis=axes)
-    return [x.each(lambda field, part: field.div(field.sum(geometry.gather(geometry.pad(part)), axes), counts))]
+    return [
+        x.each(
+            lambda field, part: field.div(field.sum(geometry.gather(geometry.pad(part)), axes), field.reduce(counts))
+        )
+    ]
 
 
 def geometry_of(call: Call) -> WindowGeometry:
@@ -151,7 +154,7 @@ def _pad(call: Call) -> list[FieldTensor]:
     fill = call.number("value", 0.0)
     widths = list(zip(pads[: x.rank], pads[x.rank :], strict=True))
 
-    def part(field: PrimeField, values: Array, value: Array) -> Array:
+    def part(field: Field, values: Part, value: Part) -> Part:
         return np.pad(values, widths, constant_values=value)
 
     return [x.each(part, fill)]
@@ -185,7 +188,7 @@ LINEAR_KERNELS: dict[str, Kernel] = {
     "Div": _fold(FieldTensor.__truediv__),
     "Mean": _mean,
     "Neg": lambda call: [-call.operand(0)],
-    "Reciprocal": lambda call: [call.operand(0).each(PrimeField.inverse)],
+    "Reciprocal": lambda call: [call.operand(0).inverse()],
     "MatMul": _matmul,
     "Gemm": _gemm,
     "com.microsoft::FusedMatMul": _fused_matmul,

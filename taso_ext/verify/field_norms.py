@@ -9,17 +9,16 @@ import numpy as np
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
 from taso_ext.verify.field_functions import extremum_along
 from taso_ext.verify.field_linear import reduced_axes
-from taso_ext.verify.field_tensor import FieldTensor
-from taso_ext.verify.prime_field import Array
+from taso_ext.verify.field_tensor import FieldTensor, Part
 
 _EPSILON = 1e-5
 
 
-def softmax(x: FieldTensor, axis: int, allowed: Array | None = None) -> FieldTensor:
+def softmax(x: FieldTensor, axis: int, allowed: Part | None = None) -> FieldTensor:
     """eˣ / Σ eˣ; a shift by the maximum would cancel. Places that are not `allowed` count as e^−∞ = 0."""
     powers = x.exp()
     if allowed is not None:
-        powers = powers.each(lambda field, part: part * allowed)
+        powers = powers.times_sign(allowed)
     return powers / powers.sum((axis,))
 
 
@@ -206,7 +205,7 @@ def _rotary(call: Call) -> list[FieldTensor]:
     first, second = (_cut(turned, cut) for cut in cuts)
     pair = first * cosine - second * sine, first * sine + second * cosine
 
-    def join(a: Array, b: Array) -> Array:
+    def join(a: Part, b: Part) -> Part:
         return np.stack([a, b], -1).reshape(turned.dims) if interleaved else np.concatenate([a, b], -1)
 
     joined = pair[0].each(lambda field, a, b, c: np.concatenate([join(a, b), c], -1), pair[1], rest)

@@ -5,11 +5,9 @@ Operators without a kernel are opaque: every element of a result is a random fun
 
 from __future__ import annotations
 
-import numpy as np
-
 from taso_ext.operators import RANDOM_OPERATORS
 from taso_ext.verify.field_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.field_functions import FUNCTION_KERNELS, is_monotone
+from taso_ext.verify.field_functions import FUNCTION_KERNELS
 from taso_ext.verify.field_layout import LAYOUT_KERNELS
 from taso_ext.verify.field_linear import LINEAR_KERNELS
 from taso_ext.verify.field_norms import NORM_KERNELS
@@ -33,8 +31,6 @@ def evaluate_call(call: Call) -> list[FieldTensor]:
         if isinstance(error, UnsupportedOperatorError):
             raise
         raise UnsupportedOperatorError(f"{call.op_type} has a form that is not evaluated: {error!r}") from error
-    if call.arithmetic.ordered and is_monotone(call):
-        results = [result.after(call.operand(0), call.key()) for result in results]
     return results
 
 
@@ -42,8 +38,8 @@ def _opaque(call: Call) -> list[FieldTensor]:
     operands = [None if value is None else value.parts[0] for value in call.inputs]
     results = []
     for port, dims in enumerate(call.output_dims):
-        images = (f.opaque(f"{call.key()}/{port}", operands, dims) for f in call.arithmetic.functions)
-        results.append(FieldTensor(call.arithmetic, tuple(np.asarray(image) for image in images)))
+        images = [f.opaque(f"{call.key()}/{port}", operands, dims) for f in call.arithmetic.functions]
+        results.append(call.arithmetic.hashed(images))
     return results
 
 

@@ -1,15 +1,16 @@
-"""Tensors of exact numbers: one residue for values, one for exponents, and where maxima are compared, ranks.
+"""Tensors of exact numbers: a residue for the value, one for the exponent, and the real number that decides branches.
 
-A tensor's parts are arrays of equal shape. The first holds residues modulo p, the number itself. Graphs with
-exponentials have a second one modulo q (prime_field.py): it takes part in sums and products like the first, and is what
-`exp` reads. The second residue of exp's own result is a random function of the first, so that exp(exp(x)) is a function
-of x like any other, but has no laws.
+A tensor's parts are arrays of equal shape. The first holds residues modulo p, the number itself; the last real numbers
+(real_field.py). Graphs with exponentials have one more between them, residues modulo q (prime_field.py): it takes part
+in sums and products like the first, and is what `exp` reads. This residue of exp's own result is a random function of
+the first, so that exp(exp(x)) is a function of x like any other, but has no laws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,13 @@ import numpy.typing as npt
 from taso_ext.verify.keyed_functions import KeyedFunctions
 from taso_ext.verify.literals import recognise
 from taso_ext.verify.prime_field import Array, PrimeField
+from taso_ext.verify.real_field import RealField, RealFunctions
 
 Axes = tuple[int, ...]
+Part = npt.NDArray[Any]
+"""int64 residues, or float64 in the last part."""
+Field = Any
+"""A PrimeField for parts of residues, a RealField for the last."""
 
 
 @dataclass(frozen=True)
@@ -26,35 +32,37 @@ class Arithmetic:
     """What the tensors of one evaluation have in common.
 
     Attributes:
-      fields: of the values, and of the exponents where there are any.
-      functions: random functions into these fields.
-      ordered: whether a maximum is the greatest element in a random total order, which declared monotone functions
-        keep. Otherwise max(a, b) = (a + b + |a − b|)/2, which can be shifted and scaled but not regrouped.
+      fields: of the parts.
+      functions: random functions into the prime fields.
+      real: functions of real numbers.
     """
 
-    fields: tuple[PrimeField, ...]
+    fields: tuple[Field, ...]
     functions: tuple[KeyedFunctions, ...]
-    ordered: bool
+    real: RealFunctions
 
     @staticmethod
-    def at(primes: Sequence[int], seed: int, *, ordered: bool) -> Arithmetic:
+    def at(primes: Sequence[int], seed: int) -> Arithmetic:
         """The arithmetic whose random functions, and whose π and e, are those of `seed`."""
         functions = tuple(KeyedFunctions(prime, seed) for prime in primes)
-        return Arithmetic(tuple(PrimeField(prime) for prime in primes), functions, ordered)
+        fields = (*(PrimeField(prime) for prime in primes), RealField())
+        return Arithmetic(fields, functions, RealFunctions(functions[0]))
 
     def constant(self, number: float) -> FieldTensor:
-        """The literal that `number` stands for; infinities and NaN are symbols without laws."""
+        """The literal that `number` stands for; infinities and NaN are symbols without laws but exp(−∞) = 0."""
+        real = np.asarray(float(number))
         if not np.isfinite(number):
-            return FieldTensor(self, tuple(np.asarray(f.symbol(f"literal {number}")) for f in self.functions))
+            return FieldTensor(self, (*(np.asarray(f.symbol(f"literal {number}")) for f in self.functions), real))
         literal, parts = recognise(float(number)), []
-        for field, functions in zip(self.fields, self.functions, strict=True):
+        for functions in self.functions:
+            field = PrimeField(functions.prime)
             pi = field.mul(np.asarray(functions.symbol("pi")), functions.symbol("pi"))  # a square: π is positive
             power = field.inverse(pi) if literal.pi_power < 0 else field.power(pi, literal.pi_power)
             size = field.mul(power, field.constant(literal.fraction))
             for _ in range(literal.roots):
                 size = field.sqrt(size)
             parts.append(field.reduce(literal.sign * size))
-        return FieldTensor(self, tuple(parts))
+        return FieldTensor(self, (*parts, real))
 
     def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:
         """`constant` of every element."""
@@ -62,23 +70,25 @@ class Arithmetic:
         parts = zip(*(self.constant(number).parts for number in different.tolist()), strict=True)
         return FieldTensor(self, tuple(np.stack(part)[places].reshape(numbers.shape) for part in parts))
 
-    def integers(self, numbers: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> FieldTensor:
+    def integers(self, numbers: npt.ArrayLike) -> FieldTensor:
         """Exact integers or truth values in every part."""
-        return FieldTensor(self, tuple(field.reduce(np.asarray(numbers).astype(np.int64)) for field in self.fields))
+        whole = np.asarray(numbers).astype(np.int64)
+        return FieldTensor(self, tuple(field.reduce(whole) for field in self.fields))
+
+    def hashed(self, images: Sequence[Array]) -> FieldTensor:
+        """A tensor of random residues; its real numbers follow from them."""
+        return FieldTensor(self, (*images, self.real.between(images[0])))
 
 
 @dataclass(frozen=True)
 class FieldTensor:
     """
     Attributes:
-      parts: residues [*dims], one array for each field.
-      ranks: two int64 arrays [*dims], where the tensor came through monotone functions: a key of these functions, and
-        where the element stood before them. None means its place in the order is that of its value.
+      parts: residues, and last the real numbers, [*dims] each.
     """
 
     arithmetic: Arithmetic
-    parts: tuple[Array, ...]
-    ranks: tuple[Array, Array] | None = None
+    parts: tuple[Part, ...]
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -88,47 +98,41 @@ class FieldTensor:
     def rank(self) -> int:
         return self.parts[0].ndim
 
+    @property
+    def real(self) -> npt.NDArray[np.float64]:
+        return self.parts[-1]
+
     def truth(self) -> npt.NDArray[np.bool_]:
-        return self.parts[0] != 0
+        return np.asarray(self.parts[0] != 0)
 
-    def moved(self, function: Callable[[Array], Array]) -> FieldTensor:
+    def moved(self, function: Callable[[Part], Part]) -> FieldTensor:
         """A rearrangement of the elements."""
-        ranks = None if self.ranks is None else (function(self.ranks[0]), function(self.ranks[1]))
-        return FieldTensor(self.arithmetic, tuple(function(part) for part in self.parts), ranks)
+        return FieldTensor(self.arithmetic, tuple(np.asarray(function(part)) for part in self.parts))
 
-    def ranked(self) -> tuple[Array, Array]:
-        """`ranks`, or those of a tensor that came through no monotone function."""
-        if self.ranks is not None:
-            return self.ranks
-        return np.zeros(self.dims, np.int64), self.arithmetic.functions[0].order(self.parts[0])
-
-    def after(self, before: FieldTensor, key: str) -> FieldTensor:
-        """This tensor as the image of `before` under the monotone function named `key`."""
-        paths, places = before.ranked()
-        path = self.arithmetic.functions[0].pointwise(f"path {key}", [paths])
-        return FieldTensor(self.arithmetic, self.parts, (path, places))
-
-    def each(self, function: Callable[..., Array], *others: FieldTensor) -> FieldTensor:
+    def each(self, function: Callable[..., Part], *others: FieldTensor) -> FieldTensor:
         """function(field, part, *parts of the others) in each field."""
         return each(self.arithmetic, function, [self, *others])
 
     def __add__(self, other: FieldTensor) -> FieldTensor:
-        return self.each(PrimeField.add, other)
+        return self.each(lambda field, a, b: field.add(a, b), other)
 
     def __sub__(self, other: FieldTensor) -> FieldTensor:
-        return self.each(PrimeField.sub, other)
+        return self.each(lambda field, a, b: field.sub(a, b), other)
 
     def __mul__(self, other: FieldTensor) -> FieldTensor:
-        return self.each(PrimeField.mul, other)
+        return self.each(lambda field, a, b: field.mul(a, b), other)
 
     def __truediv__(self, other: FieldTensor) -> FieldTensor:
-        return self.each(PrimeField.div, other)
+        return self.each(lambda field, a, b: field.div(a, b), other)
 
     def __matmul__(self, other: FieldTensor) -> FieldTensor:
-        return self.each(PrimeField.matmul, other)
+        return self.each(lambda field, a, b: field.matmul(a, b), other)
 
     def __neg__(self) -> FieldTensor:
         return self.each(lambda field, part: field.reduce(-part))
+
+    def inverse(self) -> FieldTensor:
+        return self.each(lambda field, part: field.inverse(part))
 
     def sum(self, axes: Axes, *, keepdims: bool = True) -> FieldTensor:
         return self.each(lambda field, part: field.sum(part, axes, keepdims=keepdims))
@@ -143,34 +147,42 @@ class FieldTensor:
         return self.moved(lambda part: part.transpose(tuple(perm)))
 
     def sign(self) -> Array:
-        """1, −1 or 0 for each element; positive is what is a square modulo p."""
-        return self.arithmetic.fields[0].sign(self.parts[0])
+        """1, −1 or 0 for each element: of the real number, where the exact one is not 0."""
+        sign = np.where(
+            np.isnan(self.real), 1.0, np.sign(self.real)
+        )  # undefined: any branch, but the same on both sides
+        return np.asarray(np.where(self.parts[0] == 0, 0, sign).astype(np.int64))
 
     def times_sign(self, sign: Array) -> FieldTensor:
-        return self.each(lambda field, part: field.reduce(part * sign))
+        return self.each(lambda field, part: field.mul(part, field.reduce(sign)))
 
     def absolute(self) -> FieldTensor:
         return self.times_sign(self.sign())
 
     def sqrt(self) -> FieldTensor:
-        return self.each(PrimeField.sqrt)
+        return self.each(lambda field, part: field.sqrt(part))
 
     def power(self, exponent: int) -> FieldTensor:
         """xⁿ for n ≥ 0."""
         return self.each(lambda field, part: field.power(part, exponent))
 
     def exp(self) -> FieldTensor:
-        """gˣ, where g is a random square and x the residue modulo q; needs the field of exponents."""
-        arithmetic, exponents = self.arithmetic, self.parts[1]
-        root = arithmetic.functions[0].symbol("e")
-        value = arithmetic.fields[0].power(arithmetic.fields[0].mul(np.asarray(root), root), exponents)
-        return FieldTensor(arithmetic, (value, arithmetic.functions[1].pointwise("exp", [value])))
+        """gˣ, where g is a random square and x the residue modulo q; needs the field of exponents. exp(−∞) is 0."""
+        functions, (_, exponents, real) = self.arithmetic.functions, self.parts
+        field = PrimeField(functions[0].prime)
+        root = functions[0].symbol("e")
+        value = field.power(field.mul(np.asarray(root), root), exponents)
+        value = np.where(np.isneginf(real), 0, value)
+        follow = np.where(value == 0, 0, functions[1].pointwise("exp", [value]))
+        return FieldTensor(self.arithmetic, (value, follow, self.arithmetic.real.pointwise("exp", [real], [])))
 
     def keyed(self, key: str, *others: FieldTensor, fixes_zero: bool = False) -> FieldTensor:
         """A random function of corresponding elements, broadcast."""
-        operands = [tensor.parts[0] for tensor in (self, *others)]
-        images = (f.pointwise(key, operands, fixes_zero=fixes_zero) for f in self.arithmetic.functions)
-        return FieldTensor(self.arithmetic, tuple(images))
+        tensors = (self, *others)
+        residues = [tensor.parts[0] for tensor in tensors]
+        images = (f.pointwise(key, residues, fixes_zero=fixes_zero) for f in self.arithmetic.functions)
+        real = self.arithmetic.real.pointwise(key, [tensor.real for tensor in tensors], residues)
+        return FieldTensor(self.arithmetic, (*images, real))
 
     def keyed_odd(self, key: str) -> FieldTensor:
         """A random function with f(−x) = −f(x)."""
@@ -187,7 +199,7 @@ class FieldTensor:
         return FieldTensor(self.arithmetic, parts)
 
 
-def each(arithmetic: Arithmetic, function: Callable[..., Array], tensors: Sequence[FieldTensor | None]) -> FieldTensor:
+def each(arithmetic: Arithmetic, function: Callable[..., Part], tensors: Sequence[FieldTensor | None]) -> FieldTensor:
     """function(field, *parts) in each field; an absent tensor has the part None."""
     parts = []
     for index, field in enumerate(arithmetic.fields):

@@ -6,28 +6,29 @@ of the field of p elements with probability at most d/p, where d is the degree o
 1979). One point in each of two fields with p ≈ 2⁶¹ makes that (d/p)²: under 2⁻⁶⁰ per shape and attribute instance for
 every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand (degrees.py).
 
-Signs, roots and exponentials have pictures in the field (prime_field.py), other functions are random
-(keyed_functions.py): distinct arguments give independent values, which are fresh variables to the same argument. Where
-an operator decides by a sign, a point sees one side of it, so there more points are taken, and the bound says how many.
-What is *not* covered is float rounding, overflow and the special values: differential.py is for those.
+Roots and exponentials have pictures in the field (prime_field.py), other functions are random (keyed_functions.py):
+distinct arguments give independent values, which are fresh variables to the same argument. What is positive and what is
+greatest, real numbers decide (real_field.py). There a point sees one branch, so more points are taken, and the bound
+says how many. What is *not* covered is float rounding, overflow and the special values: differential.py is for those.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from taso_ext._core import Graph, Value
 from taso_ext.verify.degrees import decisions, degree_bound
-from taso_ext.verify.field_functions import EXPONENTIALS, EXTREMA
+from taso_ext.verify.field_functions import EXPONENTIALS
 from taso_ext.verify.field_operators import Call, evaluate_call
 from taso_ext.verify.field_tensor import Arithmetic, FieldTensor
-from taso_ext.verify.prime_field import EXPONENT_PRIMES, PRIMES, NotInvertibleError
+from taso_ext.verify.prime_field import EXPONENT_PRIMES, PRIMES, Array, NotInvertibleError, PrimeField
 from taso_ext.weight_content import materialise
 
 ERROR_BITS = 60
@@ -106,46 +107,27 @@ def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMism
 
 
 def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgreement:
-    """Compares two graphs at random points, in each way that maxima can be pictured until one finds no difference.
-
-    Both pictures have only laws that real maxima have too, so agreement in either is a proof.
+    """Compares two graphs at random points.
 
     Raises:
       UnsupportedOperatorError, NotInvertibleError: as `evaluate`; the latter only if it persists over several points.
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
-    points = _points(decisions(source, target), _elements(source))
-    pictures = (False, True) if EXTREMA.intersection(operators) else (False,)
-    mismatch = None
-    for ordered in pictures:
-        found = _first(_mismatches(source, target, operators, points, ordered, seed))
-        if found is None:
-            bits = _error_bits(source, target, points)
-            return FieldAgreement(None, points, bits)
-        mismatch = mismatch or found
-    return FieldAgreement(mismatch, points, 0.0)
-
-
-def _first(found: Iterator[FieldMismatch | None]) -> FieldMismatch | None:
-    return next((mismatch for mismatch in found if mismatch is not None), None)
-
-
-def _mismatches(
-    source: Graph, target: Graph, operators: Sequence[str], points: int, ordered: bool, seed: int
-) -> Iterator[FieldMismatch | None]:
     exponents = bool(EXPONENTIALS.intersection(operators))
+    points = _points(decisions(source, target), _elements(source))
     for point in range(points):
         for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
             primes = (prime, exponent_prime) if exponents else (prime,)
-            yield _differ_at_point(source, target, primes, ordered, f"{seed}/{point}")
+            mismatch = _differ_at_point(source, target, primes, f"{seed}/{point}")
+            if mismatch is not None:
+                return FieldAgreement(mismatch, points, 0.0)
+    return FieldAgreement(None, points, _error_bits(source, target, points))
 
 
-def _differ_at_point(
-    source: Graph, target: Graph, primes: Sequence[int], ordered: bool, point: str
-) -> FieldMismatch | None:
+def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point: str) -> FieldMismatch | None:
     for attempt in range(_ATTEMPTS):
         seed = _seed(f"{point}/{attempt}")
-        arithmetic = Arithmetic.at(primes, seed, ordered=ordered)
+        arithmetic = Arithmetic.at(primes, seed)
         leaves = draw_leaves([source, target], arithmetic, seed)
         try:
             expected, got = (evaluate(graph, leaves, arithmetic) for graph in (source, target))
@@ -155,7 +137,7 @@ def _differ_at_point(
     raise NotInvertibleError(f"a divisor is zero modulo {primes[0]} at all of {_ATTEMPTS} random points")
 
 
-def _points(decided: int, elements: int) -> int:
+def _points(decided: float, elements: int) -> int:
     """Points in each field, so that all combinations of `decided` signs are surely met by some element."""
     if decided == 0:
         return 1
@@ -208,7 +190,14 @@ def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
     generator = np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}"))
     if value.dtype == TensorProto.BOOL:
         return arithmetic.integers(generator.integers(0, 2, dims))
-    return FieldTensor(arithmetic, tuple(field.random(generator, dims) for field in arithmetic.fields))
+    *residues, real = (field.random(generator, dims) for field in arithmetic.fields)
+    aligned = (_aligned(field, part, real) for field, part in zip(arithmetic.fields, residues, strict=False))
+    return FieldTensor(arithmetic, (*aligned, real))
+
+
+def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
+    """The residues or their negatives, so that squares stand for positive numbers and √x² is |x|."""
+    return np.asarray(np.where(field.sign(residues) == np.sign(real), residues, field.reduce(-residues)))
 
 
 def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:

@@ -45,28 +45,6 @@ class KeyedFunctions:
         return int(self._start(key)) % (self.prime - 1) + 1
 
     @_MODULO_2_64
-    def order(self, elements: Array) -> Array:
-        """A random total order: where each element stands, in [0, prime)."""
-        return self._element(_mix(_mix(elements.astype(np.uint64)) ^ self._start("order")))
-
-    @_MODULO_2_64
-    def row_equivariant(self, key: str, rows: Array) -> Array:
-        """For each row (the last axis): f(xᵢ, the row's multiset), so permuting a row permutes the result."""
-        elements = _mix(self._start(key) + rows.astype(np.uint64))
-        whole = elements.sum(axis=-1, keepdims=True, dtype=np.uint64)
-        return self._element(_mix(elements ^ _mix(whole)))
-
-    @_MODULO_2_64
-    def set_function(self, key: str, rows: Array, present: npt.NDArray[np.bool_]) -> Array:
-        """For each row: f({xᵢ : presentᵢ}), blind to order and repetition; a set of one element gives that element."""
-        ordered = np.sort(np.where(present, rows, self.prime), axis=-1)  # absent elements sort behind all others
-        distinct = ordered < self.prime
-        distinct[..., 1:] &= ordered[..., 1:] != ordered[..., :-1]
-        hashes = np.where(distinct, _mix(self._start(key) + ordered.astype(np.uint64)), np.uint64(0))
-        image = self._element(_mix(hashes.sum(axis=-1, dtype=np.uint64)))
-        return np.where(distinct.sum(axis=-1) == 1, ordered[..., 0], image)
-
-    @_MODULO_2_64
     def opaque(self, key: str, operands: Sequence[Array | None], dims: Sequence[int]) -> Array:
         """An output of shape `dims` whose every element depends on every element of every operand."""
         digest = self._start(key)

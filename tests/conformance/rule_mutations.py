@@ -47,8 +47,7 @@ class Draft:
     @staticmethod
     def read(text: str) -> Draft:
         """Of a rule without proof."""
-        items: dict[str, list[str]] = {section: [] for section in SECTIONS}
-        name, section = "", ""
+        bodies, name, section = dict.fromkeys(SECTIONS, ""), "", ""
         for line in text.splitlines():
             words = line.split("#")[0].split(None, 1)
             if words and words[0] == "rule":
@@ -57,7 +56,8 @@ class Draft:
             if words and words[0] in SECTIONS:
                 section, words = words[0], words[1:]
             if words:
-                items[section] += [item.strip() for item in split(" ".join(words), ";") if item.strip()]
+                bodies[section] += " ".join(words) + "\n"
+        items = {key: [" ".join(i.split()) for i in split(body, ";\n") if i.strip()] for key, body in bodies.items()}
         calls = {side: [_call(item) for item in items[side]] for side in ("source", "given", "target")}
         return Draft(name, items, calls)
 
@@ -69,12 +69,12 @@ class Draft:
         return "\n".join(lines) + "\n"
 
 
-def split(text: str, separator: str) -> Iterator[str]:
+def split(text: str, separators: str) -> Iterator[str]:
     """Pieces between separators that no bracket encloses."""
     depth, piece = 0, ""
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
-        if letter == separator and depth == 0:
+        if letter in separators and depth == 0:
             yield piece
             piece = ""
         else:

@@ -9,6 +9,7 @@ from taso_ext.verify import RuleVerification, verify_rule
 
 DEFAULT = RuleSet.default()
 INSTANCES = 32
+SAMPLE = 8  # of what `rlflow rules verify` tests in full
 
 
 def verify_text(text: str) -> RuleVerification:
@@ -19,10 +20,10 @@ def verify_text(text: str) -> RuleVerification:
 @pytest.mark.parametrize("index", range(len(DEFAULT)), ids=DEFAULT.names)
 def test_default_rule_keeps_the_function(index: int) -> None:
     """Finite fields and ONNX Runtime, on random instances rewritten by the engine at every legal location."""
-    verification = verify_rule(DEFAULT, index, instances=INSTANCES)
+    verification = verify_rule(DEFAULT, index, instances=SAMPLE)
     assert verification.ok, str(verification)
     # An instance that repeats proves nothing new; dimensions and attributes must really vary.
-    assert len(verification.instances) >= INSTANCES // 4, str(verification)
+    assert len(verification.instances) >= SAMPLE // 4, str(verification)
     # Zero-padded kernels multiply infinities by zero, and fast convolutions spread them over a tile. No other excuse.
     assert not verification.spreads_nonfinite or "Pad(" in DEFAULT.text(index) or verification.normwise
 
