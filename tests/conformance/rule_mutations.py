@@ -47,7 +47,8 @@ class Draft:
     @staticmethod
     def read(text: str) -> Draft:
         """Of a rule without proof."""
-        bodies, name, section = dict.fromkeys(SECTIONS, ""), "", ""
+        bodies: dict[str, str] = {}  # in the order of the text: what is given may be read by the source
+        name = section = ""
         for line in text.splitlines():
             words = line.split("#")[0].split(None, 1)
             if words and words[0] == "rule":
@@ -56,14 +57,15 @@ class Draft:
             if words and words[0] in SECTIONS:
                 section, words = words[0], words[1:]
             if words:
-                bodies[section] += " ".join(words) + "\n"
+                bodies[section] = bodies.get(section, "") + " ".join(words) + "\n"
         items = {key: [" ".join(i.split()) for i in split(body, ";\n") if i.strip()] for key, body in bodies.items()}
-        calls = {side: [_call(item) for item in items[side]] for side in ("source", "given", "target")}
+        calls = {side: [_call(item) for item in items.get(side, [])] for side in ("source", "given", "target")}
+        items |= {section: [] for section in SECTIONS if section not in items}
         return Draft(name, items, calls)
 
     def text(self) -> str:
         lines = [f"rule {self.name}"]
-        for section in SECTIONS:
+        for section in self.items:
             items = [call.text() for call in self.calls[section]] if section in self.calls else self.items[section]
             lines += [f"  {section if at == 0 else '':9} {item}" for at, item in enumerate(items)]
         return "\n".join(lines) + "\n"

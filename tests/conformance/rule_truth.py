@@ -94,8 +94,8 @@ def _run(graph: Graph, feeds: dict[str, np.ndarray], generator: np.random.Genera
     model = _in_double(graph_model(graph, list(leaves)))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
         try:
+            evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
             results = evaluator.run(None, {f"v{id_}": feeds[_key(value)] for id_, value in leaves.items()})
         except Exception as error:  # whatever NumPy or the implementation of an operator raises
             raise NotRunnableError(str(error)) from error

@@ -123,6 +123,9 @@ def judge(case: Case) -> Verdict:
     unsayable = [node for node in nodes if node.domain or (node.op_type == "ConstantOfShape" and node.inputs)]
     if raw := sorted({node.op_type for node in unsayable}):
         return Verdict(case, NOT_ASKED, f"no rule can say it: {', '.join(raw)} with an empty or unknown form")
+    unknown = [v.name for v in expanded.values().values() if v.handle is not None and v.content is None]
+    if unknown:
+        return Verdict(case, NOT_ASKED, f"no rule can say what these constants hold: {', '.join(unknown)}")
     found = [_rejection(*pair) for pair in ((expanded, operator), (operator, expanded))]
     if found[0]:
         return Verdict(case, REJECTED, found[0], narrows=found[1])
