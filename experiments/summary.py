@@ -87,9 +87,7 @@ def verification_lines(result: Result) -> list[str]:
             f"spread (tolerance {result.tolerance:.0e})."
         )
     if result.raised_opset:
-        lines.append(
-            f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset)."
-        )
+        lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
     if result.stop_reason:
         lines.append(f"The search stopped because: {result.stop_reason}.")
     return lines
