@@ -104,6 +104,18 @@ bool Matcher::may_be_siblings(std::size_t statement, Role first, Role other) {
   return at->second;
 }
 
+// Whether enough operators read what the elements of a mapped statement share: seldom, and cheap to see.
+bool Matcher::may_have_siblings(const Statement& statement, NodeId anchor) const {
+  const auto operands = graph_->operands(anchor);
+  const auto shared = std::find_if(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return !t.starred; });
+  const auto at = static_cast<std::size_t>(shared - statement.arguments.begin());
+  const auto read = [&](ValueId value) {
+    return value != kNoValue && graph_->consumers(value).size() >= static_cast<std::size_t>(rule_->least_elements);
+  };
+  if (graph_->signature(anchor).commutative) return std::any_of(operands.begin(), operands.end(), read);
+  return at < operands.size() && read(operands[at]);
+}
+
 void Matcher::find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out) {
   graph_ = &graph, rule_ = &book_->rules[rule], rule_index_ = rule, anchor_ = anchor, out_ = &out, first_ = out.matches.size();
   bound_ = 0;
@@ -113,7 +125,7 @@ void Matcher::find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchLi
   nodes_.assign(rule_->source.size(), {});
   const std::size_t index = rule_->plan[0];
   if (!rule_->source[index].mapped) return try_node(0, anchor);
-  if (!usable(index, anchor)) return;
+  if (!may_have_siblings(rule_->source[index], anchor) || !usable(index, anchor)) return;
   const auto group = siblings(index, anchor);
   if (!group.empty() && group[0].node == anchor) try_group(0, group, true);
 }
