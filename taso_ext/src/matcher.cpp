@@ -149,11 +149,16 @@ bool Matcher::usable(std::size_t statement, NodeId id) {
   return !node.weight_only && !node.identity && may_be(book_->statement_begin[rule_index_] + statement, node.signature) && !is_matched(id);
 }
 
+// Whether a tensor is a weight, or is none, where the rule says so.
+bool Matcher::has_right_origin(const Slot& slot, ValueId value) const {
+  return graph_->value(value).weight_only ? !slot.computed : !slot.weight_only;
+}
+
 bool Matcher::bind_value(std::int32_t slot, ValueId value) {
   if (value == kNoValue) return false;
   if (is_bound(slot)) return values_[slot] == value;
   const Slot& plan = rule_->slots[slot];
-  if (plan.weight_only && !graph_->value(value).weight_only) return false;
+  if (!has_right_origin(plan, value)) return false;
   if (plan.inner && graph_->uses(value) != plan.reads) return false;    // somebody outside reads it
   values_[slot] = value;
   bound_ |= std::uint64_t{1} << slot;
@@ -165,7 +170,7 @@ bool Matcher::bind_list(std::int32_t slot, std::span<const ValueId> values) {
     return std::equal(values.begin(), values.end(), items_.begin() + lists_[slot].begin, items_.begin() + lists_[slot].begin + lists_[slot].count);
   }
   for (const ValueId value : values) {
-    if (value == kNoValue || (rule_->slots[slot].weight_only && !graph_->value(value).weight_only)) return false;
+    if (value == kNoValue || !has_right_origin(rule_->slots[slot], value)) return false;
   }
   lists_[slot] = {static_cast<std::uint32_t>(items_.size()), static_cast<std::uint32_t>(values.size())};
   items_.insert(items_.end(), values.begin(), values.end());
@@ -267,7 +272,7 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_
     const ValueId operand = operands[order == 1 && operands.size() == 2 ? 1 - i : i];
     if (!term.starred) {
       if (!bind_value(term.slot, operand)) return false;
-    } else if (operand == kNoValue || (rule_->slots[term.slot].weight_only && !graph_->value(operand).weight_only)) {
+    } else if (operand == kNoValue || !has_right_origin(rule_->slots[term.slot], operand)) {
       return false;
     } else if (is_bound(term.slot)) {
       const Span list = lists_[term.slot];

@@ -89,6 +89,7 @@ class Matcher {
   void try_node(std::size_t depth, NodeId node);
   void try_group(std::size_t depth, std::span<const Element> group, bool order_known);
   void bind_group(std::size_t depth, std::span<const Element> group);
+  [[nodiscard]] bool has_right_origin(const Slot& slot, ValueId value) const;
   [[nodiscard]] bool may_have_siblings(const Statement& statement, NodeId anchor) const;
   [[nodiscard]] std::vector<Element> siblings(std::size_t statement, NodeId first);
   [[nodiscard]] bool in_order() const;

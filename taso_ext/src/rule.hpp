@@ -36,6 +36,7 @@ struct Variable {
   std::int32_t slot = -1;
   bool starred = false;
   bool weight_only = false;
+  bool computed = false;    // `runtime`: not a weight
   bool floating = false;
   std::optional<std::vector<Extent>> shape;
 };
@@ -70,6 +71,7 @@ struct Slot {
   bool starred = false;
   bool kept = false;             // a result that is given: the target may read it
   bool weight_only = false;      // must be one
+  bool computed = false;         // must not be one
   bool inner = false;            // a plain result that dies: nothing outside the match may read it
   std::int32_t reads = 0;        // operand slots of the source that read an inner result
 };

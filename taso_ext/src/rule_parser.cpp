@@ -202,13 +202,14 @@ class Parser {
       group.push_back(variable);
     } while (accept(","));
     expect(":");
-    const bool weight = accept("weight");
+    const bool weight = accept("weight"), computed = !weight && accept("runtime");
     const std::string dtype = expect_name("a dtype class (float or any)");
     if (dtype != "float" && dtype != "any") fail("expected the dtype class 'float' or 'any', got '" + dtype + "'", taken());
     std::optional<std::vector<Extent>> shape;
     if (accept("[")) shape = parse_shape();
     for (Variable& variable : group) {
       variable.weight_only = weight;
+      variable.computed = computed;
       variable.floating = dtype == "float";
       variable.shape = shape;
       for (const Extent& extent : shape ? *shape : std::vector<Extent>{}) {

@@ -52,7 +52,7 @@ std::size_t choose_root(const Rule& rule) {
 // Whether the tensor is certainly computed at run time: a result (operators on weights alone are never matched), or
 // the one operand of an operator that is not declared a weight.
 bool surely_runtime(const Rule& rule, std::int32_t slot) {
-  if (rule.slots[slot].variable < 0) return true;
+  if (rule.slots[slot].variable < 0 || rule.slots[slot].computed) return true;
   return std::any_of(rule.source.begin(), rule.source.end(), [&](const Statement& statement) {
     return mentions_slot(statement.arguments, slot) &&
            std::all_of(statement.arguments.begin(), statement.arguments.end(),
@@ -184,7 +184,7 @@ void describe_slots(Rule& rule) {
   rule.slots.assign(rule.value_names.size(), {});
   for (std::size_t i = 0; i < rule.variables.size(); ++i) {
     const Variable& variable = rule.variables[i];
-    rule.slots[variable.slot] = {.variable = static_cast<std::int32_t>(i), .starred = variable.starred, .weight_only = variable.weight_only};
+    rule.slots[variable.slot] = {.variable = static_cast<std::int32_t>(i), .starred = variable.starred, .weight_only = variable.weight_only, .computed = variable.computed};
   }
   for (const Statement& statement : rule.source) {
     for (const Term& result : statement.results) {
