@@ -138,12 +138,12 @@ def _term(text: str) -> Term:
 def _variables(item: str) -> Iterator[Variable]:
     """`a, *b: weight float[m, ...]`."""
     names, kind = item.split(":")
-    parsed = re.fullmatch(r"\s*(weight\s+|runtime\s+)?(\w+)\s*(?:\[(.*)\])?\s*", kind)
+    parsed = re.fullmatch(r"\s*(?:(weight|runtime)\s+)?(\w+)\s*(?:\[(.*)\])?\s*", kind)
     assert parsed, item
-    weight, dtype, shape = parsed.groups()
+    origin, dtype, shape = parsed.groups()
     extents = None if shape is None else tuple(_extent(each) for each in shape.split(",") if each.strip())
     for name in names.split(","):
-        yield Variable(_term(name), weight is not None and weight.strip() == "weight", dtype == "float", extents)
+        yield Variable(_term(name), origin == "weight", dtype == "float", extents)
 
 
 def _extent(text: str) -> Extent:

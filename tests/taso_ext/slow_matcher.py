@@ -101,8 +101,13 @@ class _Matcher:
             distinct = len({id(node) for node in group}) == len(group)
             if len(group) < self.rule.least or not distinct or any(match.uses(node) for node in group):
                 continue
-            if (bound := self.group_fits(match, statement, group)) is not None:
-                yield group, bound
+            # Of a group that a list tells, the first element leads with each order of its operands.
+            known = statement.results[0].name in match.lists or any(
+                term.name in match.lists for term in statement.arguments
+            )
+            for leading in group[0].orders if known else [None]:
+                if (bound := self.group_fits(match, statement, group, leading)) is not None:
+                    yield group, bound
 
     def groups(self, match: Match, statement: Statement) -> Iterator[tuple[Operator, ...]]:
         results = match.lists.get(statement.results[0].name)
@@ -122,25 +127,28 @@ class _Matcher:
     def maximal_groups(self, match: Match, statement: Statement) -> Iterator[tuple[Operator, ...]]:
         seen: set[tuple[tuple[int, ...], ...]] = set()
         for first in self.candidates:
-            bound = self.element_fits(match, statement, first)
+            bound = self.element_fits(match, statement, first, first.orders)
             if bound is None or match.uses(first):
                 continue
             alike = [
                 node
                 for node in self.candidates
-                if node is first or (not match.uses(node) and self.element_fits(bound[0], statement, node))
+                if node is first or (not match.uses(node) and self.element_fits(bound[0], statement, node, node.orders))
             ]
             group = tuple(sorted(alike, key=place))
             if (key := tuple(node.outputs for node in group)) not in seen:
                 seen.add(key)
                 yield group
 
-    def group_fits(self, match: Match, statement: Statement, group: Sequence[Operator]) -> Match | None:
-        """Every element in turn, then the lists they make up."""
+    def group_fits(
+        self, match: Match, statement: Statement, group: Sequence[Operator], leading: tuple[int, ...] | None
+    ) -> Match | None:
+        """Every element in turn, the first with its operands as in `leading`, then the lists they make up."""
         bound: Match | None = match
         columns: dict[str, list[int]] = {term.name: [] for term in statement.arguments if term.starred}
         for index, node in enumerate(group):
-            element = self.element_fits(bound, statement, node, index) if bound else None
+            orders = [leading] if leading is not None and index == 0 else node.orders
+            element = self.element_fits(bound, statement, node, orders, index) if bound else None
             bound = element and element[0]
             for name, value in element[1].items() if element else ():
                 columns[name].append(value)
@@ -149,13 +157,18 @@ class _Matcher:
         return bound and bound.bind("lists", statement.results[0].name, tuple(node.outputs[0] for node in group))
 
     def element_fits(
-        self, match: Match, statement: Statement, node: Operator, index: int | None = None
+        self,
+        match: Match,
+        statement: Statement,
+        node: Operator,
+        orders: Sequence[tuple[int, ...]],
+        index: int | None = None,
     ) -> tuple[Match, dict[str, int]] | None:
         """The names that all elements share, and this element's values of the starred ones."""
         fitting = self.operator_fits(match, statement, node)
         if fitting is None or len(node.inputs) != len(statement.arguments) or len(node.outputs) != 1:
             return None
-        for operands in node.orders:
+        for operands in orders:
             bound: Match | None = fitting
             starred: dict[str, int] = {}
             for term, value in zip(statement.arguments, operands, strict=True):
@@ -218,7 +231,7 @@ class _Matcher:
     def variable_fits(self, match: Match, variable: Variable, value: int) -> tuple[Match, list[int]] | None:
         """Role, dtype and shape; the extents that differ from element to element are given back."""
         tensor = self.graph.tensors[value]
-        wrong_role = variable.weight and not tensor.weight_only
+        wrong_role = variable.origin == ("runtime" if tensor.weight_only else "weight")
         if wrong_role or tensor.dims is None or (variable.floating and tensor.dtype not in FLOATS):
             return None
         if variable.shape is None:

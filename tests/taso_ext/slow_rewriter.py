@@ -49,8 +49,9 @@ class _Target:
         self.before = graph
         self.tensors = dict(graph.tensors)
         self.operators: list[Operator] = []
+        given = [term for statement in rule.source if statement.kept for term in statement.results]
         self.names: dict[Term, tuple[int, ...]] = {
-            variable.term: self.bound(variable.term) for variable in rule.variables.values()
+            term: self.bound(term) for term in (*given, *(variable.term for variable in rule.variables.values()))
         }
 
     def bound(self, term: Term) -> tuple[int, ...]:

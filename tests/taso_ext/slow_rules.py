@@ -41,7 +41,7 @@ class Variable:
     """A tensor the source reads and does not compute; `shape` None says nothing about the shape."""
 
     term: Term
-    weight: bool
+    origin: str | None  # "weight", "runtime" or either
     floating: bool
     shape: tuple[Extent, ...] | None
 
@@ -139,12 +139,12 @@ def _term(text: str) -> Term:
 def _variables(item: str) -> Iterator[Variable]:
     """`a, *b: weight float[m, ...]`."""
     names, kind = item.split(":")
-    parsed = re.fullmatch(r"\s*(weight\s+)?(float|any)\s*(?:\[(.*)\])?\s*", kind)
+    parsed = re.fullmatch(r"\s*(?:(weight|runtime)\s+)?(float|any)\s*(?:\[(.*)\])?\s*", kind)
     assert parsed, item
-    weight, dtype, shape = parsed.groups()
+    origin, dtype, shape = parsed.groups()
     extents = None if shape is None else tuple(_extent(each) for each in shape.split(",") if each.strip())
     for name in names.split(","):
-        yield Variable(_term(name), weight is not None, dtype == "float", extents)
+        yield Variable(_term(name), origin, dtype == "float", extents)
 
 
 def _extent(text: str) -> Extent:
