@@ -6,12 +6,13 @@ A hill climb from the cleaned input graph. Candidates are rules applied at all p
 cost, rules applied until they apply no longer, and what a search under each analytic cost model finds. Each is measured
 against the best graph so far, interleaved; those that are faster by more than their interval are added one to another
 as long as that makes them faster still. The ratio in the table comes from a new measurement of the final graph against
-the input.
+the input. A climb measures no other candidate after 20 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ COLUMNS = {
     "high": "upper end",
     "steps": "rewrites of the best graph",
     "tried": "candidates measured",
+    "ended": "why: nothing left that helps, or no time left",
     "rules": "of the best graph, with how often each was applied",
 }
 FORMATS = {"input_ms": ".2f", "ratio": ".3f", "low": ".3f", "high": ".3f"}
@@ -48,12 +50,14 @@ class Scale:
 
     rounds: int
     budget: int  # graphs of each search
+    seconds: float  # after which no other candidate is measured
     pairs: int
-    final_pairs: int
     sessions: int
+    final_pairs: int
+    final_sessions: int
 
 
-SCALES = {"smoke": Scale(1, 200, 6, 10, 2), "full": Scale(3, 5000, 20, 80, 5)}
+SCALES = {"smoke": Scale(1, 200, 60, 6, 2, 10, 2), "full": Scale(3, 5000, 1200, 8, 2, 80, 5)}
 
 
 @dataclass(frozen=True)
@@ -109,16 +113,19 @@ class Climb:
         self._device, self._threads = device, threads
         self._model = OnnxModel.load(zoo.build(name))
         self._measured: set[str] = set()
+        self._begin = time.monotonic()
 
     def run(self) -> Record:
         """The row of the table."""
         best = start = Candidate(self._state(RANKING), ())
         for number in range(self._scale.rounds):
+            if self._out_of_time():
+                break
             better = self._round(best, searches=number == 0)
             if better.state.hash == best.state.hash:
                 break
             best = better
-        final = self._measure(start, best, self._scale.final_pairs)
+        final = self._measure(start, best, self._scale.final_pairs, self._scale.final_sessions)
         applied = [self._rules.names[rule] for rule, _ in best.actions]
         return {
             "graph": self._name,
@@ -128,6 +135,7 @@ class Climb:
             "high": final.ci_high,
             "steps": len(best.actions),
             "tried": len(self._measured),
+            "ended": "time" if self._out_of_time() else "top",
             "rules": ", ".join(f"{applied.count(name)} {name}" for name in dict.fromkeys(applied)),
             "actions": best.actions,
             "pairs": final.pairs,
@@ -137,36 +145,44 @@ class Climb:
         """The fastest that one kind of rewrite, or several of them together, make of `base`; `base` if none helps."""
         faster = []
         for candidate in [*self._neighbours(base), *(self._searched(base) if searches else ())]:
+            if self._out_of_time():
+                break
             if candidate.state.hash not in self._measured:
                 self._measured.add(candidate.state.hash)
-                found = self._measure(base, candidate, self._scale.pairs)
+                found = self._measure(base, candidate, self._scale.pairs, self._scale.sessions)
                 if found.ci_high < 1:
                     faster.append((found.ratio, candidate))
         best = base
         for _, candidate in sorted(faster, key=lambda pair: pair[0]):
             joined = self._replay(best, candidate.actions[len(base.actions) :])
-            if best is base or self._measure(best, joined, self._scale.pairs).ci_high < 1:
+            if best is base or self._faster(best, joined):
                 best = joined
         return best
 
-    def _measure(self, reference: Candidate, candidate: Candidate, pairs: int) -> Measurement:
+    def _out_of_time(self) -> bool:
+        return time.monotonic() - self._begin > self._scale.seconds
+
+    def _faster(self, reference: Candidate, candidate: Candidate) -> bool:
+        return self._measure(reference, candidate, self._scale.pairs, self._scale.sessions).ci_high < 1
+
+    def _measure(self, reference: Candidate, candidate: Candidate, pairs: int, sessions: int) -> Measurement:
         return measure_pair(
             self._model.export(reference.state.graph),
             self._model.export(candidate.state.graph),
             device=self._device,
             threads=self._threads,
             pairs=pairs,
-            sessions=self._scale.sessions,
+            sessions=sessions,
         )
 
     def _neighbours(self, base: Candidate) -> Iterator[Candidate]:
         rules, locations, costs_ms = base.state.candidates()
         change = np.round(costs_ms / base.state.cost.ms - 1, 9)
+        for rule in sorted(set(rules.tolist())):
+            yield self._exhausted(base, rule)
         for rule, promise in sorted(set(zip(rules.tolist(), change.tolist(), strict=True))):
             places = locations[(rules == rule) & (change == promise)].tolist()
             yield self._replay(base, [(rule, place) for place in places])
-        for rule in sorted(set(rules.tolist())):
-            yield self._exhausted(base, rule)
 
     def _exhausted(self, base: Candidate, rule: int) -> Candidate:
         """`rule` applied wherever it applies, until it does not; most rules end soon, some never do."""
