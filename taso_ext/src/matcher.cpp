@@ -1,6 +1,7 @@
 #include "matcher.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -17,52 +18,61 @@ const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
     if (op < known_operator_count()) {
       for (const std::int32_t r : book_->by_anchor[op]) {
         const Rule& rule = book_->rules[r];
-        if (may_be(book_->statement_begin[r] + rule.plan[0], signature)) {
-          (rule.far ? rules->far : rules->near).push_back(r);
-          rules->far_ask = rules->far_ask || (rule.far && (!rule.makers.empty() || !rule.readers.empty()));
-        }
+        if (may_be(book_->statement_begin[r] + rule.plan[0], signature)) (rule.far ? rules->far : rules->near).push_back(r);
       }
     }
+    std::ranges::stable_sort(rules->near, std::ranges::greater(), [&](std::int32_t r) { return book_->rules[r].radius; });
     rules_at_[signature] = std::move(rules);
   }
   return *rules_at_[signature];
 }
 
-Matcher::Neighbours Matcher::neighbours(const Graph& graph, NodeId id) {
+Matcher::Surroundings::Surroundings(const Graph& graph, NodeId anchor) : graph_(graph), anchor_(anchor), commutative_(graph.signature(anchor).commutative) {
+  const auto operands = graph.operands(anchor);
+  for (std::size_t i = 0; i < std::min(operands.size(), kMostShared); ++i) {
+    if (operands[i] != kNoValue && graph.consumers(operands[i]).size() > 1) shared_ |= 1U << i;
+  }
+}
+
+bool Matcher::Surroundings::suit(const Rule& rule) {
+  if (commutative_ ? std::popcount(rule.shared) > std::popcount(shared_) : (rule.shared & ~shared_) != 0) return false;
+  if (rule.makers.empty() && rule.readers.empty()) return true;
+  if (!neighbours_) neighbours_ = neighbours();
+  return std::ranges::all_of(rule.makers, [&](const OperatorSet& set) { return set.meets(neighbours_->makers); }) &&
+         std::ranges::all_of(rule.readers, [&](const OperatorSet& set) { return set.meets(neighbours_->readers); });
+}
+
+Matcher::Neighbours Matcher::Surroundings::neighbours() const {
   Neighbours found;
-  const Node& node = graph.node(id);
-  for (const ValueId operand : graph.operands(id)) {
-    const NodeId maker = operand == kNoValue ? kNoNode : graph.value(operand).producer;
-    if (maker != kNoNode) found.makers.add(graph.signature(maker).op);
+  const Node& node = graph_.node(anchor_);
+  for (const ValueId operand : graph_.operands(anchor_)) {
+    const NodeId maker = operand == kNoValue ? kNoNode : graph_.value(operand).producer;
+    if (maker != kNoNode) found.makers.add(graph_.signature(maker).op);
   }
   for (std::uint32_t k = 0; k < node.output_count; ++k) {
-    for (const NodeId reader : graph.consumers(node.output_begin + static_cast<ValueId>(k))) found.readers.add(graph.signature(reader).op);
+    for (const NodeId reader : graph_.consumers(node.output_begin + static_cast<ValueId>(k))) found.readers.add(graph_.signature(reader).op);
   }
   return found;
 }
 
-bool Matcher::fits(const Rule& rule, const Neighbours& neighbours) {
-  return std::all_of(rule.makers.begin(), rule.makers.end(), [&](const OperatorSet& set) { return set.meets(neighbours.makers); }) &&
-         std::all_of(rule.readers.begin(), rule.readers.end(), [&](const OperatorSet& set) { return set.meets(neighbours.readers); });
-}
-
 void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
-  if (rules.near.empty()) return;
-  const Neighbours around = neighbours(graph, anchor);
+  if (rules.near.empty() || book_->rules[rules.near[0]].radius < distance) return;
+  Surroundings around(graph, anchor);
   for (const std::int32_t r : rules.near) {
     const Rule& rule = book_->rules[r];
-    if (distance <= rule.radius && fits(rule, around)) find(graph, r, anchor, out);
+    if (rule.radius < distance) return;
+    if (around.suit(rule)) find(graph, r, anchor, out);
   }
 }
 
+// All anchors are asked at every step.
 void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
   if (rules.far.empty()) return;
-  // All anchors are asked at every step, and rules that hang together through a weight often ask nothing of neighbours.
-  const Neighbours around = rules.far_ask ? neighbours(graph, anchor) : Neighbours{};
+  Surroundings around(graph, anchor);
   for (const std::int32_t r : rules.far) {
-    if (!rules.far_ask || fits(book_->rules[r], around)) find(graph, r, anchor, out);
+    if (around.suit(book_->rules[r])) find(graph, r, anchor, out);
   }
 }
 

@@ -48,11 +48,25 @@ class Matcher {
  private:
   // Rules whose anchor an operator of some signature may be.
   struct Rules {
-    std::vector<std::int32_t> near, far;
-    bool far_ask = false;    // some far one asks for certain neighbours
+    std::vector<std::int32_t> near, far;    // those that see furthest first
   };
   struct Neighbours {
     OperatorSet makers, readers;
+  };
+  // What a rule can ask of an anchor before it is matched there; what takes time to find out is found when it is asked for.
+  class Surroundings {
+   public:
+    Surroundings(const Graph& graph, NodeId anchor);
+    [[nodiscard]] bool suit(const Rule& rule);
+
+   private:
+    [[nodiscard]] Neighbours neighbours() const;
+
+    const Graph& graph_;
+    NodeId anchor_;
+    std::uint32_t shared_ = 0;    // bit i: operand i has several readers
+    bool commutative_;
+    std::optional<Neighbours> neighbours_;
   };
   struct Span {
     std::uint32_t begin = 0, count = 0;
@@ -66,8 +80,6 @@ class Matcher {
     std::size_t nodes, items;
   };
   [[nodiscard]] const Rules& rules_at(SignatureId signature);
-  [[nodiscard]] static Neighbours neighbours(const Graph& graph, NodeId node);
-  [[nodiscard]] static bool fits(const Rule& rule, const Neighbours& neighbours);
   void find(const Graph& graph, std::int32_t rule, NodeId anchor, MatchList& out);
   [[nodiscard]] bool may_be(std::size_t statement, SignatureId signature);
   [[nodiscard]] bool may_be_siblings(std::size_t statement, Role first, Role other);

@@ -104,6 +104,7 @@ struct Rule {
   std::int32_t radius = 0;          // statements are at most this many shared run-time tensors away from the anchor
   // Of each set, some operator must make what the anchor reads, or read what it makes.
   std::vector<OperatorSet> makers, readers;
+  std::uint32_t shared = 0;         // bit i: another operator reads operand i of the anchor, too
   bool far = false;                 // a change anywhere can open or close a match: radius says nothing
   bool may_cycle = false;           // a rewrite can close a cycle
   bool may_free = false;            // a rewrite can make operators outside the match unnecessary
@@ -120,6 +121,9 @@ struct RuleBook {
   std::size_t statements = 0;                          // of all sources; statement_begin[r] is the number of r's first
   std::vector<std::size_t> statement_begin;
 };
+
+// Operands of an anchor of which it is known whether others read them.
+inline constexpr std::size_t kMostShared = 32;
 
 // Most tensor names of a rule: bound names are kept as bits of a word while matching.
 inline constexpr std::size_t kMostNames = 64;

@@ -175,6 +175,16 @@ void describe_neighbours(Rule& rule) {
     if (shares(statement.results, anchor.arguments)) rule.makers.push_back(operators);
     if (shares(anchor.results, statement.arguments)) rule.readers.push_back(operators);
   }
+  if (anchor.stars > 0) return;    // operands are not at the places of the arguments
+  const auto read_by_another = [&](const Term& term) {
+    const bool by_sibling = anchor.mapped && !term.starred && rule.least_elements > 1;
+    return by_sibling || std::any_of(rule.source.begin(), rule.source.end(), [&](const Statement& statement) {
+      return &statement != &anchor && !term.starred && mentions_slot(statement.arguments, term.slot);
+    });
+  };
+  for (std::size_t i = 0; i < std::min(anchor.arguments.size(), kMostShared); ++i) {
+    if (read_by_another(anchor.arguments[i])) rule.shared |= 1U << i;
+  }
 }
 
 void describe_slots(Rule& rule) {
