@@ -208,16 +208,37 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
   return whole;
 }
 
+// The live operator on weights alone that has this hash, or kNoNode; `reads` are its operands, new ones among them.
+static NodeId same_weights(const Graph& graph, Hash128 hash, std::span<const ValueId> reads) {
+  std::span<const NodeId> among = graph.order();
+  if (!reads.empty()) {
+    const bool exists = reads[0] != kNoValue && reads[0] < static_cast<ValueId>(graph.value_count());
+    among = exists ? graph.consumers(reads[0]) : std::span<const NodeId>();
+  }
+  const auto at = std::find_if(among.begin(), among.end(), [&](NodeId id) { return graph.node(id).weight_only && graph.node_hash(id) == hash; });
+  return at == among.end() ? kNoNode : *at;
+}
+
 void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
            std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed) {
   next.succeed(graph);
   changed.clear();
   std::vector<ValueId> created(recipe.values.size()), operands;
+  std::vector<Hash128> hashes(recipe.values.size());    // of results of operators on weights alone
   const auto resolve = [&](ValueRef ref) { return is_new(ref) ? created[new_index(ref)] : values[ref]; };
   for (const NewNode& node : recipe.nodes) {
     operands.clear();
     for (std::uint32_t k = 0; k < node.operand_count; ++k) operands.push_back(resolve(recipe.operands[node.operand_begin + k]));
-    const NodeId id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, fold(key, node.first_value));
+    NodeId id = kNoNode;
+    if (node.weight_only) {    // made once: rules then see that its readers share it
+      const Hash128 hash = hash_node(graph.context().signature(node.signature), 0, node.operand_count, [&](std::size_t k) {
+        const ValueRef ref = recipe.operands[node.operand_begin + k];
+        return is_new(ref) ? hashes[new_index(ref)] : graph.value_hash(values[ref]);
+      });
+      for (std::uint32_t k = 0; k < node.value_count; ++k) hashes[node.first_value + k] = hash_result(hash, k);
+      id = same_weights(graph, hash, operands);
+    }
+    if (id == kNoNode) id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, fold(key, node.first_value));
     changed.insert(changed.end(), operands.begin(), operands.end());
     for (std::uint32_t k = 0; k < node.value_count; ++k) {
       created[node.first_value + k] = next.node(id).output_begin + static_cast<ValueId>(k);
