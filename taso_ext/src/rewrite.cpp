@@ -209,12 +209,10 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
 }
 
 // The live operator on weights alone that has this hash, or kNoNode; `reads` are its operands, new ones among them.
+// Constants stay apart: to read the same few numbers means nothing, and makes many siblings.
 static NodeId same_weights(const Graph& graph, Hash128 hash, std::span<const ValueId> reads) {
-  std::span<const NodeId> among = graph.order();
-  if (!reads.empty()) {
-    const bool exists = reads[0] != kNoValue && reads[0] < static_cast<ValueId>(graph.value_count());
-    among = exists ? graph.consumers(reads[0]) : std::span<const NodeId>();
-  }
+  if (reads.empty() || reads[0] == kNoValue || reads[0] >= static_cast<ValueId>(graph.value_count())) return kNoNode;
+  const auto among = graph.consumers(reads[0]);
   const auto at = std::find_if(among.begin(), among.end(), [&](NodeId id) { return graph.node(id).weight_only && graph.node_hash(id) == hash; });
   return at == among.end() ? kNoNode : *at;
 }
