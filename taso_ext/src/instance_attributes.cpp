@@ -1,0 +1,170 @@
+#include "instance_attributes.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace rlflow {
+namespace {
+
+constexpr int kFloat = 1;    // TensorProto.FLOAT
+
+const Attribute* find_unsorted(const AttributeMap& map, std::string_view name) {
+  const auto at = std::find_if(map.begin(), map.end(), [&](const auto& entry) { return entry.first == name; });
+  return at == map.end() ? nullptr : &at->second;
+}
+
+// Names of the attributes in the normal form of operators that have any, in ascending order.
+std::vector<std::string> attribute_names(std::string_view op) {
+  static const std::unordered_map<std::string_view, std::vector<std::string>> names = {
+      {"AveragePool", {"ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"}},
+      {"BatchNormalization", {"epsilon"}},
+      {"Concat", {"axis"}},
+      {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
+      {"Elu", {"alpha"}},
+      {"Expand", {"shape"}},
+      {"Gemm", {"alpha", "beta", "transA", "transB"}},
+      {"LayerNormalization", {"axis", "epsilon"}},
+      {"LeakyRelu", {"alpha"}},
+      {"LogSoftmax", {"axis"}},
+      {"MaxPool", {"ceil_mode", "dilations", "kernel_shape", "pads", "strides"}},
+      {"Pad", {"mode", "pads", "value"}},
+      {"Reshape", {"shape"}},
+      {"Slice", {"axes", "ends", "starts", "steps"}},
+      {"Softmax", {"axis"}},
+      {"Split", {"axis", "split"}},
+      {"Transpose", {"perm"}},
+  };
+  if (op.starts_with("Reduce")) return {"axes", "keepdims"};
+  const auto at = names.find(op);
+  return at == names.end() ? std::vector<std::string>{} : at->second;
+}
+
+}  // namespace
+
+// One attribute of an operator, random but of the right form for its operands.
+std::optional<Quantity> AttributeDraw::one(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
+                                         const AttributeMap& so_far) {
+  const Dims& x = operands[0];
+  const auto rank = static_cast<std::int64_t>(x.size());
+  if (attribute == "perm") {
+    Dims perm(x.size());
+    for (std::size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<std::int64_t>(i);
+    dice_.shuffle(perm);
+    return perm;
+  }
+  if (attribute == "axis" && op == "LayerNormalization") return rank == 0 ? std::nullopt : std::optional<Quantity>(rank - 1);
+  if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(dice_.pick(0, rank - 1));
+  if (attribute == "shape" && op == "Expand") {
+    Dims shape = x;
+    for (std::int64_t& extent : shape) extent = extent == 1 ? dice_.pick(1, 4) : extent;
+    return shape;
+  }
+  if (attribute == "shape") return reshape(x);
+  if (attribute == "kernel_shape" && operands.size() > 1) {
+    const Dims& w = operands[1];
+    return w.size() < 3 ? std::nullopt : std::optional<Quantity>(Dims(w.begin() + 2, w.end()));
+  }
+  if (attribute == "split") return split(x, so_far, results);
+  if (op == "Slice") return cut(x, attribute, so_far);
+  const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
+  if (attribute == "kernel_shape") return dice_.list_of(spatial, 1, 3);
+  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(15)});
+  if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
+  if (attribute == "strides") return dice_.list_of(spatial, 1, dice_.chance(30) ? 3 : 2);
+  if (attribute == "dilations") return dice_.list_of(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1);
+  if (attribute == "group") {
+    const Dims& w = operands.size() > 1 ? operands[1] : x;
+    return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
+  }
+  if (attribute == "pads" && op.ends_with("Pool")) return pool_pads(so_far);
+  if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, 2) : dice_.list_of(2 * spatial, 0, 3);
+  if (attribute == "keepdims") return Quantity(dice_.pick(0, 1));
+  if (attribute == "axes") return axes(rank);
+  if (attribute == "mode") return Quantity(std::string("constant"));
+  if (attribute == "value") return Quantity(0.0);
+  constexpr std::string_view kFlags[] = {"is_causal", "interleaved", "unidirectional"};
+  if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(dice_.pick(0, 1));
+  if (attribute.ends_with("num_heads")) return Quantity(dice_.pick(1, 3));
+  if (attribute == "approximate") return Quantity(std::string(dice_.chance(50) ? "none" : "tanh"));
+  constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "epsilon", "scale"};
+  if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(dice_.any_real())));
+  return std::nullopt;
+}
+
+// Some axes, ascending.
+std::optional<Quantity> AttributeDraw::axes(std::int64_t rank) {
+  if (rank == 0) return std::nullopt;
+  Dims axes;
+  for (std::int64_t axis = 0; axis < rank; ++axis) {
+    if (dice_.chance(40)) axes.push_back(axis);
+  }
+  if (axes.empty()) axes.push_back(dice_.pick(0, rank - 1));
+  return axes;
+}
+
+// Parts of the axis that is drawn already.
+std::optional<Quantity> AttributeDraw::split(const Dims& x, const AttributeMap& so_far, std::size_t parts) {
+  const auto* axis = find_unsorted(so_far, "axis");
+  const auto* at = axis ? std::get_if<std::int64_t>(axis) : nullptr;
+  if (!at || *at < 0 || *at >= static_cast<std::int64_t>(x.size())) return std::nullopt;
+  const auto least = static_cast<std::int64_t>(parts);
+  if (x[*at] < least) return std::nullopt;
+  if (x[*at] % least == 0 && dice_.chance(40)) return Dims(parts, x[*at] / least);
+  Dims sizes(parts, 1);
+  for (std::int64_t rest = x[*at] - least; rest > 0; --rest) ++sizes[dice_.pick(0, least - 1)];
+  return sizes;
+}
+
+// One list of a Slice; axes come first, then ends, starts and steps.
+std::optional<Quantity> AttributeDraw::cut(const Dims& x, const std::string& attribute, const AttributeMap& so_far) {
+  if (attribute == "axes") return axes(static_cast<std::int64_t>(x.size()));
+  const auto *axes = find_unsorted(so_far, "axes"), *ends = find_unsorted(so_far, "ends");
+  if (!axes || (attribute == "starts" && !ends)) return std::nullopt;
+  Dims list;
+  for (const std::int64_t axis : std::get<Dims>(*axes)) {
+    if (attribute == "ends") list.push_back(dice_.pick(1, x[axis]));
+    else if (attribute == "starts") list.push_back(dice_.pick(0, std::get<Dims>(*ends)[list.size()] - 1));
+    else list.push_back(dice_.chance(70) ? 1 : 2);
+  }
+  return list;
+}
+
+// Smaller than the kernel, so that no window lies in the padding alone.
+std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
+  const auto* kernel = find_unsorted(so_far, "kernel_shape");
+  if (!kernel) return std::nullopt;
+  Dims pads;
+  for (int side = 0; side < 2; ++side) {
+    for (const std::int64_t width : std::get<Dims>(*kernel)) pads.push_back(dice_.pick(0, std::max<std::int64_t>(0, width - 1)));
+  }
+  return pads;
+}
+
+// Regroups all extents, or half of the time only the last one, as when attention heads are separated.
+Dims AttributeDraw::reshape(const Dims& dims) {
+  const bool last_only = !dims.empty() && dice_.chance(50);
+  Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : std::span(dims).subspan(shape.size())) elements *= extent;
+  const std::size_t longest = shape.size() + static_cast<std::size_t>(dice_.pick(0, 3));
+  while (elements > 1 && shape.size() < longest) {
+    shape.push_back(dice_.any_divisor(elements));
+    elements /= shape.back();
+  }
+  if (elements > 1 || shape.empty()) shape.push_back(elements);
+  return shape;
+}
+
+// The attributes that a rule does not write, as the operator's normal form has them; nothing where one does not fit.
+std::optional<AttributeMap> AttributeDraw::all(std::string_view op, std::span<const Dims> operands, std::size_t results, const std::vector<std::string>& except) {
+  AttributeMap map;
+  for (const std::string& name : attribute_names(op)) {
+    if (std::find(except.begin(), except.end(), name) != except.end()) continue;
+    const auto value = name == "epsilon" ? std::optional<Quantity>(1e-3) : one(op, name, operands, results, map);
+    if (!value) return std::nullopt;
+    map.emplace_back(name, to_attribute(name, *value, kFloat));
+  }
+  return map;
+}
+
+}  // namespace rlflow

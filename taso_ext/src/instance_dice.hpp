@@ -1,0 +1,62 @@
+// Random numbers for random instances of rules.
+#pragma once
+
+#include <algorithm>
+#include <random>
+
+#include "types.hpp"
+
+namespace rlflow {
+
+class Dice {
+ public:
+  // `stretch` makes extents other than 1 larger.
+  Dice(std::uint64_t seed, std::int64_t stretch) : random_(seed), stretch_(stretch) {}
+
+  std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+  // Of a tensor.
+  std::int64_t size_within(std::int64_t low, std::int64_t high) {
+    const std::int64_t drawn = pick(low, high);
+    return drawn == 1 ? 1 : drawn + stretch_;
+  }
+  Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
+    Dims out(count);
+    for (std::int64_t& item : out) item = pick(low, high);
+    return out;
+  }
+  template <typename List>
+  const auto& any_of(const List& list) {
+    return list[static_cast<std::size_t>(pick(0, std::ssize(list) - 1))];
+  }
+  template <typename List>
+  void shuffle(List& list) {
+    std::shuffle(list.begin(), list.end(), random_);
+  }
+  std::int64_t any_divisor(std::int64_t number) {
+    const Dims divisors = divisors_of(number);
+    return divisors.empty() ? 1 : any_of(divisors);
+  }
+  double any_real() { return any_of(reals_); }
+  // One more that any_real() may give.
+  void add_real(double real) { reals_.push_back(real); }
+
+ private:
+  // In ascending order.
+  static Dims divisors_of(std::int64_t number) {
+    Dims low, high;
+    for (std::int64_t d = 1; d * d <= number; ++d) {
+      if (number % d != 0) continue;
+      low.push_back(d);
+      if (d * d != number) high.push_back(number / d);
+    }
+    low.insert(low.end(), high.rbegin(), high.rend());
+    return low;
+  }
+
+  std::mt19937_64 random_;
+  std::int64_t stretch_;
+  std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
+};
+
+}  // namespace rlflow
