@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-DEFAULT_SHAPES = 64
+DEFAULT_SHAPES = 128
 GENERATED = "generated.rules"
 _FILES = "rule files; the shipped ones, unless given"
 

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from taso_ext import _generator
 from taso_ext._core import RuleSet
-from taso_ext.generator.adversary import is_refuted
 from taso_ext.generator.checkpoint import Checkpoint
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.grid import Domain
@@ -31,6 +30,7 @@ from taso_ext.verify.prove import prove_rule
 
 LARGEST_LAW = 6  # operators of both sides of a law that is worded
 _KEEPS, _FAILS, _REFUTED = "keeps the function", "fails", "refuted"
+_REFUTING = 96  # instances, many with extents that are 1 or equal, which refute wordings that are too general
 _PLACEHOLDER = "generated"  # rules are named when they are kept
 
 
@@ -219,18 +219,18 @@ class _Kept:
                 if self._judged[text]:
                     return text, wording, True
                 continue
-            verdict = self._checkpoint.judged(text, partial(_verdict, rewriting, text))
-            self._report.wordings["wordings refuted by small shapes"] += verdict == _REFUTED
+            verdict = self._checkpoint.judged(text, partial(_verdict, text))
+            self._report.wordings["wordings refuted by more instances"] += verdict == _REFUTED
             self._judged[text] = verdict == _KEEPS
             if self._judged[text]:
                 return text, wording, False
         return None
 
 
-def _verdict(rewriting: Rewriting, text: str) -> str:
+def _verdict(text: str) -> str:
     if examples(text) is None:
         return _FAILS
-    return _REFUTED if is_refuted(rewriting, text) else _KEEPS
+    return _KEEPS if examples(text, instances=_REFUTING) else _REFUTED
 
 
 def _proof(rewriting: Rewriting, text: str) -> str:

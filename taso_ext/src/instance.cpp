@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // an instance is there to be evaluated
 constexpr int kFloat = 1;    // TensorProto.FLOAT
+constexpr int kAlike = 50;   // per cent of the instances whose extents are 1 or one same number, if the rule applies to such
+constexpr int kTriesAlike = 8;    // one of so many tries goes into these
 
 class Builder final : public Scope {
  public:
@@ -20,7 +22,9 @@ class Builder final : public Scope {
         matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
 
   std::optional<Graph> build(int tries) {
+    const bool alike = dice_.chance(kAlike);
     for (int attempt = 0; attempt < tries; ++attempt) {
+      dice_.make_alike(alike && attempt < tries / kTriesAlike);
       auto graph = try_build();
       if (graph && applies(*graph)) return graph;
     }
@@ -63,6 +67,8 @@ class Builder final : public Scope {
     for (const OperatorVariable& variable : rule_.operators) operators_.push_back(dice_.any_of(variable.choices));
     elements_ = static_cast<std::size_t>(dice_.pick(rule_.least_elements, rule_.least_elements + 2));
     names_ = 0;
+    shapes_.begin();
+    attributes_.begin();
     for (const Statement& statement : rule_.source) {
       if (!add_statement(statement)) return std::nullopt;
     }
@@ -126,6 +132,9 @@ class Builder final : public Scope {
       const Variable* variable = variable_of(term.slot);
       if (!variable) return false;
       window_ = window_of(statement, i, *variable);
+      const auto& first = values_[statement.arguments[0].slot];
+      const bool part = statement.op && operator_info(*statement.op).name == "Concat" && !first.empty() && dice_.chance(40);
+      beside_ = part ? std::optional(graph_->type(first[0]).dims) : std::nullopt;
       if (!create(*variable, term.starred ? elements_ : 1)) return false;
     }
     if (!statement.mapped) {
@@ -187,7 +196,7 @@ class Builder final : public Scope {
                                           (*variable.shape)[0].slot < 0);
     const std::optional<Dims> shared = !open || !dice_.chance(60) ? std::nullopt : std::optional(shapes_.open(known_shapes()));
     for (std::size_t i = 0; i < count; ++i) {
-      Dims dims = !open ? shapes_.declared(*variable.shape, i, window_) : shared ? *shared : shapes_.open(known_shapes());
+      Dims dims = !open ? shapes_.declared(*variable.shape, i, window_) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
       if (open && shared && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
       TensorType tensor{kFloat, true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
@@ -259,6 +268,7 @@ class Builder final : public Scope {
   std::vector<OperatorId> operators_;
   std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
   Window window_;    // what the statement asks of the variable that is being created
+  std::optional<Dims> beside_;    // shape of the other part of the concatenation that it is created for
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::size_t elements_ = 2;
   int names_ = 0;

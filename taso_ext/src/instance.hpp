@@ -9,6 +9,6 @@ namespace rlflow {
 // A graph made of the rule's source alone, with random small shapes and attributes, in which the rule applies; weights
 // have handles named after their variables. Nothing when no try succeeded, which for a useful rule is a fault of the rule.
 // `stretch` makes extents other than 1 larger, for shapes that the verifier never tests.
-[[nodiscard]] std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch = 0, int tries = 20'000);
+[[nodiscard]] std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch = 0, int tries = 50'000);
 
 }  // namespace rlflow

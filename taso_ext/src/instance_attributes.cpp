@@ -1,6 +1,7 @@
 #include "instance_attributes.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 namespace rlflow {
@@ -39,11 +40,39 @@ std::vector<std::string> attribute_names(std::string_view op) {
   return at == names.end() ? std::vector<std::string>{} : at->second;
 }
 
+std::int64_t product(std::span<const std::int64_t> dims) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : dims) elements *= extent;
+  return elements;
+}
+
+// Whether what another operator has may stand in an operator that reads `x`; where lengths say nothing, inference decides.
+bool fits(const std::string& attribute, const Quantity& value, const Dims& x) {
+  const auto rank = std::ssize(x);
+  if (attribute == "axis") return std::get<std::int64_t>(value) < rank;
+  if (attribute == "axes") return std::get<Dims>(value).back() < rank;
+  if (attribute == "perm") return std::ssize(std::get<Dims>(value)) == rank;
+  if (attribute == "shape") return product(std::get<Dims>(value)) == product(x);
+  return attribute == "keepdims";
+}
+
 }  // namespace
 
-// One attribute of an operator, random but of the right form for its operands.
+// Heads are separated in the same way for all operands; where extents are alike, other attributes often are too.
 std::optional<Quantity> AttributeDraw::one(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
-                                         const AttributeMap& so_far) {
+                                           const AttributeMap& so_far) {
+  if ((dice_.alike() || attribute == "shape") && dice_.chance(33)) {
+    for (const auto& [name, value] : seen_) {
+      if (name == attribute && fits(attribute, value, operands[0])) return value;
+    }
+  }
+  auto drawn = fresh(op, attribute, operands, results, so_far);
+  if (drawn) seen_.emplace_back(attribute, *drawn);
+  return drawn;
+}
+
+std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
+                                             const AttributeMap& so_far) {
   const Dims& x = operands[0];
   const auto rank = static_cast<std::int64_t>(x.size());
   if (attribute == "perm") {
@@ -56,10 +85,10 @@ std::optional<Quantity> AttributeDraw::one(std::string_view op, const std::strin
   if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(dice_.pick(0, rank - 1));
   if (attribute == "shape" && op == "Expand") {
     Dims shape = x;
-    for (std::int64_t& extent : shape) extent = extent == 1 ? dice_.pick(1, 4) : extent;
+    for (std::int64_t& extent : shape) extent = extent == 1 ? dice_.size_within(1, 4) : extent;
     return shape;
   }
-  if (attribute == "shape") return reshape(x);
+  if (attribute == "shape") return another_shape(x);
   if (attribute == "kernel_shape" && operands.size() > 1) {
     const Dims& w = operands[1];
     return w.size() < 3 ? std::nullopt : std::optional<Quantity>(Dims(w.begin() + 2, w.end()));
@@ -67,21 +96,22 @@ std::optional<Quantity> AttributeDraw::one(std::string_view op, const std::strin
   if (attribute == "split") return split(x, so_far, results);
   if (op == "Slice") return cut(x, attribute, so_far);
   const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
-  if (attribute == "kernel_shape") return dice_.list_of(spatial, 1, 3);
+  if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3);
   if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(15)});
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
-  if (attribute == "strides") return dice_.list_of(spatial, 1, dice_.chance(30) ? 3 : 2);
-  if (attribute == "dilations") return dice_.list_of(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1);
+  if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2);
+  if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1);
   if (attribute == "group") {
     const Dims& w = operands.size() > 1 ? operands[1] : x;
     return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
   }
   if (attribute == "pads" && op.ends_with("Pool")) return pool_pads(so_far);
-  if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, 2) : dice_.list_of(2 * spatial, 0, 3);
+  if (op == "Pad" && rank == 0) return std::nullopt;    // ONNX Runtime has none
+  if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, 2) : dice_.sides(2 * spatial, 0, 3);
   if (attribute == "keepdims") return Quantity(dice_.pick(0, 1));
   if (attribute == "axes") return axes(rank);
   if (attribute == "mode") return Quantity(std::string("constant"));
-  if (attribute == "value") return Quantity(0.0);
+  if (attribute == "value") return Quantity(dice_.chance(40) ? 0.0 : dice_.chance(40) ? -1.0 : dice_.any_real());
   constexpr std::string_view kFlags[] = {"is_causal", "interleaved", "unidirectional"};
   if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(dice_.pick(0, 1));
   if (attribute.ends_with("num_heads")) return Quantity(dice_.pick(1, 3));
@@ -144,14 +174,34 @@ std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
 Dims AttributeDraw::reshape(const Dims& dims) {
   const bool last_only = !dims.empty() && dice_.chance(50);
   Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : std::span(dims).subspan(shape.size())) elements *= extent;
+  std::int64_t elements = product(std::span(dims).subspan(shape.size()));
   const std::size_t longest = shape.size() + static_cast<std::size_t>(dice_.pick(0, 3));
   while (elements > 1 && shape.size() < longest) {
     shape.push_back(dice_.any_divisor(elements));
     elements /= shape.back();
   }
   if (elements > 1 || shape.empty()) shape.push_back(elements);
+  return shape;
+}
+
+// One that is no other says little; a few tries find one if there is any.
+Dims AttributeDraw::another_shape(const Dims& dims) {
+  Dims shape = dims;
+  for (int tries = 0; tries < 4 && shape == dims; ++tries) shape = dice_.alike() && dice_.chance(70) ? rearranged(dims) : reshape(dims);
+  return shape;
+}
+
+// The extents in another order or joined, with ones elsewhere among them: what broadcasts with the result is another.
+Dims AttributeDraw::rearranged(const Dims& dims) {
+  Dims shape;
+  std::copy_if(dims.begin(), dims.end(), std::back_inserter(shape), [](std::int64_t extent) { return extent != 1; });
+  if (dice_.chance(30)) dice_.shuffle(shape);
+  if (shape.size() > 1 && dice_.chance(30)) {
+    shape[shape.size() - 2] *= shape.back();
+    shape.pop_back();
+  }
+  const std::int64_t longer = dice_.chance(60) ? 0 : dice_.chance(50) ? 1 : -1;
+  for (std::int64_t ones = std::ssize(dims) - std::ssize(shape) + longer; ones > 0; --ones) shape.insert(shape.begin() + dice_.pick(0, std::ssize(shape)), 1);
   return shape;
 }
 

@@ -15,10 +15,23 @@ class Dice {
 
   std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
   bool chance(int percent) { return pick(1, 100) <= percent; }
-  // Of a tensor.
+  // From here on all extents of tensors are 1 or one same number, or differ as chance has it. What is wrong only where
+  // an extent happens to equal another one, or where a tensor is broadcast, hardly shows on extents that differ.
+  void make_alike(bool alike) {
+    alike_ = alike;
+    if (!alike) return;
+    common_ = pick(0, 2) == 0 ? pick(3, 4) : 2;
+    ones_ = 20 * static_cast<int>(pick(0, 2));
+  }
+  bool alike() const { return alike_; }
+  // An extent of a tensor.
   std::int64_t size_within(std::int64_t low, std::int64_t high) {
-    const std::int64_t drawn = pick(low, high);
+    const std::int64_t drawn = !alike_ ? pick(low, high) : chance(ones_) ? 1 : common_;
     return drawn == 1 ? 1 : drawn + stretch_;
+  }
+  // Extents along which a window slides: all the same where extents are alike.
+  Dims sides(std::size_t count, std::int64_t low, std::int64_t high) {
+    return alike_ ? Dims(count, pick(low, high)) : list_of(count, low, high);
   }
   Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
     Dims out(count);
@@ -56,6 +69,9 @@ class Dice {
 
   std::mt19937_64 random_;
   std::int64_t stretch_;
+  bool alike_ = false;
+  std::int64_t common_ = 2;    // where all are alike: the extent that is not 1,
+  int ones_ = 0;               // and how many in a hundred are 1
   std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
 };
 

@@ -6,10 +6,12 @@ namespace rlflow {
 std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
   const bool kernel = window.role == Window::Role::kKernel;
   if (window.role != Window::Role::kNone && at < 2 && !window.other.empty()) {
-    if (kernel) return at == 0 ? window.group * dice_.pick(1, 3) : window.other[1] / window.group;
+    if (kernel && at == 1) return window.other[1] / window.group;
+    if (kernel) return dice_.alike() && dice_.chance(50) ? window.other[1] : window.group * dice_.pick(1, 3);
     if (at == 1) return window.other[1] * window.group;
   }
-  if (window.role == Window::Role::kInput && at == 1 && dice_.chance(40)) return dice_.pick(2, 6) * dice_.pick(2, 5);    // of several groups
+  const bool channels = window.role == Window::Role::kInput && at == 1;
+  if (channels && !dice_.alike() && dice_.chance(40)) return dice_.pick(2, 6) * dice_.pick(2, 5);    // of several groups
   return dice_.chance(15) ? 1 : dice_.size_within(2, 6);
 }
 
@@ -23,7 +25,7 @@ Dims ShapeDraw::middle(std::size_t at, const Window& window) {
   for (; at < 2; ++at) extents.push_back(extent(at, window));
   const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, 2)) : window.other.size() - 2;
   const bool kernel = window.role == Window::Role::kKernel;
-  for (const std::int64_t drawn : dice_.list_of(rank, kernel ? 1 : 3, kernel ? 3 : 6)) extents.push_back(drawn);
+  for (const std::int64_t drawn : dice_.sides(rank, kernel ? 1 : 3, kernel ? 3 : 6)) extents.push_back(drawn);
   return extents;
 }
 
@@ -54,7 +56,13 @@ Dims ShapeDraw::declared(const std::vector<Extent>& shape, std::size_t element, 
   return dims;
 }
 
+void ShapeDraw::begin() {
+  base_.assign(dice_.pick(1, 4), 1);
+  for (std::int64_t& extent : base_) extent = dice_.size_within(2, 4);
+}
+
 Dims ShapeDraw::open(const std::vector<Dims>& known) {
+  if (dice_.alike() && dice_.chance(50)) return part_of_base();
   if (!known.empty() && dice_.chance(70)) {    // equal to, or broadcast against, something that is there
     Dims dims = dice_.any_of(known);
     if (dice_.chance(50)) return dims;
@@ -67,6 +75,24 @@ Dims ShapeDraw::open(const std::vector<Dims>& known) {
   Dims dims(dice_.pick(0, 5));
   if (dice_.chance(35)) return Dims(dims.size(), dice_.size_within(2, 3));    // equal extents: where a wrong permutation still fits
   for (std::int64_t& item : dims) item = dice_.size_within(1, 4);
+  return dims;
+}
+
+// One that all shapes drawn so broadcast with.
+Dims ShapeDraw::part_of_base() {
+  Dims dims = base_;
+  if (dice_.chance(50)) {
+    for (std::int64_t& extent : dims) {
+      if (dice_.chance(40)) extent = 1;
+    }
+  }
+  if (dice_.chance(25)) dims.erase(dims.begin(), dims.begin() + dice_.pick(0, std::ssize(dims)));
+  return dims;
+}
+
+Dims ShapeDraw::beside(const Dims& first) {
+  Dims dims = first;
+  if (!dims.empty()) dims[dice_.pick(0, std::ssize(dims) - 1)] = dice_.size_within(1, 4);
   return dims;
 }
 

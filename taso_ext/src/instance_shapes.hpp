@@ -27,18 +27,24 @@ class ShapeDraw {
  public:
   ShapeDraw(Dice& dice, const Demands& demands, Bindings& bindings) : dice_(dice), demands_(demands), bindings_(bindings) {}
 
+  // Another graph is drawn.
+  void begin();
   // Of the element of a variable of declared shape; binds its symbols.
   Dims declared(const std::vector<Extent>& shape, std::size_t element, const Window& window);
   // Of a variable of any shape; tends to fit to what is there.
   Dims open(const std::vector<Dims>& known);
+  // Like another but for one extent: parts of a concatenation may be unequal.
+  Dims beside(const Dims& first);
 
  private:
+  Dims part_of_base();
   std::int64_t extent(std::size_t at, const Window& window);
   Dims middle(std::size_t at, const Window& window);
 
   Dice& dice_;
   const Demands& demands_;
   Bindings& bindings_;
+  Dims base_;    // where extents are alike
 };
 
 }  // namespace rlflow

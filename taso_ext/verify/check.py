@@ -21,6 +21,7 @@ from taso_ext.verify.differential import compare_floats
 from taso_ext.verify.finite_field import ERROR_BITS, compare_exactly
 from taso_ext.verify.float_session import RefusedGraphError
 from taso_ext.verify.graph_text import graph_text
+from taso_ext.verify.prime_field import NotInvertibleError
 from taso_ext.verify.proof import is_normwise
 
 DEFAULT_INSTANCES = 16
@@ -139,12 +140,15 @@ def verify_rule(
     result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
     numbered = _random_instances(rules, index, instances, seed) if sources is None else enumerate(sources)
     for rewrite in _rewrites(rules, index, numbered, instances):
+        try:
+            result.counterexample = _find_counterexample(
+                rewrite, result, instances if float_instances is None else float_instances
+            )
+        except NotInvertibleError:
+            continue  # a source that always divides by zero, as a norm of one element may, says nothing
         result.rewrites += 1
         if observe is not None:
             observe(rewrite.source)
-        result.counterexample = _find_counterexample(
-            rewrite, result, instances if float_instances is None else float_instances
-        )
         if result.counterexample is not None:
             break
     return result

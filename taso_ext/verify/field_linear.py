@@ -155,7 +155,7 @@ def _pad(call: Call) -> list[FieldTensor]:
     widths = list(zip(pads[: x.rank], pads[x.rank :], strict=True))
 
     def part(field: Field, values: Part, value: Part) -> Part:
-        return np.pad(values, widths, constant_values=value)
+        return np.pad(values, widths, constant_values=value) if widths else values
 
     return [x.each(part, fill)]
 

@@ -40,15 +40,20 @@ _ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶
 
 @dataclass(frozen=True)
 class FieldMismatch:
-    """Where two graphs differ: output position, element, and what each graph computes there modulo `prime`."""
+    """Where two graphs differ: output position, element, and what each graph computes there modulo `prime`.
+
+    `target` is None where the target divides by zero at every point at which the source does not.
+    """
 
     output: int
     index: tuple[int, ...]
     source: int
-    target: int
+    target: int | None
     prime: int
 
     def __str__(self) -> str:
+        if self.target is None:
+            return f"the target divides by zero where the source does not, at all random points modulo {self.prime}"
         return (
             f"output {self.output} at {list(self.index)} is {self.source} in the source and {self.target} in the "
             f"target, modulo {self.prime}"
@@ -110,7 +115,8 @@ def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgre
     """Compares two graphs at random points.
 
     Raises:
-      UnsupportedOperatorError, NotInvertibleError: as `evaluate`; the latter only if it persists over several points.
+      UnsupportedOperatorError: as `evaluate`.
+      NotInvertibleError: if the source divides by zero at several points, and so computes nothing.
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
     exponents = bool(EXPONENTIALS.intersection(operators))
@@ -125,15 +131,21 @@ def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgre
 
 
 def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point: str) -> FieldMismatch | None:
+    undefined: FieldMismatch | None = None
     for attempt in range(_ATTEMPTS):
         seed = _seed(f"{point}/{attempt}")
         arithmetic = Arithmetic.at(primes, seed)
         leaves = draw_leaves([source, target], arithmetic, seed)
         try:
-            expected, got = (evaluate(graph, leaves, arithmetic) for graph in (source, target))
+            expected = evaluate(source, leaves, arithmetic)
         except NotInvertibleError:
             continue
-        return _compare(expected, got, primes[0])
+        try:
+            return _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
+        except NotInvertibleError:
+            undefined = FieldMismatch(0, (), 0, None, primes[0])
+    if undefined is not None:
+        return undefined
     raise NotInvertibleError(f"a divisor is zero modulo {primes[0]} at all of {_ATTEMPTS} random points")
 
 

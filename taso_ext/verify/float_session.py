@@ -40,12 +40,14 @@ class FloatSession:
     Attributes:
       leaves: every graph input and weight by key.
       runtime_inputs: keys of the graph inputs.
+      masks: of these, what is added to the logits of an exponential.
       results: dims of every operator's float results by value id; these can be perturbed.
       has_attention: whether an operator may give finite results of infinite inputs, as ONNX Runtime's attention does.
     """
 
     leaves: dict[str, Value]
     runtime_inputs: list[str]
+    masks: set[str]
     results: dict[int, tuple[int, ...]]
     has_attention: bool
 
@@ -61,6 +63,7 @@ class FloatSession:
         leaves = {id_: value for id_, value in values.items() if id_ not in produced}
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
+        self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves} & {*self.runtime_inputs}
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
         self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
@@ -82,6 +85,17 @@ class FloatSession:
         except Exception as error:
             raise RefusedGraphError(f"ONNX Runtime fails on the graph: {one_paragraph(error, limit=300)}") from error
         return [np.asarray(output) for output in outputs]
+
+
+_EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
+
+
+def _masks(graph: Graph) -> set[int]:
+    """Operands of sums whose result an exponential reads, and masks of Attention."""
+    summands = {id_: node.inputs for node in graph.nodes() if node.op_type in ("Add", "Sum") for id_ in node.outputs}
+    logits = (node.inputs[0] for node in graph.nodes() if node.op_type in _EXPONENTIALS)
+    attention = (node.inputs[3:4] for node in graph.nodes() if node.op_type == "Attention")
+    return {id_ for ids in (*(summands.get(id_, []) for id_ in logits), *attention) for id_ in ids}
 
 
 _ONE = np.ones((), np.float32)
@@ -160,7 +174,7 @@ def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodePro
 
 def _normal_node(node: Node, values: Mapping[int, Value]) -> NormalNode:
     # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
-    attributes: dict[str, Any] = {name: v for name, v in node.attributes.items() if v != [] or name == "shape"}
+    attributes: dict[str, Any] = {n: v for n, v in node.attributes.items() if v != [] or n in ("shape", "pads")}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
     return NormalNode(node.op_type, attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
 

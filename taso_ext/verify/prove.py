@@ -18,8 +18,8 @@ from taso_ext.verify.prime_field import NotInvertibleError
 from taso_ext.verify.proof import NORMWISE, Proof
 from taso_ext.verify.rule_reader import read_rule
 
-DEFAULT_SHAPES = 64
-FLOAT_SHARE = 2
+DEFAULT_SHAPES = 128
+FLOAT_SHARE = 4
 """One of so many instances is compared in ONNX Runtime too."""
 FEWEST_SHAPES = 4
 """Of instances that differ; a rule that offers fewer is hardly tested."""

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from taso_ext import _generator
-from taso_ext.generator.adversary import is_refuted
 from taso_ext.generator.domains import CONVOLUTIONS, DOMAINS, ELEMENTWISE, LINEAR, MATRICES
 from taso_ext.generator.grid import Domain, Leaf, operator
 from taso_ext.generator.laws import Law, Term, read_law
@@ -193,10 +192,8 @@ def test_wordings_that_are_too_general_are_refuted() -> None:
     (rewriting,) = [each for each in rewritings(law, {}) if each.source == (law.left,)]
     too_general = rule_text(rewriting, Wording("open", free_scalars=True), "generated")
     right = rule_text(rewriting, Wording("open"), "generated")
-    assert examples(too_general), "the engine's own instances do not show it"
-    assert is_refuted(rewriting, too_general)
-    assert examples(right)
-    assert not is_refuted(rewriting, right)
+    assert examples(too_general, instances=96) is None
+    assert examples(right, instances=96)
 
 
 def test_extents_differ_between_symbols() -> None:
