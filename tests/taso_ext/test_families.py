@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from fnmatch import fnmatch
+from pathlib import Path
 
 import numpy as np
 import pytest
 from family_forms import FORMS, FamilyForm
 
+import taso_ext
 from environment import zoo
 from environment.verification import verify
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_greedy
 
+RULE_FILES = Path(taso_ext.__file__).parent / "rules"
 RULES = RuleSet.default()
 COSTS = CostModel.roofline("rtx2070")
 
@@ -88,3 +93,14 @@ def test_the_scale_of_attention_ends_up_in_the_query_weights() -> None:
     assert operators(state.graph) == ["Add", "MatMul", "MatMul", "Reshape", "Transpose"]
     found = verify(model.source, model.export(state.graph))
     assert found.equal, found.reason
+
+
+def test_the_page_names_every_rule_and_no_other() -> None:
+    """`*` stands for the rest of a name, `-into-x` for a name with that end, and a biased twin goes with its rule."""
+    page = (RULE_FILES / "README.md").read_text(encoding="utf-8")
+    table = page[page.index("## The shipped families") : page.index("## Generated rules")]
+    patterns = ["*" * name.startswith("-") + name for name in re.findall(r"`([a-z0-9*-]+)`", table)]
+    twins = {name: name.replace("-biased", "") for name in RULES.names}
+    unnamed = [n for n, twin in twins.items() if not any(fnmatch(n, p) or fnmatch(twin, p) for p in patterns)]
+    unknown = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in RULES.names)]
+    assert not unnamed and not unknown
