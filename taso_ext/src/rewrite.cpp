@@ -209,10 +209,14 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
 }
 
 // The live operator on weights alone that has this hash, or kNoNode; `reads` are its operands, new ones among them.
-// Constants stay apart: to read the same few numbers means nothing, and makes many siblings.
-static NodeId same_weights(const Graph& graph, Hash128 hash, std::span<const ValueId> reads) {
-  if (reads.empty() || reads[0] == kNoValue || reads[0] >= static_cast<ValueId>(graph.value_count())) return kNoNode;
-  const auto among = graph.consumers(reads[0]);
+// Constant matrices stay apart: all transforms of one kind read the same, which would make siblings of them.
+static NodeId same_weights(const Graph& graph, const Signature& signature, Hash128 hash, std::span<const ValueId> reads) {
+  std::span<const NodeId> among;
+  if (reads.empty()) {
+    if (operator_info(signature.op).name == "ConstantOfShape") among = graph.order();
+  } else if (reads[0] != kNoValue && reads[0] < static_cast<ValueId>(graph.value_count())) {
+    among = graph.consumers(reads[0]);
+  }
   const auto at = std::find_if(among.begin(), among.end(), [&](NodeId id) { return graph.node(id).weight_only && graph.node_hash(id) == hash; });
   return at == among.end() ? kNoNode : *at;
 }
@@ -228,15 +232,17 @@ void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<cons
     operands.clear();
     for (std::uint32_t k = 0; k < node.operand_count; ++k) operands.push_back(resolve(recipe.operands[node.operand_begin + k]));
     NodeId id = kNoNode;
-    if (node.weight_only) {    // made once: rules then see that its readers share it
-      const Hash128 hash = hash_node(graph.context().signature(node.signature), 0, node.operand_count, [&](std::size_t k) {
+    Hash128 origin = fold(key, node.first_value);
+    if (node.weight_only) {    // made once: rules then see that its readers share it, whichever rewrite asked for it first
+      const Signature& signature = graph.context().signature(node.signature);
+      origin = hash_node(signature, 0, node.operand_count, [&](std::size_t k) {
         const ValueRef ref = recipe.operands[node.operand_begin + k];
         return is_new(ref) ? hashes[new_index(ref)] : graph.value_hash(values[ref]);
       });
-      for (std::uint32_t k = 0; k < node.value_count; ++k) hashes[node.first_value + k] = hash_result(hash, k);
-      id = same_weights(graph, hash, operands);
+      for (std::uint32_t k = 0; k < node.value_count; ++k) hashes[node.first_value + k] = hash_result(origin, k);
+      id = same_weights(graph, signature, origin, operands);
     }
-    if (id == kNoNode) id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, fold(key, node.first_value));
+    if (id == kNoNode) id = next.add_node(node.signature, operands, graph.node(nodes[node.site_of]).site, origin);
     changed.insert(changed.end(), operands.begin(), operands.end());
     for (std::uint32_t k = 0; k < node.value_count; ++k) {
       created[node.first_value + k] = next.node(id).output_begin + static_cast<ValueId>(k);

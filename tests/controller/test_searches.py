@@ -57,12 +57,18 @@ def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, s
     assert reported[-1][2]["best_cost_ms"] == pytest.approx(record.best_cost_ms)
 
 
-def test_taso_is_never_worse_with_more_budget_and_finds_what_greedy_misses(env: GraphSubstitutionEnv) -> None:
+def test_taso_is_never_worse_with_more_budget_nor_than_greedy_or_random(env: GraphSubstitutionEnv) -> None:
     searches = [TasoController(1.2, SearchLimits(budget)) for budget in (1, 20, 400)]
     improvements = [played(env, searched(env, search)).improvement for search in searches]
     assert improvements == sorted(improvements)
     greedy, random = played(env, GreedyController()), [play_episode(env, RandomController(), seed=s) for s in range(5)]
-    assert improvements[-1] > max(greedy.improvement, best_improvement(random) - 1e-9)
+    assert improvements[-1] >= max(greedy.improvement, best_improvement(random)) - 1e-9
+
+
+def test_taso_finds_what_greedy_misses() -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", strict=True)  # there the first step of a merge costs something
+    taso = played(env, searched(env, TasoController(1.2, SearchLimits(400))))
+    assert taso.improvement > played(env, GreedyController()).improvement
 
 
 @pytest.mark.parametrize("search", SEARCHES)
