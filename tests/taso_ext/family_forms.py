@@ -50,6 +50,9 @@ _NORM = {"s": (6,), "b": (6,), "e": (6,), "v": (6,)}
 _IMAGE = "(float[2, 6, 5, 5] x) => (float[2, 4, 5, 5] y)"
 _ROWS = "(float[3, 6] x) => (float[3, 4] y)"
 _SAME = "(float[2, 3, 4] x) => (float[2, 3, 4] y)"
+_DEPTHWISE = "(float[2, 4, 6, 6] x, float[2, 4, 6, 6] z) => (float[2, 8, 6, 6] y)"
+_UNLIKE = "u = Conv<group = 4, pads = [1, 1, 1, 1]>(x, a) v = Conv<group = 4, pads = [2, 2, 2, 2]>(z, b) "
+_KERNELS = {"a": (4, 1, 3, 3), "b": (4, 1, 5, 5)}
 _LINEAR = "(float[2, 3, 6] x) => (float[2, 3, 4] y)"
 
 FORMS = [
@@ -261,5 +264,19 @@ FORMS = [
         "a = Relu(x) b = Relu(u) c = Add(x, a) d = Add(u, b) y = Concat<axis = 1>(c, d)",
         {},
         "Add Concat Concat Relu Relu",
+    ),
+    FamilyForm(
+        "group-concatenated-convs-enlarging-first",
+        _DEPTHWISE,
+        _UNLIKE + "y = Concat<axis = 1>(u, v)",
+        _KERNELS,
+        "Concat Conv",
+    ),
+    FamilyForm(
+        "group-concatenated-convs-enlarging-second",
+        _DEPTHWISE,
+        _UNLIKE + "y = Concat<axis = 1>(v, u)",
+        _KERNELS,
+        "Concat Conv",
     ),
 ]
