@@ -1,6 +1,7 @@
 #include "instance.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "instance_attributes.hpp"
@@ -13,6 +14,7 @@ namespace {
 constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // an instance is there to be evaluated
 constexpr int kFloat = 1;    // TensorProto.FLOAT
 constexpr int kAlike = 50;   // per cent of the instances whose extents are 1 or one same number, if the rule applies to such
+constexpr int kLarge = 40;    // of those of which something is large, in the same way
 constexpr int kTriesAlike = 8;    // one of so many tries goes into these
 
 class Builder final : public Scope {
@@ -23,8 +25,12 @@ class Builder final : public Scope {
 
   std::optional<Graph> build(int tries) {
     const bool alike = dice_.chance(kAlike);
+    using enum Dice::Large;
+    const Dice::Large large = dice_.chance(kLarge) ? dice_.any_of(std::array{kChannels, kWindows, kLists}) : kNothing;
     for (int attempt = 0; attempt < tries; ++attempt) {
-      dice_.make_alike(alike && attempt < tries / kTriesAlike);
+      const bool first = attempt < tries / kTriesAlike;
+      dice_.make_alike(alike && first && large == kNothing);
+      dice_.make_large(first ? large : kNothing);
       auto graph = try_build();
       if (graph && applies(*graph)) return graph;
     }
@@ -65,7 +71,8 @@ class Builder final : public Scope {
     operators_.clear();
     operator_rests_.assign(rule_.operators.size(), std::nullopt);
     for (const OperatorVariable& variable : rule_.operators) operators_.push_back(dice_.any_of(variable.choices));
-    elements_ = static_cast<std::size_t>(dice_.pick(rule_.least_elements, rule_.least_elements + 2));
+    const bool many = dice_.large(Dice::Large::kLists);
+    elements_ = static_cast<std::size_t>(rule_.least_elements + (many ? dice_.any_of(std::array{6, 13, 30}) : dice_.pick(0, 2)));
     names_ = 0;
     shapes_.begin();
     attributes_.begin();
@@ -163,7 +170,8 @@ class Builder final : public Scope {
     window.other = graph_->type(others[0]).dims;
     if (window.other.size() < 3) return {};
     const std::int64_t divided = window.other[argument == 0 ? 0 : 1];    // filters of a known kernel, channels of a known input
-    window.group = known_group(statement, variable).value_or(dice_.chance(45) ? 1 : dice_.any_divisor(divided));
+    const bool depthwise = dice_.large(Dice::Large::kChannels) && dice_.chance(60);
+    window.group = known_group(statement, variable).value_or(depthwise ? divided : dice_.chance(45) ? 1 : dice_.any_divisor(divided));
     return divided % window.group == 0 ? window : Window{window.role};
   }
 

@@ -96,18 +96,18 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "split") return split(x, so_far, results);
   if (op == "Slice") return cut(x, attribute, so_far);
   const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
-  if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3);
+  if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3, 14);
   if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(15)});
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
-  if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2);
-  if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1);
+  if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2, 16);
+  if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1, 6);
   if (attribute == "group") {
     const Dims& w = operands.size() > 1 ? operands[1] : x;
     return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
   }
   if (attribute == "pads" && op.ends_with("Pool")) return pool_pads(so_far);
   if (op == "Pad" && rank == 0) return std::nullopt;    // ONNX Runtime has none
-  if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, 2) : dice_.sides(2 * spatial, 0, 3);
+  if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, dice_.large(Dice::Large::kWindows) ? 7 : 2) : dice_.sides(2 * spatial, 0, 3, 7);
   if (attribute == "keepdims") return Quantity(dice_.pick(0, 1));
   if (attribute == "axes") return axes(rank);
   if (attribute == "mode") return Quantity(std::string("constant"));

@@ -24,14 +24,23 @@ class Dice {
     ones_ = 20 * static_cast<int>(pick(0, 2));
   }
   bool alike() const { return alike_; }
+  // Of what networks have more than small graphs. All else is then as small as can be, or evaluation would take long.
+  enum class Large : std::uint8_t { kNothing, kChannels, kWindows, kLists };
+  void make_large(Large large) { large_ = large; }
+  bool large(Large what) const { return large_ == what; }
   // An extent of a tensor.
   std::int64_t size_within(std::int64_t low, std::int64_t high) {
-    const std::int64_t drawn = !alike_ ? pick(low, high) : chance(ones_) ? 1 : common_;
+    const std::int64_t most = large_ == Large::kNothing ? high : std::max<std::int64_t>(low, 2);
+    const std::int64_t drawn = !alike_ ? pick(low, most) : chance(ones_) ? 1 : common_;
     return drawn == 1 ? 1 : drawn + stretch_;
   }
-  // Extents along which a window slides: all the same where extents are alike.
+  // Numbers that belong to the axes along which a window slides: all the same where extents are alike.
   Dims sides(std::size_t count, std::int64_t low, std::int64_t high) {
     return alike_ ? Dims(count, pick(low, high)) : list_of(count, low, high);
+  }
+  // The same; where windows are large, up to `most`.
+  Dims sides(std::size_t count, std::int64_t low, std::int64_t high, std::int64_t most) {
+    return sides(count, low, large_ == Large::kWindows && chance(70) ? most : high);
   }
   Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
     Dims out(count);
@@ -70,6 +79,7 @@ class Dice {
   std::mt19937_64 random_;
   std::int64_t stretch_;
   bool alike_ = false;
+  Large large_ = Large::kNothing;
   std::int64_t common_ = 2;    // where all are alike: the extent that is not 1,
   int ones_ = 0;               // and how many in a hundred are 1
   std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};

@@ -1,5 +1,7 @@
 #include "instance_shapes.hpp"
 
+#include <array>
+
 namespace rlflow {
 
 // An extent at a position that the window says something about.
@@ -11,6 +13,8 @@ std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
     if (at == 1) return window.other[1] * window.group;
   }
   const bool channels = window.role == Window::Role::kInput && at == 1;
+  const bool many = dice_.large(Dice::Large::kChannels) && at == 1 && (channels || (window.role == Window::Role::kNone && dice_.chance(80)));
+  if (many) return dice_.any_of(std::array<std::int64_t, 5>{32, 96, 960, 1024, 1024});
   if (channels && !dice_.alike() && dice_.chance(40)) return dice_.pick(2, 6) * dice_.pick(2, 5);    // of several groups
   return dice_.chance(15) ? 1 : dice_.size_within(2, 6);
 }
@@ -23,9 +27,11 @@ Dims ShapeDraw::middle(std::size_t at, const Window& window) {
     return extents;
   }
   for (; at < 2; ++at) extents.push_back(extent(at, window));
-  const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, 2)) : window.other.size() - 2;
+  const std::int64_t most = dice_.chance(20) ? 3 : 2;
+  const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, most)) : window.other.size() - 2;
   const bool kernel = window.role == Window::Role::kKernel;
-  for (const std::int64_t drawn : dice_.sides(rank, kernel ? 1 : 3, kernel ? 3 : 6)) extents.push_back(drawn);
+  const Dims drawn = kernel ? dice_.sides(rank, 1, 3, rank > 2 ? 5 : 16) : dice_.sides(rank, 3, 6, rank > 2 ? 6 : 24);
+  extents.insert(extents.end(), drawn.begin(), drawn.end());
   return extents;
 }
 

@@ -69,9 +69,9 @@ class TestedDomain:
 
 
 def _bounds(name: str, numbers: set[int]) -> list[str]:
-    """Least and greatest; ranks and lengths are numbers one by one, so gaps between them count too."""
+    """Least and greatest; ranks are tested one by one, so gaps between them count too."""
     low, high = min(numbers), max(numbers)
-    gaps = [each for each in range(low, high) if each not in numbers] if "(" in name and "@" not in name else []
+    gaps = [each for each in range(low, high) if each not in numbers] if name.startswith("rank(") else []
     return [f"within({name}, {low}, {high})", *(f"{name} != {each}" for each in gaps)]
 
 
