@@ -141,7 +141,9 @@ def operator_name(statement: Statement, op: str) -> str:
 def _bindings(match: Match, statement: Statement, term: int, operators: Operators) -> Iterator[Match]:
     """The ways, at most one, in which a statement can be this term."""
     node = match.terms.nodes[term]
-    if not node.op:
+    if not node.op or (
+        statement.op not in match.axiom.rule.operators and node.op != operator_name(statement, statement.op)
+    ):
         return
     found = match.copy()
     if len(node.operands) != len(statement.arguments) or not _bind_operator(found, statement, term, operators):

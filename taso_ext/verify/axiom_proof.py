@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import z3
 
@@ -28,6 +29,8 @@ _ROUNDS = 4
 _MOST_OPERATORS = 24
 """Of rules that are tried; proofs of longer ones would take more than a few seconds."""
 _MOST_TERMS = 300
+_MOST_MATCHES = 3000
+"""Found in one round; more are not looked for."""
 _EFFORT = 10_000_000
 """z3's own count of steps, so that the answer is the same everywhere."""
 
@@ -115,6 +118,7 @@ class _Search:
         self._operators = {name: frozenset(choices) for name, choices in rule.operators.items()}
         self._instances: list[Instance] = []
         self._seen: set[Hashable] = set()
+        self._exhaustive = False
         self._language = _Language(self._terms)
 
     def proof(self) -> tuple[str, ...] | None:
@@ -125,6 +129,7 @@ class _Search:
 
     def exhaust(self) -> None:
         """Does not stop at the proof."""
+        self._exhaustive = True
         for _ in range(_ROUNDS):
             if not self._round():
                 return
@@ -134,7 +139,8 @@ class _Search:
 
     def _round(self) -> bool:
         """Adds every instance that can be found among the present terms; returns whether there was one."""
-        found = [match for axiom in self._axioms for match in matches(axiom, self._terms, self._operators)]
+        all_matches = (match for axiom in self._axioms for match in matches(axiom, self._terms, self._operators))
+        found = list(islice(all_matches, _MOST_MATCHES))
         news = [self._instantiate(match) for match in found]
         return any(news)
 
@@ -142,6 +148,8 @@ class _Search:
         axiom = match.axiom
         key = (id(axiom), tuple(sorted((name, self._terms.find(term)) for name, term in match.tensors.items())))
         if key in self._seen:
+            return False
+        if not self._exhaustive and self._reached():  # of many matches those that are left would only cost time
             return False
         new = axiom.follows and len(self._terms) < _MOST_TERMS
         made = build(match, new=new)
