@@ -128,14 +128,14 @@ class RuleSet:
     """
 
     @staticmethod
-    def load(path: str, proven: bool = False) -> RuleSet:
-        """Reads a file; `proven` refuses rules whose proof is missing, malformed or stale."""
+    def load(path: str, proven: bool = True) -> RuleSet:
+        """Reads a file; a rule whose proof is missing, malformed or stale is refused unless `proven` is False."""
     @staticmethod
     def parse(text: str, file: str = "<text>") -> RuleSet:
-        """Reads a text; errors name it `file`."""
+        """Reads a text, whatever its proofs; `require_proof` judges them. Errors name it `file`."""
     @staticmethod
     def default() -> RuleSet:
-        """All hand-written rule files of `taso_ext/rules`, in alphabetical order."""
+        """All hand-written rule files of `taso_ext/rules`, in alphabetical order; each rule must have its proof."""
     @property
     def names(self) -> list[str]: ...
     @property
@@ -166,6 +166,8 @@ class RuleSet:
         """16 hex digits that a proof with these clauses has to record as `digest(...)`."""
     def instance(self, rule: int, seed: int, stretch: int = 0) -> Graph | None:
         """A random graph in which the rule applies; None when none was found. `stretch` is added to extents above 1."""
+    def misfit(self, rule: int) -> tuple[str, int, int] | None:
+        """Place of the first statement of the source that no shapes fit; None where all fit."""
 
 class State:
     """A graph, its legal rewrites and a stable location for each; `step` moves on to another one.

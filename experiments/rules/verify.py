@@ -94,7 +94,9 @@ def _ignore_interrupts() -> None:
 
 
 def _prove(entry: RuleEntry, instances: int, seed: int) -> Outcome:
-    return prove_rule(entry.text, instances=instances, seed=seed, normwise=is_normwise(entry.proof))
+    file, line, _ = entry.place.rsplit(":", 2)
+    text = "\n" * (int(line) - 1) + entry.text  # so that places are those of the file
+    return prove_rule(text, instances=instances, seed=seed, normwise=is_normwise(entry.proof), file=file)
 
 
 class _Recorder:

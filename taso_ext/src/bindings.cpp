@@ -156,9 +156,7 @@ class RuleSet {
  public:
   explicit RuleSet(std::vector<Rule> rules) : book(std::make_shared<const RuleBook>(std::move(rules))) {}
   static RuleSet load(const std::string& path, bool proven) {
-    RuleSet set(parse_rules(read(path), path));
-    if (proven) std::for_each(set.book->rules.begin(), set.book->rules.end(), require_proof);
-    return set;
+    return RuleSet(parse_file(path, proven));
   }
   // Those of all hand-written rule files in the folder `rules` beside the extension module, files in alphabetical order.
   // The generated ones are loaded by name.
@@ -171,7 +169,7 @@ class RuleSet {
     std::sort(files.begin(), files.end());
     std::vector<Rule> all;
     for (const auto& file : files) {
-      for (Rule& rule : parse_rules(read(file.string()), file.string())) {
+      for (Rule& rule : parse_file(file.string(), true)) {
         const auto same = std::find_if(all.begin(), all.end(), [&](const Rule& other) { return other.name == rule.name; });
         if (same != all.end()) syntax_error(rule.file, rule.place, "a second rule named '" + rule.name + "'; the first one stands in " + same->file);
         all.push_back(std::move(rule));
@@ -226,6 +224,11 @@ class RuleSet {
       if (made.op && std::none_of(rule.source.begin(), rule.source.end(), same)) found.push_back(&operator_info(*made.op));
     }
     return found;
+  }
+  static std::vector<Rule> parse_file(const std::string& path, bool proven) {
+    std::vector<Rule> rules = parse_rules(read(path), path);
+    if (proven) std::for_each(rules.begin(), rules.end(), require_proof);
+    return rules;
   }
   static std::string read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -439,7 +442,7 @@ PYBIND11_MODULE(_core, module) {
       .def("build", &GraphBuilder::build);
 
   py::class_<RuleSet>(module, "RuleSet")
-      .def_static("load", &RuleSet::load, py::arg("path"), py::arg("proven") = false)
+      .def_static("load", &RuleSet::load, py::arg("path"), py::arg("proven") = true)
       .def_static("default", &RuleSet::shipped)
       .def_static("parse", [](const std::string& text, const std::string& file) { return RuleSet(parse_rules(text, file)); },
                   py::arg("text"), py::arg("file") = "<text>")
@@ -475,7 +478,11 @@ PYBIND11_MODULE(_core, module) {
              if (stretch < 0 || stretch > 1000) throw InvalidInput("stretch must lie in [0, 1000], got " + std::to_string(stretch));
              return random_instance(set.at(rule), seed, stretch);
            },
-           py::arg("rule"), py::arg("seed"), py::arg("stretch") = 0);
+           py::arg("rule"), py::arg("seed"), py::arg("stretch") = 0)
+      .def("misfit", [](const RuleSet& set, std::int64_t rule) -> std::optional<py::tuple> {
+             const auto place = misfit(set.at(rule));
+             return place ? std::optional(place_in(set.at(rule).file, *place)) : std::nullopt;
+           }, py::arg("rule"));
 
   py::class_<Session>(module, "State")
       .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int64_t max_locations) {

@@ -37,6 +37,15 @@ class Builder final : public Scope {
     return std::nullopt;
   }
 
+  std::size_t statements_that_fit(int tries) {
+    contents_.assign(rule_.value_names.size(), std::nullopt);
+    for (int attempt = 0; attempt < tries && fitted_ < rule_.source.size(); ++attempt) {
+      dice_.make_alike(attempt % 2 == 0);
+      (void)build_source();
+    }
+    return fitted_;
+  }
+
   const Quantity* symbol(std::int32_t slot) const override { return bindings_.bound[slot] ? &bindings_.symbols[slot] : nullptr; }
   std::size_t count(std::int32_t slot) const override { return values_[slot].size(); }
   std::optional<Quantity> attribute(std::int32_t slot, const std::string& name) const override {
@@ -76,8 +85,9 @@ class Builder final : public Scope {
     names_ = 0;
     shapes_.begin();
     attributes_.begin();
-    for (const Statement& statement : rule_.source) {
-      if (!add_statement(statement)) return std::nullopt;
+    for (std::size_t i = 0; i < rule_.source.size(); ++i) {
+      if (!add_statement(rule_.source[i])) return std::nullopt;
+      fitted_ = std::max(fitted_, i + 1);
     }
     for (const Statement& statement : rule_.source) {
       for (const Term& term : statement.results) expose(term);
@@ -280,12 +290,18 @@ class Builder final : public Scope {
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::size_t elements_ = 2;
   int names_ = 0;
+  std::size_t fitted_ = 0;    // most statements that were built
 };
 
 }  // namespace
 
 std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch, int tries) {
   return Builder(rule, mix(seed), stretch).build(tries);
+}
+
+std::optional<Place> misfit(const Rule& rule, int tries) {
+  const std::size_t fitted = Builder(rule, 0, 0).statements_that_fit(tries);
+  return fitted < rule.source.size() ? std::optional(rule.source[fitted].place) : std::nullopt;
 }
 
 }  // namespace rlflow

@@ -28,6 +28,7 @@ class Dice {
   enum class Large : std::uint8_t { kNothing, kChannels, kWindows, kLists };
   void make_large(Large large) { large_ = large; }
   bool large(Large what) const { return large_ == what; }
+  std::int64_t stretch() const { return stretch_; }
   // An extent of a tensor.
   std::int64_t size_within(std::int64_t low, std::int64_t high) {
     const std::int64_t most = large_ == Large::kNothing ? high : std::max<std::int64_t>(low, 2);

@@ -72,6 +72,7 @@ class RuleVerification:
         kernels (0·∞ is NaN); finite inputs are not concerned.
       normwise: the rule says that it is equal in real arithmetic only, and was held to each output's largest tolerance.
       counterexample: None if every rewrite kept the function.
+      hindrance: why there was no rewrite at all.
     """
 
     rule: str
@@ -84,6 +85,7 @@ class RuleVerification:
     spreads_nonfinite: bool = False
     normwise: bool = False
     counterexample: Counterexample | None = None
+    hindrance: str = ""
 
     @property
     def ok(self) -> bool:
@@ -94,10 +96,7 @@ class RuleVerification:
         if self.counterexample is not None:
             return f"rule {self.rule!r} changes the function: {self.counterexample}"
         if not self.rewrites:
-            return (
-                f"rule {self.rule!r} cannot be verified: it applies to none of its random instances. "
-                "Check its conditions, and whether a graph of its source alone makes the rewrite illegal."
-            )
+            return f"rule {self.rule!r} cannot be verified: {self.hindrance}"
         return (
             f"rule {self.rule!r} kept the function in {self.rewrites} rewrites of {len(self.instances)} instances, "
             f"on {self.float_cases} float inputs"
@@ -151,7 +150,20 @@ def verify_rule(
             observe(rewrite.source)
         if result.counterexample is not None:
             break
+    if not result.rewrites:
+        result.hindrance = _hindrance(rules, index)
     return result
+
+
+def _hindrance(rules: RuleSet, index: int) -> str:
+    misfit = rules.misfit(index)
+    if misfit is not None:
+        place = ":".join(map(str, misfit))
+        return f"{place}: no shapes and attributes fit this statement beside those before it; check what `var` declares"
+    return (
+        "it applies to none of its random instances; check whether its conditions can hold, and whether its target "
+        "has the types of what it replaces"
+    )
 
 
 def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[tuple[int, Graph]]:

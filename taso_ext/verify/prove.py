@@ -41,17 +41,20 @@ class Outcome:
     refusal: str = ""
 
 
-def prove_rule(text: str, *, instances: int = DEFAULT_SHAPES, seed: int = 0, normwise: bool = False) -> Outcome:
+def prove_rule(
+    text: str, *, instances: int = DEFAULT_SHAPES, seed: int = 0, normwise: bool = False, file: str = "<text>"
+) -> Outcome:
     """Verifies the single rule of `text`, which bears no proof.
 
     Args:
       normwise: the rule is said to be equal in real arithmetic only (differential.py).
       instances: graphs that the rule is tested on.
       seed: of these graphs and of all tensor data.
+      file: where the text is from, line by line.
     Raises:
       ValueError: if `text` is no rule.
     """
-    rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text), read_rule(text)
+    rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text, file), read_rule(text.lstrip())
     name = rules.names[0]
     if any(not variable.floating for variable in rule.variables.values()):
         computing = sorted(rule.operator_names - RING)

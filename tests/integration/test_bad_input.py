@@ -13,6 +13,8 @@ from onnx import TensorProto, helper
 
 from environment import zoo
 from experiments.cli import main
+from taso_ext import RuleSet
+from taso_ext.verify.proof import Proof
 
 VALID = "squeezenet1.1-tiny"
 
@@ -146,12 +148,15 @@ def test_a_broken_rule_file_is_explained(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "my.rules").write_text(
+    """Nobody but a forger of proofs meets this: the last net below the verifier."""
+    rule = (
         "rule drop-second-matmul\n"
         "  var    x: float[m, k]; a: weight float[k, k]; b: weight float[k, k]\n"
         "  source t = MatMul(x, a); y = MatMul(t, b)\n"
         "  target y = MatMul(x, a)\n"
     )
+    forged = Proof(64, 100, 32, rounding=None, spreads=False, axioms=None, domain=())
+    (tmp_path / "my.rules").write_text(f"{rule}  proof  {forged.text(RuleSet.parse(rule), 0)}\n")
     save_two_matmuls(tmp_path / "model.onnx")
     status = main(["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "greedy"])
     error = capsys.readouterr().err.strip().splitlines()[-1]
