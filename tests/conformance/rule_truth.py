@@ -1,7 +1,8 @@
 """Whether a rule changes the function, found without the verifier: onnx.reference in float64 on graphs of its own.
 
-Shapes are larger than any the verifier draws (every extent above 1 is at least 7), seeds are others, and values lie in
-[0.5, 2], once positive and once with both signs: away from zero, where no rounding can hide or fake a difference.
+Shapes are larger than any the verifier draws (every extent above 1 that nothing forces is at least 7), seeds are
+others, and values lie in [0.5, 2], once positive and once with both signs: away from zero, where no rounding can hide
+or fake a difference.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ of its own; what cannot be asked (integer operators, control flow, random number
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -185,7 +186,7 @@ def _graph(model: onnx.ModelProto) -> Graph:
 
 
 def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160]
+    return re.sub(r"\S*/model\.onnx", "it", " ".join(str(error).split()))[:160]
 
 
 def report(verdicts: Sequence[Verdict]) -> str:

@@ -1,0 +1,73 @@
+"""The random graphs that rules are tested on: what they have to be like for wrong rules to show."""
+
+from __future__ import annotations
+
+import pytest
+
+from taso_ext import RuleSet
+from taso_ext._core import Graph
+
+SEEDS = range(96)
+SHARE = len(SEEDS) // 8
+
+
+def instances(body: str, stretch: int = 0) -> list[Graph]:
+    rules = RuleSet.parse(f"rule r\n{body}")
+    drawn = [rules.instance(0, seed, stretch) for seed in SEEDS]
+    assert all(drawn)
+    return [graph for graph in drawn if graph is not None]
+
+
+def extents(graph: Graph) -> list[list[int]]:
+    """Shapes of what the graph reads."""
+    made = {id_ for node in graph.nodes() for id_ in node.outputs}
+    return [list(value.dims or ()) for id_, value in graph.values().items() if id_ not in made]
+
+
+@pytest.mark.parametrize("shape", ["[...]", "[m, n, k]", "[..., m, n]"])
+def test_many_have_one_extent_beside_one_and_many_have_several(shape: str) -> None:
+    body = f"  var x, y: float{shape}\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+    counts = [len({extent for dims in extents(graph) for extent in dims} - {1}) for graph in instances(body)]
+    assert sum(count == 1 for count in counts) >= SHARE
+    assert sum(count > 1 for count in counts) >= SHARE
+
+
+def test_operands_broadcast_and_differ_in_rank() -> None:
+    body = "  var x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+    pairs = [extents(graph) for graph in instances(body)]
+    assert sum(len(x) != len(y) for x, y in pairs) >= SHARE
+    assert sum(len(x) == len(y) and x != y for x, y in pairs) >= SHARE
+
+
+def test_reshapes_only_move_ones_at_times() -> None:
+    body = "  var x: float[...]\n  source t = Reshape(x; shape=s); y = Relu(t)\n"
+    body += "  target u = Relu(x); y = Reshape(u; shape=s)\n"
+    moved = 0
+    for graph in instances(body):
+        (before,), after = extents(graph), graph.nodes()[0].attributes["shape"]
+        assert isinstance(after, list)
+        moved += before != after and [e for e in before if e != 1] == [e for e in after if e != 1]
+    assert moved >= SHARE
+
+
+def test_parts_of_concatenations_are_unequal_at_times() -> None:
+    body = "  var a, b: float[...]\n  source t = Concat(a, b; axis=d); y = Neg(t)\n"
+    body += "  target u = Neg(a); v = Neg(b); y = Concat(u, v; axis=d)\n"
+    pairs = [extents(graph) for graph in instances(body)]
+    assert sum(a != b for a, b in pairs) >= SHARE
+    assert sum(a == b for a, b in pairs) >= SHARE
+
+
+@pytest.mark.parametrize("stretch", [3, 5])
+def test_stretched_ones_share_no_extent_above_one_with_the_others(stretch: int) -> None:
+    body = "  var x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+    assert all(
+        e == 1 or e >= 2 + stretch for graph in instances(body, stretch) for dims in extents(graph) for e in dims
+    )
+
+
+def test_padding_is_with_other_numbers_than_zero() -> None:
+    body = "  var x: float\n  source t = Pad(x; @r); u = Neg(t); y = Neg(u)\n  target y = Pad(x; @r)\n"
+    values = [graph.nodes()[0].attributes["value"] for graph in instances(body)]
+    assert min(values) < 0 < max(values)  # type: ignore[type-var]
+    assert values.count(0.0) >= SHARE
