@@ -57,16 +57,16 @@ def test_edited_rules_and_proofs_are_refused(proven: Path, old: str, new: str, c
     assert old in text
     proven.write_text(text.replace(old, new))
     with pytest.raises(ValueError, match=complaint) as error:
-        RuleSet.load(str(proven), proven=True)
+        RuleSet.load(str(proven))
     place = f"{proven}:5:3"
     assert str(error.value).startswith(place)
     assert f"rlflow rules verify {proven} --write" in str(error.value)
 
 
 def test_a_rule_without_proof_is_refused_only_where_proofs_are_asked_for(proven: Path) -> None:
-    assert len(RuleSet.load(str(proven))) == 2
+    assert len(RuleSet.load(str(proven), proven=False)) == 2
     with pytest.raises(ValueError, match=f"{proven}:10:6: rule 'other': expected a proof, but there is none"):
-        RuleSet.load(str(proven), proven=True)
+        RuleSet.load(str(proven))
 
 
 def test_line_breaks_in_a_proof_do_not_matter(proven: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_domain_that_cannot_be_understood_is_refused(domain: str, complaint: s
     path = tmp_path / "bad.rules"
     path.write_text(f"{RULE}  proof domain({domain})\n")
     with pytest.raises(ValueError, match=complaint) as error:
-        RuleSet.load(str(path), proven=True)
+        RuleSet.load(str(path))
     assert str(error.value).startswith(f"{path}:5:3")
 
 
