@@ -26,7 +26,8 @@ class Builder final : public Scope {
   std::optional<Graph> build(int tries) {
     const bool alike = dice_.chance(kAlike);
     using enum Dice::Large;
-    const Dice::Large large = dice_.chance(kLarge) ? dice_.any_of(std::array{kChannels, kWindows, kLists}) : kNothing;
+    const std::vector<Dice::Large> possible = what_may_be_large();
+    const Dice::Large large = !possible.empty() && dice_.chance(kLarge) ? dice_.any_of(possible) : kNothing;
     for (int attempt = 0; attempt < tries; ++attempt) {
       const bool first = attempt < tries / kTriesAlike;
       dice_.make_alike(alike && first && large == kNothing);
@@ -35,6 +36,21 @@ class Builder final : public Scope {
       if (graph && applies(*graph)) return graph;
     }
     return std::nullopt;
+  }
+
+  std::vector<Dice::Large> what_may_be_large() const {
+    using enum Dice::Large;
+    std::vector<Dice::Large> found;
+    if (std::find(rule_.value_starred.begin(), rule_.value_starred.end(), true) != rule_.value_starred.end()) found.push_back(kLists);
+    const bool slides = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& statement) {
+      const std::vector<OperatorId> ops = operators_of(rule_, statement);
+      return std::any_of(ops.begin(), ops.end(), [](OperatorId op) {
+        const std::string_view name = operator_info(op).name;
+        return name == "Conv" || name == "Pad" || name.ends_with("Pool");
+      });
+    });
+    if (slides) found.insert(found.end(), {kChannels, kWindows});
+    return found;
   }
 
   std::size_t statements_that_fit(int tries) {
