@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from taso_ext._core import RuleSet
+from taso_ext.verify.axiom_proof import prove_by_axioms
 from taso_ext.verify.check import RuleVerification, verify_rule
 from taso_ext.verify.domain import RING, TestedDomain
 from taso_ext.verify.field_call import UnsupportedOperatorError
@@ -84,18 +85,18 @@ def prove_rule(
             refusal=f"it applied to only {len(found.instances)} different graphs of {instances} drawn; at least "
             f"{FEWEST_SHAPES} are needed to say that it was tested",
         )
-    proof = _proof(found, domain)
+    proof = _proof(found, prove_by_axioms(text), domain)
     return Outcome(name, proof, proof.text(rules, 0))
 
 
-def _proof(found: RuleVerification, domain: TestedDomain) -> Proof:
+def _proof(found: RuleVerification, axioms: tuple[str, ...] | None, domain: TestedDomain) -> Proof:
     return Proof(
         shapes=len(found.instances),
         error_bits=math.floor(found.error_bits),
         float_shapes=len(found.float_instances),
         rounding=found.float_error or None if not found.normwise else found.float_error,
         spreads=found.spreads_nonfinite,
-        axioms=None,
-        domain=domain.conditions(),
+        axioms=axioms,
+        domain=domain.conditions() if axioms is None else (),
         normwise=found.normwise,
     )

@@ -12,7 +12,8 @@ from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify.prove import prove_rule
 from taso_ext.verify.rule_file import read_rule_file, with_proofs
 
-RULE = "rule add-commutes\n  var    x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+RULE = "rule min-commutes\n  var    x, y: float[...]\n  source z = Min(x, y)\n  target z = Min(y, x)\n"
+"""No axiom speaks of Min, so its proof has a domain."""
 NEXT = "\n# Another one.\n\nrule other\n  var    x: float[m, n]\n  source y = Neg(x); z = Neg(y)\n  target z = x\n"
 INSTANCES = 12
 
@@ -22,7 +23,7 @@ def proven(tmp_path: Path) -> Path:
     """A file of two rules, the first of which bears its proof."""
     path = tmp_path / "some.rules"
     path.write_text(RULE + NEXT)
-    path.write_text(with_proofs(path, {"add-commutes": prove_rule(RULE, instances=INSTANCES).proof_text}))
+    path.write_text(with_proofs(path, {"min-commutes": prove_rule(RULE, instances=INSTANCES).proof_text}))
     return path
 
 
@@ -32,7 +33,7 @@ def test_recording_a_proof_changes_nothing_else(proven: Path) -> None:
     assert not second.proof
     assert proven.read_text().replace(f"  proof  {first.proof}\n", "") == RULE + NEXT
     again = prove_rule(RULE, instances=2 * INSTANCES).proof_text
-    proven.write_text(with_proofs(proven, {"add-commutes": again, "other": again}))
+    proven.write_text(with_proofs(proven, {"min-commutes": again, "other": again}))
     assert [entry.proof for entry in read_rule_file(proven)] == [again, again]
     assert [entry.is_current for entry in read_rule_file(proven)] == [True, False]
     assert "# Another one.\n\nrule other" in proven.read_text()
@@ -41,7 +42,7 @@ def test_recording_a_proof_changes_nothing_else(proven: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("Add(y, x)", "Add(x, y)", "stale"),
+        ("Min(y, x)", "Min(x, y)", "stale"),
         ("within(rank(x), 0,", "within(rank(x), 1,", "stale"),
         ("shapes=", "shapes=9", "stale"),
         ("digest(", "digest(0", "stale"),
@@ -77,7 +78,7 @@ def test_line_breaks_in_a_proof_do_not_matter(proven: Path) -> None:
 def add_of_rank(rank: int) -> Graph:
     builder = GraphBuilder()
     operands = [builder.input(name, TensorProto.FLOAT, [2] * rank) for name in "ab"]
-    builder.output(builder.node("", "Add", {}, operands, [("c", TensorProto.FLOAT, [2] * rank)])[0])
+    builder.output(builder.node("", "Min", {}, operands, [("c", TensorProto.FLOAT, [2] * rank)])[0])
     return builder.build()
 
 
@@ -149,13 +150,23 @@ def test_a_domain_that_cannot_be_understood_is_refused(domain: str, complaint: s
 
 
 def test_wrong_rules_have_no_proof() -> None:
-    outcome = prove_rule(RULE.replace("z = Add(y, x)", "z = Sub(y, x)"), instances=INSTANCES)
+    outcome = prove_rule(RULE.replace("z = Min(y, x)", "z = Sub(y, x)"), instances=INSTANCES)
     assert outcome.proof is None
     assert "changes the function" in outcome.refusal
 
 
 def test_a_rule_for_all_dtypes_must_not_divide() -> None:
-    text = RULE.replace("float", "any")
+    text = RULE.replace("float", "any").replace("Min", "Add")
     assert prove_rule(text, instances=INSTANCES).proof is not None
     refused = prove_rule(text.replace("Add", "Div"), instances=INSTANCES)
     assert "declare its variables `float`" in refused.refusal
+
+
+def test_a_rule_that_axioms_imply_has_no_domain(tmp_path: Path) -> None:
+    outcome = prove_rule(RULE.replace("Min", "Add"), instances=INSTANCES)
+    assert outcome.proof is not None
+    assert (outcome.proof.axioms, outcome.proof.domain) == (("add-commutes",), ())
+    path = tmp_path / "some.rules"
+    path.write_text(f"{RULE.replace('Min', 'Add')}  proof  {outcome.proof_text}\n")
+    assert RuleSet.load(str(path), proven=True).clauses(0)["axioms"] == "add-commutes"
+    assert "domain" not in outcome.proof_text
