@@ -282,7 +282,8 @@ FORMS = [
     FamilyForm(
         "merge-gates",
         "(float[2, 6] h, float[2, 4] c, float[2, 5] d) => (float[2, 4] y, float[2, 5] z)",
-        "p = Exp(c) q = Exp(d) s = MatMul(h, u) g = Add(p, s) y = Sigmoid(g) t = MatMul(h, w) k = Add(t, q) z = Sigmoid(k)",
+        "p = Exp(c) s = MatMul(h, u) g = Add(p, s) y = Sigmoid(g) "
+        "q = Exp(d) t = MatMul(h, w) k = Add(t, q) z = Sigmoid(k)",
         {"u": (6, 4), "w": (6, 5)},
         "Add Concat Exp Exp MatMul Sigmoid Split",
     ),
