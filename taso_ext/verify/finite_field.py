@@ -208,8 +208,9 @@ def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
 
 
 def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
-    """The residues or their negatives, so that squares stand for positive numbers and √x² is |x|."""
-    return np.asarray(np.where(field.sign(residues) == np.sign(real), residues, field.reduce(-residues)))
+    """Their squares, or the negatives of these, so that squares stand for positive numbers and √x² is |x|."""
+    squares = field.mul(residues, residues)
+    return np.asarray(np.where(real > 0, squares, field.reduce(-squares)))
 
 
 def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:
