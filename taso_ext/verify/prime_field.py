@@ -81,6 +81,11 @@ class PrimeField:
         """aⁿ for n ≥ 0, element by element."""
         return np.asarray(field_power(a, exponent, self.prime))
 
+    def sign(self, a: Array) -> Array:
+        """1, −1 or 0, as int64: the Legendre symbol."""
+        symbol = self.power(a, self.prime // 2)
+        return np.where(symbol == self.prime - 1, -1, symbol)
+
     def sqrt(self, a: Array) -> Array:
         """The positive root of positive elements; of the others that of −a."""
         return self.power(a, (self.prime + 1) // 4)
