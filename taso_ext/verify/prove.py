@@ -55,7 +55,7 @@ def prove_rule(
     Raises:
       ValueError: if `text` is no rule.
     """
-    rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text, file), read_rule(text.lstrip())
+    rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text, file), read_rule(text)
     name = rules.names[0]
     if any(not variable.floating for variable in rule.variables.values()):
         computing = sorted(rule.operator_names - RING)

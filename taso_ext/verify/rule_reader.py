@@ -113,7 +113,8 @@ def _sections(text: str) -> dict[str, list[str]]:
         words = line.split("#")[0].split(None, 1)
         if words and words[0] in SECTIONS and section != "proof":
             section, words = words[0], words[1:]
-        found[section] += " ".join(words) + "\n" if section else ""
+        if section:
+            found[section] += " ".join(words) + "\n"
     return {name: [item.strip() for item in _split(body, ";\n") if item.strip()] for name, body in found.items()}
 
 
