@@ -219,7 +219,7 @@ def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime
             return FieldMismatch(output, (), expected.parts[0].size, got.parts[0].size, prime)
         a, b = expected.parts[0], got.parts[0]
         differing = np.argwhere(a != b)
-        if differing.size:
+        if len(differing):  # the index of a scalar's only element is empty
             index = tuple(int(i) for i in differing[0])
             return FieldMismatch(output, index, int(a[index]), int(b[index]), prime)
     return None

@@ -42,6 +42,7 @@ class FloatSession:
       runtime_inputs: keys of the graph inputs.
       masks: of these, what is added to the logits of an exponential.
       results: dims of every operator's float results by value id; these can be perturbed.
+      subtracts_one: whether an operator computes eˣ − 1 for small x.
       has_attention: whether an operator may give finite results of infinite inputs, as ONNX Runtime's attention does.
     """
 
@@ -49,6 +50,7 @@ class FloatSession:
     runtime_inputs: list[str]
     masks: set[str]
     results: dict[int, tuple[int, ...]]
+    subtracts_one: bool
     has_attention: bool
 
     def __init__(self, graph: Graph) -> None:
@@ -60,6 +62,7 @@ class FloatSession:
         values = graph.values()
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
         self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
+        self.subtracts_one = any(node.op_type in ("Elu", "Selu", "Celu") for node in graph.nodes())
         leaves = {id_: value for id_, value in values.items() if id_ not in produced}
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]

@@ -329,3 +329,29 @@ def test_weights_are_equal_exactly_if_their_handles_are() -> None:
     assert find_difference(chain(first, second, last="Relu"), chain(first, second, last="Relu")) is None
     assert find_difference(chain(first, second, last="Relu"), chain(second, first, last="Relu")) is not None
     assert find_difference(chain(first, second, last="Relu"), chain(first, second, last="Tanh")) is not None
+
+
+def test_scalars_are_compared_too() -> None:
+    def graph_of(op_type: str) -> Graph:
+        builder = GraphBuilder()
+        x = builder.input("x", TensorProto.FLOAT, [])
+        builder.output(builder.node("", op_type, {}, [x], [("y", TensorProto.FLOAT, [])])[0])
+        return builder.build()
+
+    assert find_difference(graph_of("Neg"), graph_of("Neg")) is None
+    assert find_difference(graph_of("Neg"), graph_of("Abs")) is not None
+
+
+def test_a_target_that_divides_by_zero_differs_and_a_source_that_does_says_nothing() -> None:
+    def graph_of(op_type: str) -> Graph:
+        builder = GraphBuilder()
+        x = builder.input("x", TensorProto.FLOAT, [2])
+        (zero,) = builder.node("", "Sub", {}, [x, x], [("z", TensorProto.FLOAT, [2])])
+        builder.output(builder.node("", op_type, {}, [x, zero], [("y", TensorProto.FLOAT, [2])])[0])
+        return builder.build()
+
+    mismatch = find_difference(graph_of("Add"), graph_of("Div"))
+    assert mismatch is not None
+    assert "divides by zero" in str(mismatch)
+    with pytest.raises(NotInvertibleError):
+        find_difference(graph_of("Div"), graph_of("Add"))
