@@ -12,8 +12,9 @@ import argparse
 from collections.abc import Iterable
 
 from environment import zoo
-from experiments.errors import UserError, nearest_match
+from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
+from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_taso
@@ -42,16 +43,13 @@ PERCENT = dict.fromkeys(("improvement", *COMPARED), ".2f")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="zoo graphs (default: the full-size ones)")
+    graphs.add_option(parser)
     parser.add_argument("--baseline", metavar="FILE", help="rule file to compare with (default: no comparison)")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Searches each graph; finished graphs are not searched again."""
-    names = options.graphs or [name for name in zoo.names() if not name.endswith("-tiny")]
-    for name in names:
-        if name not in zoo.names():
-            raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
+    names = graphs.chosen(options.graphs)
     baseline = _load(options.baseline)
     with progress.stage("search zoo graphs", total=len(names)) as bar:
         rows = []

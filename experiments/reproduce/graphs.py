@@ -1,0 +1,26 @@
+"""Which zoo graphs a table is about."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from environment import zoo
+from experiments.errors import UserError, nearest_match
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Graphs by name."""
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="zoo graphs (default: the full-size ones)")
+
+
+def chosen(named: Sequence[str]) -> list[str]:
+    """Those named, or the full-size ones.
+
+    Raises:
+      UserError: if there is no such graph.
+    """
+    for name in named:
+        if name not in zoo.names():
+            raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
+    return list(named) or [name for name in zoo.names() if not name.endswith("-tiny")]
