@@ -17,7 +17,7 @@ from itertools import islice
 import z3
 
 from taso_ext.verify.axiom_match import Built, Match, build, matches
-from taso_ext.verify.axioms import Axiom, axioms, least_elements
+from taso_ext.verify.axioms import Axiom, axioms
 from taso_ext.verify.rule_reader import RuleText, Statement, read_rule
 from taso_ext.verify.rule_terms import RuleTerms
 from taso_ext.verify.symbolic_shapes import BROADCASTING
@@ -54,33 +54,32 @@ def prove_by_axioms(text: str) -> tuple[str, ...] | None:
     Raises:
       ValueError: if `text` is no rule.
     """
-    least = least_elements(text)
     rule = read_rule(text)
     if len(rule.source) + len(rule.target) > _MOST_OPERATORS:
         return None
-    whole = _prove(rule, least)
-    return whole if whole is not None else _prove_by_cases(rule, least)
+    whole = _prove(rule)
+    return whole if whole is not None else _prove_by_cases(rule)
 
 
-def _prove(rule: RuleText, least: int) -> tuple[str, ...] | None:
+def _prove(rule: RuleText) -> tuple[str, ...] | None:
     rule_terms = RuleTerms.of(rule)
     if rule_terms is None:
         return None
-    return _Search(rule, rule_terms, _usable(rule, least)).proof()
+    return _Search(rule, rule_terms, _usable(rule)).proof()
 
 
-def _usable(rule: RuleText, least: int) -> list[Axiom]:
+def _usable(rule: RuleText) -> list[Axiom]:
     """Axioms on floating tensors say nothing of integers, those on lists nothing of shorter ones."""
     exact = any(not variable.floating for variable in rule.variables.values())
     usable = [a for a in axioms() if not exact or not any(v.floating for v in a.rule.variables.values())]
-    return [axiom for axiom in usable if least >= axiom.least or axiom.lists or not _lists(axiom)]
+    return [axiom for axiom in usable if rule.least >= axiom.rule.least or axiom.lists or not _lists(axiom)]
 
 
-def _prove_by_cases(rule: RuleText, least: int) -> tuple[str, ...] | None:
+def _prove_by_cases(rule: RuleText) -> tuple[str, ...] | None:
     """By a proof for each operator that an operator variable may be."""
     for name, choices in rule.operators.items():
         if len(choices) > 1 and set(choices) <= BROADCASTING:  # these have no attributes
-            proofs = [_prove(_with_operator(rule, name, choice), least) for choice in choices]
+            proofs = [_prove(_with_operator(rule, name, choice)) for choice in choices]
             if all(proof is not None for proof in proofs):
                 return tuple(sorted({axiom for proof in proofs for axiom in proof or ()}))
     return None
@@ -104,7 +103,7 @@ def equated_variables(text: str) -> list[tuple[str, str]]:
     rule_terms = RuleTerms.of(rule)
     if rule_terms is None:
         return []
-    _Search(rule, rule_terms, _usable(rule, least_elements(text))).exhaust()
+    _Search(rule, rule_terms, _usable(rule)).exhaust()
     names = sorted(rule_terms.variables)
     leaders = {name: rule_terms.terms.find(rule_terms.variables[name]) for name in names}
     return [(a, b) for a in names for b in names if a < b and leaders[a] == leaders[b]]

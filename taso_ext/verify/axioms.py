@@ -9,7 +9,6 @@ every axiom to that. Otherwise it only says that the two are equal if both are t
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +20,6 @@ from taso_ext.verify.rule_reader import Extent, RuleText, Statement, Term, Varia
 _FOLLOWS, _BOTH = "types(follow)", "types(follow, backwards)"
 """What stands in an axiom's proof section, as said above; nothing, if it only compares."""
 _LENGTHS = (2, 3)
-_USUAL_LEAST = 2
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,12 @@ class Axiom:
       name: of the axiom.
       rule: what to look for, and what it is equal to.
       follows: as said above.
-      least: elements that its lists have; a list of fewer is not looked for.
       lists: symbols that stand for lists of a given length, and the symbols of their elements.
     """
 
     name: str
     rule: RuleText
     follows: bool
-    least: int
     lists: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -54,20 +50,14 @@ def axioms() -> tuple[Axiom, ...]:
     return tuple(form for axiom in read_axioms(axiom_text()) for form in _forms(axiom))
 
 
-def least_elements(text: str) -> int:
-    """Of the lists of a rule."""
-    found = re.search(r"^\s*least\s+(\d+)", text, re.MULTILINE)
-    return int(found[1]) if found else _USUAL_LEAST
-
-
-def read_axioms(text: str) -> Iterator[tuple[RuleText, int, bool, bool]]:
-    """The rules of `text`, each with `least_elements` and whether types follow forwards and backwards."""
+def read_axioms(text: str) -> Iterator[tuple[RuleText, bool, bool]]:
+    """The rules of `text`, each with whether types follow forwards and backwards."""
     rules = RuleSet.parse(text, "axioms.rules")
     for index in range(len(rules)):
         proof = rules.proof(index)
         if proof not in ("", _FOLLOWS, _BOTH):
             raise ValueError(f"axiom {rules.names[index]}: expected {_FOLLOWS} or {_BOTH} as proof, got {proof!r}")
-        yield read_rule(rules.text(index)), least_elements(rules.text(index)), proof != "", proof == _BOTH
+        yield read_rule(rules.text(index)), proof != "", proof == _BOTH
 
 
 def backwards(rule: RuleText) -> RuleText:
@@ -75,15 +65,15 @@ def backwards(rule: RuleText) -> RuleText:
     return replace(rule, source=rule.target, target=rule.source)
 
 
-def _forms(axiom: tuple[RuleText, int, bool, bool]) -> Iterator[Axiom]:
-    rule, least, follows, both = axiom
+def _forms(axiom: tuple[RuleText, bool, bool]) -> Iterator[Axiom]:
+    rule, follows, both = axiom
     for side, typed in ((rule, follows), (backwards(rule), both)):
         if all(not statement.op for statement in side.source):
             continue  # nothing to look for
-        yield Axiom(rule.name, side, typed, least)
+        yield Axiom(rule.name, side, typed)
         if _has_stars(side):
             for count in _LENGTHS:
-                if count >= least:
+                if count >= rule.least:
                     yield _expanded(rule.name, side, typed, count)
 
 
@@ -109,7 +99,7 @@ def _expanded(name: str, rule: RuleText, follows: bool, count: int) -> Axiom:
     source, target = (
         tuple(s for statement in side for s in _statements(statement, count)) for side in (rule.source, rule.target)
     )
-    return Axiom(name, replace(rule, variables=variables, source=source, target=target), follows, count, lists)
+    return Axiom(name, replace(rule, variables=variables, source=source, target=target), follows, lists)
 
 
 def _elements(variable: Variable, count: int) -> Iterator[Variable]:
@@ -121,7 +111,7 @@ def _elements(variable: Variable, count: int) -> Iterator[Variable]:
             Extent("symbol", element(extent.symbol, place)) if extent.kind == "starred" else extent
             for extent in variable.shape
         )
-        yield Variable(Term(element(variable.term.name, place), False), variable.weight, variable.floating, shape)
+        yield Variable(Term(element(variable.term.name, place), False), variable.origin, variable.floating, shape)
 
 
 def _statements(statement: Statement, count: int) -> Iterator[Statement]:

@@ -1,6 +1,6 @@
-"""Rules as data for the prover: their text once more, read into Python's own expression trees.
+"""Rules as data for the prover and for the tests: their text once more, read into Python's own expression trees.
 
-The engine has parsed the text before, so what it would refuse is not looked for here.
+Expressions have Python's grammar once `...` is written `*`. The engine has parsed the text before, so what it would refuse is not looked for here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 SECTIONS = ("rule", "var", "op", "source", "given", "where", "unordered", "least", "target", "proof")
+
+_USUAL_LEAST = 2
 
 Expression = ast.expr
 
@@ -38,9 +41,14 @@ class Variable:
     """A tensor the source reads and does not compute; `shape` None says nothing about the shape."""
 
     term: Term
-    weight: bool
+    origin: str | None  # "weight", "runtime" or either
     floating: bool
     shape: tuple[Extent, ...] | None
+
+    @property
+    def weight(self) -> bool:
+        """Whether it is computed from initializers alone."""
+        return self.origin == "weight"
 
     @property
     def rank(self) -> int | None:
@@ -59,6 +67,7 @@ class Statement:
     arguments: tuple[Term, ...]
     attributes: Mapping[str, Expression]
     rest: str | None
+    kept: bool = False
 
     @property
     def mapped(self) -> bool:
@@ -68,7 +77,12 @@ class Statement:
 
 @dataclass(frozen=True)
 class RuleText:
-    """A rule; `operators` are the choices of its operator variables by name, `source` includes what is given."""
+    """A rule; `operators` are the choices of its operator variables by name, `source` includes what is given.
+
+    Attributes:
+      unordered: pairs of results whose statements may change places.
+      least: fewest elements of its lists.
+    """
 
     name: str
     variables: Mapping[str, Variable]
@@ -76,6 +90,8 @@ class RuleText:
     source: tuple[Statement, ...]
     target: tuple[Statement, ...]
     conditions: tuple[Expression, ...]
+    unordered: tuple[tuple[str, str], ...]
+    least: int
 
     @property
     def outputs(self) -> tuple[Term, ...]:
@@ -95,13 +111,16 @@ class RuleText:
 def read_rule(text: str) -> RuleText:
     """Reads one well-formed rule."""
     sections = _sections(text)
+    orders = [[name.strip() for name in item.split(",")] for item in sections["unordered"]]
     return RuleText(
         name=sections["rule"][0],
         variables={v.term.name: v for item in sections["var"] for v in _variables(item)},
         operators=dict(_operator_variable(item) for item in sections["op"]),
-        source=tuple(_statement(item) for item in (*sections["source"], *sections["given"])),
+        source=(*map(_statement, sections["source"]), *(_statement(item, kept=True) for item in sections["given"])),
         target=tuple(_statement(item) for item in sections["target"]),
         conditions=tuple(read_expression(item) for item in sections["where"]),
+        unordered=tuple(pair for names in orders for pair in pairwise(names)),
+        least=int(sections["least"][0]) if sections["least"] else _USUAL_LEAST,
     )
 
 
@@ -144,7 +163,7 @@ def _variables(item: str) -> Iterator[Variable]:
     origin, dtype, shape = parsed.groups()
     extents = None if shape is None else tuple(_extent(each) for each in shape.split(",") if each.strip())
     for name in names.split(","):
-        yield Variable(_term(name), origin == "weight", dtype == "float", extents)
+        yield Variable(_term(name), origin, dtype == "float", extents)
 
 
 def _extent(text: str) -> Extent:
@@ -161,16 +180,16 @@ def _operator_variable(item: str) -> tuple[str, tuple[str, ...]]:
     return name.strip(), tuple(choice.strip() for choice in choices.split("|"))
 
 
-def _statement(item: str) -> Statement:
+def _statement(item: str, kept: bool = False) -> Statement:
     left, right = item.split("=", 1)
     results = tuple(_term(name) for name in left.split(","))
     call = re.fullmatch(r"\s*([\w.]+)\s*\((.*)\)\s*", right, re.DOTALL)
     if call is None:
-        return Statement(results, "", (_term(right),), {}, None)
+        return Statement(results, "", (_term(right),), {}, None, kept)
     arguments, *behind = _split(call[2], ";")
     attributes, rest = _attributes(behind[0] if behind else "")
     operands = tuple(_term(argument) for argument in arguments.split(",") if argument.strip())
-    return Statement(results, call[1], operands, attributes, rest)
+    return Statement(results, call[1], operands, attributes, rest, kept)
 
 
 def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:

@@ -18,18 +18,19 @@ from typing import Any
 from slow_expressions import Quantity, Scope, evaluate, holds, same
 from slow_graph import ABSENT, Operator, PlainGraph
 from slow_match import Match, place
-from slow_rules import Extent, Rule, Statement, Term, Variable
+
+from taso_ext.verify.rule_reader import Extent, RuleText, Statement, Term, Variable
 
 FLOATS = frozenset((1, 10, 11, 16))  # FLOAT, FLOAT16, DOUBLE, BFLOAT16 of onnx.TensorProto
 
 
-def matches(rule: Rule, graph: PlainGraph) -> Iterator[Match]:
+def matches(rule: RuleText, graph: PlainGraph) -> Iterator[Match]:
     """Every match of the source, whether or not the target is valid there."""
     return _Matcher(rule, graph).all()
 
 
 class _Matcher:
-    def __init__(self, rule: Rule, graph: PlainGraph) -> None:
+    def __init__(self, rule: RuleText, graph: PlainGraph) -> None:
         self.rule = rule
         self.graph = graph
         self.candidates = [operator for operator in graph.operators if not operator.weight_only]

@@ -10,8 +10,9 @@ from slow_expressions import Quantity, Scope, evaluate
 from slow_graph import ABSENT, Operator, PlainGraph, Tensor, topological
 from slow_match import Match
 from slow_matcher import FLOATS, matches
-from slow_rules import Rule, Statement, Term
 from slow_shapes import CONSTANTS, result_types
+
+from taso_ext.verify.rule_reader import RuleText, Statement, Term
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"Pad": {"mode": "constant", "value": 0.0}}
 """Attributes of normal forms that rules leave out."""
@@ -19,7 +20,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {"Pad": {"mode": "constant", "value"
 REAL_ATTRIBUTES = frozenset(("alpha", "beta", "epsilon", "gamma", "value", "values"))
 
 
-def legal_rewrites(rule: Rule, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
+def legal_rewrites(rule: RuleText, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
     """Every legal match of a rule with the graph it leads to."""
     for match in matches(rule, graph):
         rewritten = rewrite(rule, graph, match)
@@ -27,7 +28,7 @@ def legal_rewrites(rule: Rule, graph: PlainGraph) -> Iterator[tuple[Match, Plain
             yield match, rewritten
 
 
-def rewrite(rule: Rule, graph: PlainGraph, match: Match) -> PlainGraph | None:
+def rewrite(rule: RuleText, graph: PlainGraph, match: Match) -> PlainGraph | None:
     """The graph after the match is replaced.
 
     None where the target is not valid: operands do not fit, an output would change its type or become a constant, or
@@ -43,7 +44,7 @@ def rewrite(rule: Rule, graph: PlainGraph, match: Match) -> PlainGraph | None:
 class _Target:
     """The operators of the target side as they are added, one statement after the other."""
 
-    def __init__(self, rule: Rule, graph: PlainGraph, match: Match) -> None:
+    def __init__(self, rule: RuleText, graph: PlainGraph, match: Match) -> None:
         self.rule = rule
         self.match = match
         self.before = graph

@@ -19,7 +19,7 @@ _DRAWS = 40
 AXIOMS = RuleSet.parse(axiom_text(), "axioms.rules")
 TYPED = [
     (index, backwards)
-    for index, (_, _, follows, both) in enumerate(read_axioms(axiom_text()))
+    for index, (_, follows, both) in enumerate(read_axioms(axiom_text()))
     for backwards in (False, True)
     if (both if backwards else follows)
 ]

@@ -25,9 +25,13 @@ from random_walks import (
 from slow_graph import PlainGraph
 from slow_match import Match
 from slow_rewriter import legal_rewrites
-from slow_rules import read_rules
 
 from taso_ext import RuleSet, State
+from taso_ext.verify.rule_reader import RuleText, read_rule
+
+
+def read_rules(rules: RuleSet) -> list[RuleText]:
+    return [read_rule(rules.text(index)) for index in range(len(rules))]
 
 
 def slow_hashes(state: State, rules: RuleSet) -> list[Counter[str]]:
