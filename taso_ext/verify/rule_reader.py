@@ -1,6 +1,7 @@
 """Rules as data for the prover and for the tests: their text once more, read into Python's own expression trees.
 
-Expressions have Python's grammar once `...` is written `*`. The engine has parsed the text before, so what it would refuse is not looked for here.
+Expressions have Python's grammar once `...` is written `*`. The engine has parsed the text before, so what it would
+refuse is not looked for here.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def _sections(text: str) -> dict[str, list[str]]:
             section, words = words[0], words[1:]
         if section:
             found[section] += " ".join(words) + "\n"
-    return {name: [item.strip() for item in _split(body, ";\n") if item.strip()] for name, body in found.items()}
+    return {name: [item.strip() for item in split_items(body, ";\n") if item.strip()] for name, body in found.items()}
 
 
-def _split(text: str, separators: str) -> Iterator[str]:
+def split_items(text: str, separators: str) -> Iterator[str]:
     """Pieces between separators that no bracket or quotation encloses."""
     depth, quoted, piece = 0, False, ""
     for letter in text:
@@ -186,7 +187,7 @@ def _statement(item: str, kept: bool = False) -> Statement:
     call = re.fullmatch(r"\s*([\w.]+)\s*\((.*)\)\s*", right, re.DOTALL)
     if call is None:
         return Statement(results, "", (_term(right),), {}, None, kept)
-    arguments, *behind = _split(call[2], ";")
+    arguments, *behind = split_items(call[2], ";")
     attributes, rest = _attributes(behind[0] if behind else "")
     operands = tuple(_term(argument) for argument in arguments.split(",") if argument.strip())
     return Statement(results, call[1], operands, attributes, rest, kept)
@@ -194,7 +195,7 @@ def _statement(item: str, kept: bool = False) -> Statement:
 
 def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:
     attributes, rest = {}, None
-    for item in _split(text, ","):
+    for item in split_items(text, ","):
         if item.strip().startswith("@"):
             rest = item.strip()[1:]
         elif item.strip():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from taso_ext.verify.rule_reader import split_items
 
 SECTIONS = ("var", "op", "source", "given", "where", "unordered", "least", "target")
 
@@ -58,7 +60,9 @@ class Draft:
                 section, words = words[0], words[1:]
             if words:
                 bodies[section] = bodies.get(section, "") + " ".join(words) + "\n"
-        items = {key: [" ".join(i.split()) for i in split(body, ";\n") if i.strip()] for key, body in bodies.items()}
+        items = {
+            key: [" ".join(i.split()) for i in split_items(body, ";\n") if i.strip()] for key, body in bodies.items()
+        }
         calls = {side: [_call(item) for item in items.get(side, [])] for side in ("source", "given", "target")}
         items |= {section: [] for section in SECTIONS if section not in items}
         return Draft(name, items, calls)
@@ -71,27 +75,14 @@ class Draft:
         return "\n".join(lines) + "\n"
 
 
-def split(text: str, separators: str) -> Iterator[str]:
-    """Pieces between separators that no bracket encloses."""
-    depth, piece = 0, ""
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter in separators and depth == 0:
-            yield piece
-            piece = ""
-        else:
-            piece += letter
-    yield piece
-
-
 def _call(item: str) -> Call:
     left, right = item.split("=", 1)
     results = [name.strip() for name in left.split(",")]
     found = re.fullmatch(r"\s*([\w.]+)\s*\((.*)\)\s*", right)
     if found is None:
         return Call(results, "", [right.strip()], [])
-    arguments, *behind = split(found[2], ";")
-    attributes = [each.strip() for each in split(behind[0], ",")] if behind else []
+    arguments, *behind = split_items(found[2], ";")
+    attributes = [each.strip() for each in split_items(behind[0], ",")] if behind else []
     return Call(results, found[1], [each.strip() for each in arguments.split(",") if each.strip()], attributes)
 
 
@@ -270,7 +261,7 @@ def _spliced(value: str, match: re.Match[str], change: Callable[[str], str]) -> 
 def _swapped_items(rng: random.Random, value: str) -> str:
     if not value.endswith("]"):
         return value
-    items = list(split(value[1:-1], ","))
+    items = list(split_items(value[1:-1], ","))
     i, j = rng.sample(range(len(items)), 2)
     items[i], items[j] = items[j], items[i]
     return f"[{', '.join(item.strip() for item in items)}]"
