@@ -19,7 +19,10 @@ from taso_ext.taso_rules.instances import source_graphs
 from taso_ext.taso_rules.substitution import InexpressibleError, Substitution, substitution
 from taso_ext.taso_rules.terms import changes_nothing, output_terms, same_rule
 from taso_ext.taso_rules.text import domains, rule_name, rule_text
-from taso_ext.verify import RuleVerification, verify_rule
+from taso_ext.verify import Counterexample, verify_rule
+from taso_ext.verify.domain import TestedDomain
+from taso_ext.verify.prove import proof_of, prove_rule
+from taso_ext.verify.rule_reader import read_rule
 
 DEFAULT_INSTANCES = 64
 _DRAWS_PER_INSTANCE = 60  # of three grouped convolutions few draws fit
@@ -159,30 +162,35 @@ def _try_domains(rule: Substitution, formula: str, instances: int) -> Outcome:
         except (InexpressibleError, ValueError) as error:
             reason = str(error).removeprefix(f"rule '{rule_name(rule)}': ")
             return Outcome(rule.index, formula, Verdict.INEXPRESSIBLE, reason)
-        verification = verify_rule(rules, 0, instances=instances, sources=_sources(rule, instances))
-        if verification.ok and len(verification.instances) * _LEAST_SHARE >= instances:
-            detail = domain.describe(rule) + (f"; not for {' or '.join(refused)}: {why}" if refused else "")
-            return Outcome(rule.index, formula, Verdict.ACCEPTED, detail, text + _proof(verification), bool(refused))
-        verdict = Verdict.UNTESTED if verification.counterexample is None else Verdict.WRONG
-        why = _why(rule, verification, instances)
+        detail = domain.describe(rule) + (f"; not for {' or '.join(refused)}: {why}" if refused else "")
+        verdict, found = _verify(rule, text, rules, instances)
+        if verdict == Verdict.ACCEPTED:
+            return Outcome(rule.index, formula, verdict, detail, f"{text}  proof  {found}\n", bool(refused))
+        why = found
         refused.append(domain.describe(rule))
     return Outcome(rule.index, formula, verdict, f"for {' or '.join(refused)}: {why}")
+
+
+def _verify(rule: Substitution, text: str, rules: RuleSet, instances: int) -> tuple[Verdict, str]:
+    """What becomes of the rule in one domain, and its proof or the reason."""
+    tested = TestedDomain(read_rule(text))
+    found = verify_rule(rules, 0, instances=instances, sources=_sources(rule, instances), observe=tested.observe)
+    if found.counterexample is not None:
+        return Verdict.WRONG, _why(rule, found.counterexample, instances)
+    if len(found.instances) * _LEAST_SHARE < max(instances, 1):
+        return Verdict.UNTESTED, f"it applies to {len(found.instances)} of its random graphs, too few to trust it"
+    proven = prove_rule(text, instances=instances, domain=tested)  # on the engine's graphs, which reach further
+    if proven.refuted:
+        return Verdict.WRONG, proven.refusal.splitlines()[0]
+    return Verdict.ACCEPTED, proven.proof_text or proof_of(text, found, tested).text(rules, 0)
 
 
 def _sources(rule: Substitution, instances: int) -> Iterator[Graph]:
     return source_graphs(rule, seed=_SEED, draws=instances * _DRAWS_PER_INSTANCE)
 
 
-def _proof(verification: RuleVerification) -> str:
-    tested = f"instances={len(verification.instances)}, rewrites={verification.rewrites}"
-    return f"  proof  finite-field({tested}) onnxruntime(inputs={verification.float_cases})\n"
-
-
-def _why(rule: Substitution, verification: RuleVerification, instances: int) -> str:
-    """The counterexample; that of a domain is one of all wider domains as well."""
-    counterexample = verification.counterexample
-    if counterexample is None:
-        return f"it applies to {len(verification.instances)} of its random graphs, too few to trust it"
+def _why(rule: Substitution, counterexample: Counterexample, instances: int) -> str:
+    """That of a domain is one of all wider domains as well."""
     graph = next(islice(_sources(rule, instances), counterexample.instance_seed, None))
     values = graph.values()
     inputs = ", ".join(f"{values[id_].name}{values[id_].dims}" for id_ in graph.inputs)

@@ -34,16 +34,24 @@ class Outcome:
       proof: what was verified, or None.
       proof_text: it, as it stands in a rule file.
       refusal: why there is no proof, in one paragraph; a counterexample stands below it, line by line.
+      refuted: whether there is a counterexample.
     """
 
     name: str
     proof: Proof | None = None
     proof_text: str = ""
     refusal: str = ""
+    refuted: bool = False
 
 
 def prove_rule(
-    text: str, *, instances: int = DEFAULT_SHAPES, seed: int = 0, normwise: bool = False, file: str = "<text>"
+    text: str,
+    *,
+    instances: int = DEFAULT_SHAPES,
+    seed: int = 0,
+    normwise: bool = False,
+    file: str = "<text>",
+    domain: TestedDomain | None = None,
 ) -> Outcome:
     """Verifies the single rule of `text`, which bears no proof.
 
@@ -52,6 +60,7 @@ def prove_rule(
       instances: graphs that the rule is tested on.
       seed: of these graphs and of all tensor data.
       file: where the text is from, line by line.
+      domain: what the rule was tested on before, to which this test is added.
     Raises:
       ValueError: if `text` is no rule.
     """
@@ -65,7 +74,7 @@ def prove_rule(
                 refusal=f"it takes tensors of any dtype through {', '.join(computing)}, and is verified for floating "
                 "ones alone: declare its variables `float`",
             )
-    domain = TestedDomain(rule)
+    domain = TestedDomain(rule) if domain is None else domain
     try:
         found = verify_rule(
             rules,
@@ -78,18 +87,24 @@ def prove_rule(
     except (UnsupportedOperatorError, NotInvertibleError) as error:
         return Outcome(name, refusal=f"it cannot be evaluated exactly: {error}")
     if not found.ok:
-        return Outcome(name, refusal=str(found))
+        return Outcome(name, refusal=str(found), refuted=found.counterexample is not None)
     if len(found.instances) < FEWEST_SHAPES:
         return Outcome(
             name,
             refusal=f"it applied to only {len(found.instances)} different graphs of {instances} drawn; at least "
             f"{FEWEST_SHAPES} are needed to say that it was tested",
         )
-    proof = _proof(found, prove_by_axioms(text), domain)
+    proof = proof_of(text, found, domain)
     return Outcome(name, proof, proof.text(rules, 0))
 
 
-def _proof(found: RuleVerification, axioms: tuple[str, ...] | None, domain: TestedDomain) -> Proof:
+def proof_of(text: str, found: RuleVerification, domain: TestedDomain) -> Proof:
+    """What is recorded of a rule that kept the function.
+
+    Args:
+      domain: of the graphs that it was tested on.
+    """
+    axioms = prove_by_axioms(text)
     return Proof(
         shapes=len(found.instances),
         error_bits=math.floor(found.error_bits),

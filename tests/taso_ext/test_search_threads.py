@@ -15,7 +15,7 @@ Search = Callable[..., SearchResult]
 SEARCHES = [search_taso, search_greedy, search_beam, search_restarts]
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny"]
 BUDGET, MANY = 80, 10_000
-LITTLE = 16 << 20  # bytes: states are given up and rebuilt, rewrites evicted
+LITTLE = 8 << 20  # bytes: states are given up and rebuilt, rewrites evicted
 AT_ONCE = 3
 
 over_searches = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__.removeprefix("search_"))
