@@ -169,7 +169,7 @@ class RuleSet {
     std::sort(files.begin(), files.end());
     std::vector<Rule> all;
     for (const auto& file : files) {
-      for (Rule& rule : parse_file(file.string(), false)) {
+      for (Rule& rule : parse_file(file.string(), true)) {
         const auto same = std::find_if(all.begin(), all.end(), [&](const Rule& other) { return other.name == rule.name; });
         if (same != all.end()) syntax_error(rule.file, rule.place, "a second rule named '" + rule.name + "'; the first one stands in " + same->file);
         all.push_back(std::move(rule));

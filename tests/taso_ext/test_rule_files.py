@@ -16,7 +16,7 @@ NEXT = "# heading of the next\n\nrule s\n  var x: any\n  source y = Tanh(x)\n  t
 
 def test_default_rules_are_those_of_all_files_written_by_hand() -> None:
     files = [path for path in sorted(FOLDER.glob("*.rules")) if path.name != "generated.rules"]
-    assert RuleSet.default().names == [name for path in files for name in RuleSet.load(str(path), proven=False).names]
+    assert RuleSet.default().names == [name for path in files for name in RuleSet.load(str(path)).names]
 
 
 def test_place_is_where_the_name_stands() -> None:
