@@ -11,6 +11,9 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from environment.env import GraphSubstitutionEnv
+from taso_ext import State
+
+_EPISODES = 8
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -34,7 +37,7 @@ class Padded(
 
     Args:
       env: a GraphSubstitutionEnv, which may be wrapped already as long as its observations still hold the graph.
-      max_nodes, max_edges: None means `with_headroom` of what the graph has now.
+      max_nodes, max_edges: None means `with_headroom` of the most that some random episodes reach.
     Raises:
       ValueError: an environment without a graph, or sizes that its graph does not fit into; from `reset` and `step`
         when a graph has grown beyond them. Nothing is ever left out.
@@ -55,12 +58,15 @@ class Padded(
             and "graph" in space.spaces
         ):
             raise ValueError(f"Padded needs a GraphSubstitutionEnv whose observations hold 'graph', got {env}")
-        nodes, edges, _ = env.unwrapped.state.features()
-        self.max_nodes = with_headroom(len(nodes)) if max_nodes is None else max_nodes
-        self.max_edges = with_headroom(len(edges)) if max_edges is None else max_edges
+        now = _sizes(env.unwrapped.state)
+        if max_nodes is None or max_edges is None:
+            largest = _largest(env.unwrapped.state, env.unwrapped.max_steps)
+            max_nodes = with_headroom(int(largest[0])) if max_nodes is None else max_nodes
+            max_edges = with_headroom(int(largest[1])) if max_edges is None else max_edges
+        self.max_nodes, self.max_edges = max_nodes, max_edges
         if min(self.max_nodes, self.max_edges) < 1:
             raise ValueError(f"max_nodes and max_edges must be at least 1, got {self.max_nodes} and {self.max_edges}")
-        self._check_fit(len(nodes), len(edges))
+        self._check_fit(*now)
         self.observation_space = _padded_space(space, self.max_nodes, self.max_edges)
 
     def observation(self, observation: dict[str, Any]) -> Arrays:
@@ -86,12 +92,29 @@ class Padded(
 
 
 def with_headroom(size: int) -> int:
-    """Half as much again, and 16 for small graphs.
-
-    Picking the rewrite that adds most, 50 times in a row, let none of the tiny zoo graphs grow by more than 17 %; but
-    rules that move an operator over a long Concat can multiply it, so a bound that always holds would be far too large.
-    """
+    """Half as much again, and 16 for small graphs: a policy may look for rewrites that add more than random ones."""
     return size + size // 2 + 16
+
+
+def _sizes(state: State) -> npt.NDArray[np.int64]:
+    """Nodes and edges of the observed graph."""
+    nodes, edges, _ = state.features()
+    return np.array([len(nodes), len(edges)])
+
+
+def _largest(start: State, max_steps: int) -> npt.NDArray[np.int64]:
+    """Most nodes and edges that the graph has in some random episodes."""
+    rng, largest = np.random.default_rng(0), _sizes(start)
+    for _ in range(_EPISODES):
+        state = start.copy()
+        for _ in range(max_steps):
+            legal = state.legal_actions()
+            if not len(legal):
+                break
+            rule = rng.choice(np.unique(legal[:, 0]))
+            state.step(int(rule), int(rng.choice(legal[legal[:, 0] == rule, 1])))
+            largest = np.maximum(largest, _sizes(state))
+    return largest
 
 
 def _padded_space(space: spaces.Dict, max_nodes: int, max_edges: int) -> spaces.Dict:

@@ -127,3 +127,11 @@ def test_can_be_made_again_from_its_spec() -> None:
     assert env.spec is not None
     again = gymnasium.make(env.spec)
     assert again.observation_space == env.observation_space
+
+
+def test_random_play_fits_where_rewrites_multiply_operators() -> None:
+    """A convolution written out as Winograd's algorithm is 25 operators."""
+    env, plain = Padded(GraphSubstitutionEnv("resnet18")), GraphSubstitutionEnv("resnet18")
+    begun = plain.state.graph.num_runtime_nodes
+    largest = max(int(shown["node_mask"].sum()) for seed in range(3) for shown, _ in episode(env, plain, seed))
+    assert 3 * begun < largest <= env.max_nodes
