@@ -167,6 +167,8 @@ def _attention(call: Call) -> list[FieldTensor]:
     key, value = (_repeated(x, repeats, axis=1) for x in (key, value))
     scale = call.number("scale", 1 / float(np.sqrt(query.dims[-1])))
     scores, mask = (query @ key.transpose((0, 1, 3, 2))) * scale, call.optional(3)
+    if mask is not None and (mask.rank == 0 or mask.dims[-1] != scores.dims[-1]):
+        raise UnsupportedOperatorError("Attention with a mask for some of the keys, which ONNX pads, is not evaluated")
     allowed = None
     if call.attributes.get("is_causal", 0):
         allowed = np.tril(np.ones(scores.dims[-2:], np.int64))

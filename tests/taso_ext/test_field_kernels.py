@@ -15,9 +15,10 @@ from onnx import TensorProto
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify import field_functions as functions
+from taso_ext.verify.field_call import UnsupportedOperatorError
 from taso_ext.verify.field_operators import KERNELS
 from taso_ext.verify.field_tensor import Arithmetic, FieldTensor
-from taso_ext.verify.finite_field import evaluate
+from taso_ext.verify.finite_field import compare_exactly, evaluate
 from taso_ext.verify.float_session import FloatSession
 from taso_ext.verify.prime_field import EXPONENT_PRIMES, PRIMES
 
@@ -143,3 +144,11 @@ def test_all_kernels_of_functions_are_tested() -> None:
     assert set(functions.FUNCTION_KERNELS) - tested <= elsewhere
     assert {name for name in KERNELS if "::" in name} <= tested
     assert tested <= set(KERNELS)
+
+
+def test_masks_of_attention_are_not_broadcast_along_the_keys() -> None:
+    """ONNX pads them with -infinity instead."""
+    shapes = [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 6), (4, 1)]
+    graph = graph_of("Attention", {}, shapes, (2, 3, 4, 6))
+    with pytest.raises(UnsupportedOperatorError, match="mask"):
+        compare_exactly(graph, graph)
