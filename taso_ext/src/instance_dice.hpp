@@ -31,6 +31,7 @@ class Dice {
   std::int64_t stretch() const { return stretch_; }
   // An extent of a tensor.
   std::int64_t size_within(std::int64_t low, std::int64_t high) {
+    if (large_ == Large::kLists && chance(20)) return pick(30, 40);    // that can be split into as many parts
     const std::int64_t most = large_ == Large::kNothing ? high : std::max<std::int64_t>(low, 2);
     const std::int64_t drawn = !alike_ ? pick(low, most) : chance(ones_) ? 1 : common_;
     return drawn == 1 ? 1 : drawn + stretch_;

@@ -81,6 +81,7 @@ class RuleText:
     """A rule; `operators` are the choices of its operator variables by name, `source` includes what is given.
 
     Attributes:
+      conditions: of `where`, and those that the proof's `domain` adds.
       unordered: pairs of results whose statements may change places.
       least: fewest elements of its lists.
     """
@@ -119,7 +120,7 @@ def read_rule(text: str) -> RuleText:
         operators=dict(_operator_variable(item) for item in sections["op"]),
         source=(*map(_statement, sections["source"]), *(_statement(item, kept=True) for item in sections["given"])),
         target=tuple(_statement(item) for item in sections["target"]),
-        conditions=tuple(read_expression(item) for item in sections["where"]),
+        conditions=tuple(read_expression(item) for item in (*sections["where"], *_domain(sections["proof"]))),
         unordered=tuple(pair for names in orders for pair in pairwise(names)),
         least=int(sections["least"][0]) if sections["least"] else _USUAL_LEAST,
     )
@@ -136,6 +137,12 @@ def _sections(text: str) -> dict[str, list[str]]:
         if section:
             found[section] += " ".join(words) + "\n"
     return {name: [item.strip() for item in split_items(body, ";\n") if item.strip()] for name, body in found.items()}
+
+
+def _domain(proof: list[str]) -> list[str]:
+    """Conditions of the clause `domain(...)`."""
+    found = re.search(r"\bdomain\((.*)\)\s+digest\(", " ".join(proof))
+    return [item.strip() for item in split_items(found[1], ",") if item.strip()] if found else []
 
 
 def split_items(text: str, separators: str) -> Iterator[str]:
@@ -205,6 +212,6 @@ def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:
 
 
 def read_expression(text: str) -> Expression:
-    """`...l` in a list is Python's `*l`; `*n` alone is the list that the starred extent `n` has become."""
-    text = text.replace("...", "*").strip().removeprefix("*")
+    """`...l` in a list is Python's `*l`; `*n` alone is the list that the starred extent `n` has become; `@r` is `r`."""
+    text = text.replace("...", "*").replace("@", "").strip().removeprefix("*")
     return ast.parse(" ".join(text.split()), mode="eval").body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
@@ -22,11 +22,13 @@ LONGEST_REPEAT = 64
 
 @dataclass(frozen=True)
 class Scope:
-    """What names stand for: symbols, and the dims and contents of tensors."""
+    """What names stand for: symbols, dims and contents of tensors, lengths of lists, attributes behind `@name`."""
 
     symbols: Mapping[str, Quantity]
     dims: Mapping[str, Dims]
     contents: Mapping[str, float | str | None]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    rests: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
 
 
 class NoValueError(Exception):
@@ -160,9 +162,18 @@ def _arithmetic(operator: ast.operator, a: Number, b: Number) -> Number:
 
 def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
     if function in _OF_A_TENSOR:
-        tensor = arguments[0]
-        assert isinstance(tensor, ast.Name)
-        return _OF_A_TENSOR[function](_known(scope.dims, tensor.id), scope.contents.get(tensor.id))
+        tensor = _name(arguments[0])
+        return _OF_A_TENSOR[function](_known(scope.dims, tensor), scope.contents.get(tensor))
+    if function == "count":
+        return _known(scope.lengths, _name(arguments[0]))
+    if function == "attribute":
+        return _known(_known(scope.rests, _name(arguments[0])), _name(arguments[1]))
+    if function == "within":
+        value, low, high = _value(arguments[0], scope), _number(arguments[1], scope), _number(arguments[2], scope)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(number, str) for number in numbers):
+            raise NoValueError
+        return int(all(low <= number <= high for number in numbers))
     if function == "sqrt":
         radicand = _number(arguments[0], scope)
         if radicand < 0:
@@ -182,6 +193,11 @@ def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
     if function == "permute":
         return tuple(_element(first, _natural(index)) for index in _list(arguments[1], scope))
     return _OF_A_LIST[function](first)
+
+
+def _name(expression: ast.expr) -> str:
+    assert isinstance(expression, ast.Name)
+    return expression.id
 
 
 def _natural(index: int) -> int:

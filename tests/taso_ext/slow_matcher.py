@@ -268,7 +268,12 @@ class _Matcher:
     def scope(self, match: Match) -> Scope:
         tensors = {name: self.graph.tensors[id_] for name, id_ in match.tensors.items()}
         dims = {name: tensor.dims or () for name, tensor in tensors.items()}
-        return Scope(match.symbols, dims, {name: tensor.content for name, tensor in tensors.items()})
+        lengths = {name: len(ids) for name, ids in match.lists.items()}
+        rests = {
+            rest: {name: quantity for name, _, value in kept if (quantity := _quantity(value)) is not None}
+            for rest, kept in match.rests.items()
+        }
+        return Scope(match.symbols, dims, {name: t.content for name, t in tensors.items()}, lengths, rests)
 
     def attributes_hold(self, match: Match, scope: Scope) -> bool:
         for index, statement in enumerate(self.rule.source):
