@@ -17,7 +17,7 @@ import onnx
 import onnxruntime as ort
 
 from environment.model_inputs import Feeds, input_specs, random_feeds
-from taso_ext.detached import detach
+from taso_ext.detached import DetachedModel, detach
 from taso_ext.errors import did_you_mean
 from taso_ext.onnx_session import create_session
 
@@ -32,6 +32,8 @@ _PROVIDER = "ExecutionProvider"
 _REMOTE = ("AzureExecutionProvider",)  # sends the model to a web service
 _ATTEMPTS = 3
 """How often a sample is taken again when another process interrupted it; on a busy machine the last one has to do."""
+_LONG_SAMPLE_S = 0.05
+"""Longer samples are interrupted on most machines, and an interruption is a small part of them: they are kept."""
 
 
 class DeviceError(ValueError):
@@ -73,8 +75,8 @@ def available_devices() -> list[str]:
 
 
 def measure_pair(
-    reference: onnx.ModelProto,
-    candidate: onnx.ModelProto,
+    reference: onnx.ModelProto | DetachedModel,
+    candidate: onnx.ModelProto | DetachedModel,
     *,
     device: str = "cpu",
     threads: int = 1,
@@ -103,7 +105,8 @@ def measure_pair(
         raise ValueError(f"expected at least 2 pairs and 1 session, got {pairs} and {sessions}")
     provider = provider_of(device)
     rng = np.random.default_rng(seed)
-    feeds = random_feeds(input_specs(detach(reference)), rng)
+    reference, candidate = detach(reference), detach(candidate)
+    feeds = random_feeds(input_specs(reference), rng)
     sessions = min(sessions, pairs)
     groups: list[list[tuple[float, float]]] = []
     for index in range(sessions):
@@ -157,8 +160,8 @@ def median_interval(groups: Sequence[np.ndarray], seed: int, confidence: float =
 
 
 def _sample_pairs(
-    reference: onnx.ModelProto,
-    candidate: onnx.ModelProto,
+    reference: DetachedModel,
+    candidate: DetachedModel,
     feeds: Feeds,
     provider: str,
     threads: int,
@@ -201,7 +204,7 @@ def provider_of(device: str) -> str:
 class _Runner:
     """A session with its inputs and outputs bound, which a sample runs a number of times."""
 
-    def __init__(self, model: onnx.ModelProto, feeds: Feeds, provider: str, threads: int, warmup: int) -> None:
+    def __init__(self, model: DetachedModel, feeds: Feeds, provider: str, threads: int, warmup: int) -> None:
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
         self._session = create_session(model, optimise=True, threads=threads, providers=providers)
         self._feeds = feeds
@@ -209,7 +212,7 @@ class _Runner:
         # The CPU clock of the calling thread sees all the work only where that thread does all of it.
         self._alone = provider == "CPUExecutionProvider" and threads == 1
         for _ in range(max(warmup, 1)):
-            self.run(1)
+            self._infer()
 
     def run(self, repeats: int) -> float:
         """Seconds per inference."""
@@ -219,7 +222,7 @@ class _Runner:
             for _ in range(repeats):
                 self._infer()
             elapsed = self._clock() - start
-            if _interruptions() == interruptions:
+            if elapsed > _LONG_SAMPLE_S or _interruptions() == interruptions:
                 break
         return elapsed / repeats
 
