@@ -133,7 +133,7 @@ class Climb:
             if better.state.hash == best.state.hash:
                 break
             best = better
-        final = self._measure(start, best, self._scale.final_pairs, self._scale.final_sessions)
+        final = self._measure(start, best, pairs=self._scale.final_pairs, sessions=self._scale.final_sessions)
         applied = [self._rules.names[rule] for rule, _ in best.actions]
         return {
             "graph": self._name,
@@ -161,7 +161,7 @@ class Climb:
             self._measured.add(candidate.state.hash)
             if self._measure(base, candidate, pairs=2, sessions=1).ratio > WORTH_MEASURING_WELL:
                 continue
-            found = self._measure(base, candidate, self._scale.pairs, self._scale.sessions)
+            found = self._measure(base, candidate, pairs=self._scale.pairs, sessions=self._scale.sessions)
             if found.ci_high < 1:
                 faster.append((found.ratio, candidate))
         best = base
@@ -175,9 +175,10 @@ class Climb:
         return time.monotonic() - self._begin > self._scale.seconds
 
     def _faster(self, reference: Candidate, candidate: Candidate) -> bool:
-        return self._measure(reference, candidate, self._scale.pairs, self._scale.sessions).ci_high < 1
+        found = self._measure(reference, candidate, pairs=self._scale.pairs, sessions=self._scale.sessions)
+        return found.ci_high < 1
 
-    def _measure(self, reference: Candidate, candidate: Candidate, pairs: int, sessions: int) -> Measurement:
+    def _measure(self, reference: Candidate, candidate: Candidate, *, pairs: int, sessions: int) -> Measurement:
         return measure_pair(
             self._model.export_detached(reference.state.graph),
             self._model.export_detached(candidate.state.graph),

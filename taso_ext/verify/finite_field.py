@@ -111,8 +111,8 @@ def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMism
     return compare_exactly(source, target, seed=seed).mismatch
 
 
-def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgreement:
-    """Compares two graphs at random points.
+def compare_exactly(source: Graph, target: Graph, *, seed: int = 0, most_points: int = MOST_POINTS) -> FieldAgreement:
+    """Compares two graphs at random points, as many as their signs ask for.
 
     Raises:
       UnsupportedOperatorError: as `evaluate`.
@@ -120,7 +120,7 @@ def compare_exactly(source: Graph, target: Graph, *, seed: int = 0) -> FieldAgre
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
     exponents = bool(EXPONENTIALS.intersection(operators))
-    points = _points(decisions(source, target), _elements(source))
+    points = min(most_points, _points(decisions(source, target), _elements(source)))
     for point in range(points):
         for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
             primes = (prime, exponent_prime) if exponents else (prime,)

@@ -20,6 +20,8 @@ from taso_ext.verify.proof import NORMWISE, Proof
 from taso_ext.verify.rule_reader import read_rule
 
 DEFAULT_SHAPES = 128
+GLANCES = 896
+"""Further graphs, on which the exact test only glances."""
 FLOAT_SHARE = 4
 """One of so many instances is compared in ONNX Runtime too."""
 FEWEST_SHAPES = 4
@@ -48,6 +50,7 @@ def prove_rule(
     text: str,
     *,
     instances: int = DEFAULT_SHAPES,
+    glances: int = GLANCES,
     seed: int = 0,
     normwise: bool = False,
     file: str = "<text>",
@@ -57,7 +60,7 @@ def prove_rule(
 
     Args:
       normwise: the rule is said to be equal in real arithmetic only (differential.py).
-      instances: graphs that the rule is tested on.
+      instances, glances: graphs that the rule is tested on (`verify_rule`).
       seed: of these graphs and of all tensor data.
       file: where the text is from, line by line.
       domain: what the rule was tested on before, to which this test is added.
@@ -81,6 +84,7 @@ def prove_rule(
             0,
             instances=instances,
             float_instances=math.ceil(instances / FLOAT_SHARE),
+            glances=glances,
             seed=seed,
             observe=domain.observe,
         )

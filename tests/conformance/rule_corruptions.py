@@ -27,7 +27,7 @@ from taso_ext import RuleSet
 from taso_ext.verify.check import verify_rule
 from taso_ext.verify.field_call import UnsupportedOperatorError
 from taso_ext.verify.prime_field import NotInvertibleError
-from taso_ext.verify.prove import DEFAULT_SHAPES, prove_rule
+from taso_ext.verify.prove import DEFAULT_SHAPES, GLANCES, prove_rule
 from tests.conformance.rule_mutations import corrupt
 from tests.conformance.rule_truth import NotRunnableError, UnclearError, differs, rewrites
 
@@ -46,8 +46,8 @@ class Judgement(NamedTuple):
       seed: draws it again.
       rule, change: what was changed, and how.
       truth: wrong, harmless or unclear.
-      exact: whether the exact layer alone accepts it; not asked for harmless ones, which take longest.
-      accepted: whether all layers do; only found for wrong ones that the exact layer accepts.
+      exact: whether the exact layer alone accepts it; only found for wrong ones, the others take longest.
+      accepted: whether all layers do; only found for those that the exact layer accepts.
       text: of the corrupted rule, where the exact layer accepts it.
     """
 
@@ -79,8 +79,8 @@ def judge(seed: int) -> Judgement:
         truth = _truth(changed[0], seed)
         if truth is None:
             continue
-        exact = truth != HARMLESS and _accepts_exactly(changed[0])
-        accepted = exact and truth == WRONG and prove_rule(changed[0]).proof is not None
+        exact = truth == WRONG and _accepts_exactly(changed[0])
+        accepted = exact and prove_rule(changed[0]).proof is not None
         shown = changed[0] if exact else ""
         return Judgement(seed, name, changed[1], truth, exact, accepted, shown)
     raise RuntimeError(f"corruption {seed}: none of {_DRAWS} changes applies to any graph")
@@ -109,7 +109,7 @@ def _accepts_exactly(text: str) -> bool:
     """Whether the first layer, and what is known of dtypes, finds nothing."""
     rules = RuleSet.parse(text)
     try:
-        return verify_rule(rules, 0, instances=DEFAULT_SHAPES, float_instances=0).ok
+        return verify_rule(rules, 0, instances=DEFAULT_SHAPES, float_instances=0, glances=GLANCES).ok
     except (UnsupportedOperatorError, NotInvertibleError):
         return False
 

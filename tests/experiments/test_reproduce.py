@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from environment.runtime import Measurement
 from experiments import reproduce
 from experiments.cli import main
-from experiments.reproduce import rule_sets, units
+from experiments.reproduce import end_to_end, rule_sets, units
 from taso_ext import RuleSet
 
 
@@ -93,3 +94,19 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
     names = set(RuleSet.default().names)
     assert all(part.split()[1] in names for part in row["rules"].split(", "))
     assert capsys.readouterr().out.startswith("# What rewriting gains on cpu")
+
+
+@pytest.mark.parametrize("most", [1.2, 4.0])
+def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging all groups of this graph's convolutions makes half as many operations again."""
+    climb = end_to_end.Climb("resnext50-tiny", RuleSet.default(), end_to_end.SCALES["smoke"], "cpu", 1)
+    work = []
+
+    def measure(reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int) -> Measurement:
+        work.append(candidate.state.cost.flops / reference.state.cost.flops)
+        return Measurement(2.0, 2.0, 2.0, 1.0, 2.0, 2, 1, "cpu", 1)
+
+    monkeypatch.setattr(climb, "_measure", measure)
+    monkeypatch.setattr(end_to_end, "MOST_WORK", most)
+    climb.run()
+    assert (max(work) > 1.2) == (most > 1.2)

@@ -12,6 +12,11 @@ FALSE = {
         source r = Reshape(y; shape=s); z = Add(x, r)
         target z = Add(x, y)
         """,
+    "a reshape that splits an axis, along another of which an operand is broadcast": """
+        var    x, y: float[...]
+        source t = Mul(x, y); z = Reshape(t; shape=s)
+        target r = Reshape(y; shape=s); z = Mul(x, r)
+        """,
     "a batch axis of one that is reshaped away": """
         var    x: float[..., b, m, k]; y: float[..., 1, k, n]
         source t = Reshape(y; shape=s); z = MatMul(x, t)
