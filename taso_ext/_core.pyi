@@ -135,7 +135,7 @@ class RuleSet:
         """Reads a text, whatever its proofs; `require_proof` judges them. Errors name it `file`."""
     @staticmethod
     def default() -> RuleSet:
-        """All hand-written rule files of `taso_ext/rules`, in alphabetical order; each rule must have its proof."""
+        """All rule files of `taso_ext/rules`, in alphabetical order; each rule must have its proof."""
     @property
     def names(self) -> list[str]: ...
     @property

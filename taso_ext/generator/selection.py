@@ -1,8 +1,9 @@
 """Which rules are worth having.
 
-Of TASO's 619 generated rules 133 are shipped. Here a rule is shipped if it saves operators or arithmetic, or if it
-turns operators round at no cost, so that others may apply. What only one enumerated shape permits, or asks for what
-networks do not do, would make every search and every agent slower for nothing.
+Of TASO's 619 generated rules 133 are shipped. Here a rule is shipped if it saves operators or arithmetic. What turns
+operators round, so that others may apply, is a matter of the hand-written rules: with the 73 that were found beside them,
+BERT-Base had 486 rewrites in place of 400, each step took 6 % longer, and a search found 0.04 points more on one zoo graph
+of five. What only one enumerated shape permits, or asks for what networks do not do, is not shipped either.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Worth(StrEnum):
     NOTHING = "changes nothing"
 
 
-SHIPPED = frozenset([Worth.SAVES_OPERATORS, Worth.SAVES_ARITHMETIC, Worth.TURNS, Worth.OPENS])
+SHIPPED = frozenset([Worth.SAVES_OPERATORS, Worth.SAVES_ARITHMETIC])
 HEAVY = frozenset(["MatMul", "Conv"])
 _JOINING = HEAVY | {"Concat"}
 _ELEMENTWISE = frozenset(

@@ -158,13 +158,12 @@ class RuleSet {
   static RuleSet load(const std::string& path, bool proven) {
     return RuleSet(parse_file(path, proven));
   }
-  // Those of all hand-written rule files in the folder `rules` beside the extension module, files in alphabetical order.
-  // The generated ones are loaded by name.
+  // Those of all rule files in the folder `rules` beside the extension module, files in alphabetical order.
   static RuleSet shipped() {
     const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(module_file).parent_path() / "rules")) {
-      if (entry.path().extension() == ".rules" && entry.path().filename() != "generated.rules") files.push_back(entry.path());
+      if (entry.path().extension() == ".rules") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
     std::vector<Rule> all;
