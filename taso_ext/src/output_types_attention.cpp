@@ -3,8 +3,12 @@
 
 namespace rlflow::operators {
 
-// (Q, K, V, [mask]), each [batch, heads, length, size] or [batch, length, heads * size].
+// (Q, K, V, [mask]), each [batch, heads, length, size] or [batch, length, heads * size]. Queries and keys are each scaled
+// by the root of `scale`, which therefore is positive.
 Outputs infer_attention(const AttributeMap& attributes, Types inputs) {
+  const Attribute* const scale = find_attribute(attributes, "scale");
+  const double* const factor = scale ? std::get_if<double>(scale) : nullptr;
+  if (scale && !(factor && *factor > 0)) return std::nullopt;
   if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs.first(3))) return std::nullopt;
   const Dims &q = inputs[0]->dims, &k = inputs[1]->dims, &v = inputs[2]->dims;
   if (q.size() != k.size() || q.size() != v.size() || q[0] != k[0] || q[0] != v[0]) return std::nullopt;

@@ -140,6 +140,8 @@ def test_inferred_shapes_are_computed(call: str, dims: list[list[int]]) -> None:
 
 
 MISFITS = [
+    ("Attention(x0, x1, x2; scale=-0.5)", [[2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 5, 6]]),
+    ("Attention(x0, x1, x2; scale=0)", [[2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 5, 6]]),
     ("Attention(x0, x1, x2; scale=0.5)", [[2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 6]]),
     ("Attention(x0, x1, x2; scale=0.5)", [[2, 3, 16], [2, 5, 8], [2, 5, 6]]),
     ("RotaryEmbedding(x0, x1, x2)", [[2, 3, 5, 8], [2, 5, 3], [2, 5, 3]]),
