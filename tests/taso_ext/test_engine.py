@@ -135,7 +135,7 @@ def test_engine_infers_the_shapes_that_onnx_infers(model: OnnxModel) -> None:
 def test_taso_search_replays_to_its_cost_and_beats_descent() -> None:
     model = OnnxModel.load(zoo.build("squeezenet1.1"))
     start = State(model.graph, RuleSet.default(), RTX2070)
-    found = search_taso(start, alpha=1.05, budget=1000)
+    found = search_taso(start, alpha=1.05, budget=2000)
     state = start.copy()
     for rule, location in found.actions:
         state.step(rule, location)
