@@ -1,8 +1,9 @@
 """Which rules are worth having.
 
 Of TASO's 619 generated rules 133 are shipped. Here a rule is shipped if it saves operators or arithmetic. What turns
-operators round, so that others may apply, is left to the hand-written rules: with 73 generated ones of that kind BERT-Base
-had 486 rewrites in place of 436, and a search found no more on any of five zoo graphs. What only one enumerated shape permits, or asks for what networks do not do, is not shipped either.
+operators round, so that others may apply, is left to the hand-written rules: with 73 generated ones of that kind
+BERT-Base had 486 rewrites in place of 436, and a search found no more on any of five zoo graphs. What only one
+enumerated shape permits, or asks for what networks do not do, is not shipped either.
 """
 
 from __future__ import annotations
