@@ -2,12 +2,12 @@
 
 rlflow reproduce end-to-end
 
-A hill climb from the cleaned input graph. Candidates are rules applied at all places that promise the same change of
-cost, rules applied until they apply no longer, and what a search under each analytic cost model finds. Each is measured
-against the best graph so far, interleaved; those that are faster by more than their interval are added one to another
-as long as that makes them faster still. What promises least time by
-the analytic cost model is measured first, and what costs several times the work is not. The ratio in the table comes
-from a new measurement of the final graph against the input. A climb measures no other candidate after 10 minutes.
+A hill climb from the cleaned input graph. Candidates are rules applied at all places that look alike, once or several
+times, rules applied until they apply no longer, and what a search under each analytic cost model finds. Each is
+measured against the best graph so far, interleaved; those that are faster by more than their interval are added one to
+another as long as that makes them faster still. What promises least time by the analytic cost model is measured first,
+and what costs several times the work is not. The ratio in the table comes from a new measurement of the final graph
+against the input. A climb measures no other candidate after 10 minutes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from experiments.reproduce.units import Record, once
 from taso_ext import Cost, OnnxModel, RuleSet, State, search_taso
 
 RANKING = "roofline:rtx2070"  # tells places apart and gives the order
+MOST_TIMES = 3  # that a rule is applied at one place: groups of convolutions are merged by twos
 MOST_STEPS = 400  # of one rule applied until it applies no longer
 MOST_MATCHES = 4096
 MOST_WORK = 4.0
@@ -113,6 +114,18 @@ def _affordable(base: Cost, candidate: Cost) -> bool:
     return candidate.flops <= MOST_WORK * base.flops and candidate.memory_bytes <= MOST_WORK * base.memory_bytes
 
 
+def _alike(state: State) -> Iterator[tuple[int, list[int]]]:
+    """Rules with the locations at which they match operators that do as much, and promise the same change of cost."""
+    rules, locations, costs_ms = state.candidates()
+    if not len(rules):
+        return
+    change = np.round(costs_ms / state.cost.ms - 1, 9)
+    work = state.candidate_features(len(rules), one_hot_rules=False)[1:, -2:]  # logarithms of FLOPs and bytes
+    kinds, group = np.unique(np.column_stack([rules, change, work]), axis=0, return_inverse=True)
+    for index in range(len(kinds)):
+        yield int(kinds[index, 0]), locations[group.reshape(-1) == index].tolist()
+
+
 class Climb:
     """The climb from one graph."""
 
@@ -189,13 +202,11 @@ class Climb:
         )
 
     def _neighbours(self, base: Candidate) -> Iterator[Candidate]:
-        rules, locations, costs_ms = base.state.candidates()
-        change = np.round(costs_ms / base.state.cost.ms - 1, 9)
-        for rule in sorted(set(rules.tolist())):
+        for rule in np.unique(base.state.legal_actions()[:, 0]).tolist():
             yield self._exhausted(base, rule)
-        for rule, promise in sorted(set(zip(rules.tolist(), change.tolist(), strict=True))):
-            places = locations[(rules == rule) & (change == promise)].tolist()
-            yield self._replay(base, [(rule, place) for place in places])
+        for rule, places in _alike(base.state):
+            for times in range(1, MOST_TIMES + 1):
+                yield self._replay(base, [(rule, place) for place in places] * times)
 
     def _exhausted(self, base: Candidate, rule: int) -> Candidate:
         """`rule` applied wherever it applies, until it does not; most rules end soon, some never do."""
