@@ -160,7 +160,7 @@ def _try_domains(rule: Substitution, formula: str, instances: int) -> Outcome:
             text = rule_text(rule, domain)
             rules = RuleSet.parse(text)
         except (InexpressibleError, ValueError) as error:
-            reason = str(error).removeprefix(f"rule '{rule_name(rule)}': ")
+            reason = str(error).partition(f"rule '{rule_name(rule)}': ")[2] or str(error)
             return Outcome(rule.index, formula, Verdict.INEXPRESSIBLE, reason)
         detail = domain.describe(rule) + (f"; not for {' or '.join(refused)}: {why}" if refused else "")
         verdict, found = _verify(rule, text, rules, instances)
