@@ -140,7 +140,7 @@ class _Oracle:
         else:
             given = check_given(specs, inputs)
             ordinary, edges = [*given, *(vary(given[0], rng) for _ in range(max(num_inputs - len(given), 1)))], []
-        session = create_session(self._original, optimise=False)
+        session = create_session(self._original, "disabled")
         self._error = ""
         self._ordinary = self._run_all(session, ordinary)
         self._runs = self._ordinary + self._run_all(session, edges)
@@ -164,7 +164,7 @@ class _Oracle:
         try:
             detached = detach(candidate)
             onnx.checker.check_model(for_inference(detached))
-            session = create_session(detached, optimise=True)
+            session = create_session(detached, "all")
             found = [self._run(session, feeds) for feeds, _ in self._runs]
         except (ModelError, onnx.checker.ValidationError) as error:
             return Verification(False, np.inf, tolerance, all(self._reacts), reason=one_paragraph(error))
@@ -204,7 +204,7 @@ class _Oracle:
         ONNX Runtime's optimisations change the rounding of the original. Where that alone moves an output, or flips an
         integer such as an arg-max between ties, a candidate cannot be asked to agree more closely.
         """
-        session = create_session(self._original, optimise=True)
+        session = create_session(self._original, "all")
         noise = [self._run(session, feeds) for feeds, _ in self._runs]
         own = self._gaps(noise)
         allowed = [

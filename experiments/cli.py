@@ -227,11 +227,12 @@ def _zoo(options: argparse.Namespace) -> int:
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback."""
     from controller.base import UnknownControllerError
+    from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
 
-    return UserError, ModelError, ZooError, UnknownControllerError
+    return UserError, ModelError, UnavailableError, ZooError, UnknownControllerError
 
 
 if __name__ == "__main__":

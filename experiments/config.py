@@ -17,6 +17,7 @@ from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
+from taso_ext.onnx_session import Level
 from worldmodel.config import WorldModelConfig
 
 TELESCOPING_REWARDS = ("log_ratio", "incremental", "combined")
@@ -155,17 +156,29 @@ class MeasureConfig:
     """The end-to-end measurement.
 
     Attributes:
-      pairs: interleaved measurements of both models.
+      resolution: it ends once half the width of the ratio's interval is below this (0.01: one percent); none: only when
+        the pairs or the time are used up.
+      pairs: interleaved measurements of both models, at most.
+      seconds: limit of time; 0 means none.
       sessions: sessions of each model that they are spread over; sessions of identical bytes differ a little.
+      control: whether the model is also measured against itself, which shows what the ratio is worth.
       threads: of ONNX Runtime; 1 has the least noise.
+      level: of ONNX Runtime's own graph optimisation, for both models.
     """
 
+    resolution: float | None = 0.01
     pairs: int = 24
+    seconds: float = 0.0
     sessions: int = 3
+    control: bool = True
     threads: int = 1
+    level: Level = "all"
 
     def __post_init__(self) -> None:
+        if self.resolution is not None:
+            _require("resolution", self.resolution, 1e-4, 1)
         _require("pairs", self.pairs, 2)
+        _require("seconds", self.seconds, 0)
         _require("sessions", self.sessions, 1)
         _require("threads", self.threads, 1)
 

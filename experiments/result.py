@@ -34,8 +34,13 @@ class MeasuredRatio:
     Attributes:
       ratio, low, high: the ratio and its 95 % interval; below 1 is faster.
       before_ms, after_ms: medians.
+      noise: interquartile range of the model's samples over their median.
       device: what it was measured on.
-      pairs: interleaved pairs of measurements.
+      runtime: the same with version and settings.
+      clock: what was read.
+      pairs, sessions: interleaved pairs of measurements, and the sessions they were spread over.
+      ending: one sentence on how precise that is, and why it ended.
+      control_ratio, control_low, control_high: the same for the model against itself; None if that was not measured.
     """
 
     ratio: float
@@ -43,16 +48,31 @@ class MeasuredRatio:
     high: float
     before_ms: float
     after_ms: float
+    noise: float
     device: str
+    runtime: str
+    clock: str
     pairs: int
+    sessions: int
+    ending: str
+    control_ratio: float | None = None
+    control_low: float | None = None
+    control_high: float | None = None
+
+    def floor(self) -> float:
+        """Ratios closer to 1 than this are noise: so far has the model been from itself, beyond its interval."""
+        if self.control_ratio is None or self.control_low is None or self.control_high is None:
+            return NOISE
+        deviates = not self.control_low <= 1 <= self.control_high
+        return max(NOISE, abs(1 - self.control_ratio)) if deviates else NOISE
 
     def verdict(self) -> str:
         """One sentence that says whether the result is faster or slower beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"
         where = f"on this machine's {self.device}"
-        if self.low > 1 and self.ratio > 1 + NOISE:
+        if self.low > 1 and self.ratio > 1 + self.floor():
             return f"SLOWER: end to end {where} the result takes {percent} longer than the model."
-        if self.high < 1 and self.ratio < 1 - NOISE:
+        if self.high < 1 and self.ratio < 1 - self.floor():
             return f"Faster: end to end {where} the result takes {percent} less time than the model."
         return f"End to end {where} the difference is within noise."
 

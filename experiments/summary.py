@@ -55,6 +55,9 @@ def graph_rows(result: Result) -> list[Row]:
         rows.append(
             (f"measured on {measured.device} [ms]", f"{measured.before_ms:.3f}", f"{measured.after_ms:.3f}", interval)
         )
+        if measured.control_ratio is not None:
+            control = f"ratio {measured.control_ratio:.3f} [{measured.control_low:.3f}, {measured.control_high:.3f}]"
+            rows.append(("the model against itself", "", "", control))
     return rows
 
 
@@ -86,6 +89,8 @@ def verification_lines(result: Result) -> list[str]:
             f"Verified in ONNX Runtime: largest output difference {result.largest_difference:.2e} of the output's "
             f"spread (tolerance {result.tolerance:.0e})."
         )
+    if result.measured:
+        lines.append(f"{result.measured.ending} {result.measured.runtime}; {result.measured.clock}.")
     if result.raised_opset:
         lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
     if result.stop_reason:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -16,16 +18,26 @@ from taso_ext.weights import static_dims, tensor_proto
 NEWEST_RUNNABLE_IR = 13
 """The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
 
+Level = Literal["disabled", "basic", "extended", "layout", "all"]
+"""How much ONNX Runtime optimises a graph when it loads it; each level does what those before it do."""
+
+LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "layout": ort.GraphOptimizationLevel.ORT_ENABLE_LAYOUT,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
 _SHARED_FROM_BYTES = 1 << 16
 """Initializers from this size on are handed to the session as arrays instead of being serialised with the model."""
 _FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
 
 
-def session_options(*, optimise: bool, threads: int = 1) -> ort.SessionOptions:
-    """Options of a session that runs operators one after the other, with full optimisation or none."""
+def session_options(level: Level, *, threads: int = 1) -> ort.SessionOptions:
+    """Options of a session that runs operators one after the other."""
     options = ort.SessionOptions()
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL_SEVERITY
@@ -33,25 +45,45 @@ def session_options(*, optimise: bool, threads: int = 1) -> ort.SessionOptions:
 
 
 def create_session(
-    model: onnx.ModelProto | DetachedModel,
+    model: onnx.ModelProto | DetachedModel | Path,
+    level: Level,
     *,
-    optimise: bool,
     threads: int = 1,
     providers: Sequence[str] = ("CPUExecutionProvider",),
+    settings: Mapping[str, str] | None = None,
     once: bool = False,
 ) -> ort.InferenceSession:
-    """A session of a model in memory; large weights are not serialised, so that models over 2 GB work too.
+    """A session of a model in memory or in a file.
+
+    Large weights in memory are not serialised, so that models over 2 GB work too; ONNX Runtime takes one copy of them.
 
     Args:
+      providers: which may run the model's nodes, the preferred one first.
+      settings: ONNX Runtime's own configuration entries, such as `session.disable_prepacking`.
       once: for a session that runs a single time: memory and time for later runs are not spent.
     Raises:
-      ModelError: if ONNX Runtime refuses the model.
+      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
     """
-    detached = detach(model)
-    options = session_options(optimise=optimise, threads=threads)
+    options = session_options(level, threads=threads)
+    for key, value in (settings or {}).items():
+        options.add_session_config_entry(key, value)
     if once:
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.disable_prepacking", "1")
+    source: str | bytes = str(model)
+    if not isinstance(model, Path):
+        source, shared = _without_large_weights(detach(model))
+        # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
+        options.add_external_initializers(list(shared), list(shared.values()))
+    try:
+        # Without enable_fallback=0 a provider that fails is announced on standard output, and replaced.
+        return ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's exceptions share no public base class
+        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+
+
+def _without_large_weights(detached: DetachedModel) -> tuple[bytes, dict[str, ort.OrtValue]]:
+    """The serialised model, but for its large weights, and those by name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(detached.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
@@ -64,11 +96,7 @@ def create_session(
         place.data_location = onnx.TensorProto.EXTERNAL
         place.external_data.add(key="location", value=name)
         shared[name] = _ort_value(tensor)
-    options.add_external_initializers(list(shared), list(shared.values()))
-    try:
-        return ort.InferenceSession(proto.SerializeToString(), options, providers=list(providers))
-    except Exception as error:  # ONNX Runtime's exceptions share no public base class
-        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+    return proto.SerializeToString(), shared
 
 
 def _can_share(dtype: ir.DataType) -> bool:

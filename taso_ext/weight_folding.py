@@ -112,7 +112,7 @@ def _values_read(node: onnx.NodeProto) -> Iterator[str]:
 
 def _run(model: DetachedModel, outputs: list[str]) -> dict[str, object]:
     try:
-        session = create_session(model, optimise=False, once=True)
+        session = create_session(model, "disabled", once=True)
         return dict(zip(outputs, session.run(outputs, {}), strict=True))
     except ModelError as error:
         raise CannotFoldError(str(error)) from error

@@ -20,12 +20,15 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from environment import cost_models, zoo
-from environment.runtime import Measurement, measure_pair
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
+from environment.timing import Timing, Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from taso_ext import Cost, OnnxModel, RuleSet, State, search_taso
+from taso_ext.onnx_session import LEVELS
 
 RANKING = "roofline:rtx2070"  # only tells places apart
 FLOPS_PER_BYTE = 13.0  # that a core computes while a byte comes from memory
@@ -45,6 +48,7 @@ COLUMNS = {
     "ratio": "time of the best graph over that of the input, below 1 is faster",
     "low": "95 % interval of the ratio, lower end",
     "high": "upper end",
+    "control": "the input against itself, measured at the same time, with its interval",
     "steps": "rewrites of the best graph",
     "tried": "candidates measured",
     "ended": "why: nothing left that helps, or no time left",
@@ -82,22 +86,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     graphs.add_option(parser)
     parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+    parser.add_argument("--level", choices=LEVELS, default="all", help="of ONNX Runtime's graph optimisation (all)")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Climbs from each graph; finished graphs are not climbed again."""
     names = graphs.chosen(options.graphs)
-    rules = RuleSet.default()
+    rules, runtime = RuleSet.default(), OnnxRuntime(options.device, options.threads, options.level)
     settings = {
         "scale": asdict(SCALES[options.scale]),
         "rules": rules.fingerprint,
         "device": options.device,
         "threads": options.threads,
+        "level": options.level,
     }
     rows = []
     with progress.stage("measure zoo graphs", total=len(names)) as bar:
         for name in names:
-            climb = Climb(name, rules, SCALES[options.scale], options.device, options.threads)
+            climb = Climb(name, rules, SCALES[options.scale], runtime)
             rows.append(once("end-to-end", f"{name}-{options.scale}", settings, climb.run))
             bar.update(len(rows))
     return Table(
@@ -107,7 +113,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"ONNX Runtime with its full optimisation on both sides. {len(rules)} rules.",
+        f"{runtime.label}, on both sides. {len(rules)} rules.",
     )
 
 
@@ -134,9 +140,8 @@ def _alike(state: State) -> Iterator[tuple[int, list[int]]]:
 class Climb:
     """The climb from one graph."""
 
-    def __init__(self, name: str, rules: RuleSet, scale: Scale, device: str, threads: int) -> None:
-        self._name, self._rules, self._scale = name, rules, scale
-        self._device, self._threads = device, threads
+    def __init__(self, name: str, rules: RuleSet, scale: Scale, runtime: OnnxRuntime) -> None:
+        self._name, self._rules, self._scale, self._runtime = name, rules, scale, runtime
         self._model = OnnxModel.load(zoo.build(name))
         self._measured: set[str] = set()
         self._begin = time.monotonic()
@@ -151,14 +156,16 @@ class Climb:
             if better.state.hash == best.state.hash:
                 break
             best = better
-        final = self._measure(start, best, pairs=self._scale.final_pairs, sessions=self._scale.final_sessions)
+        scale = self._scale
+        final = self._measure(start, best, pairs=scale.final_pairs, sessions=scale.final_sessions, control=True)
         applied = [self._rules.names[rule] for rule, _ in best.actions]
         return {
             "graph": self._name,
-            "input_ms": final.reference_ms,
-            "ratio": final.ratio,
-            "low": final.ci_low,
-            "high": final.ci_high,
+            "input_ms": final.reference.ms.value,
+            "ratio": final.ratio.value,
+            "low": final.ratio.low,
+            "high": final.ratio.high,
+            "control": str(final.control and final.control.ratio),
             "steps": len(best.actions),
             "tried": len(self._measured),
             "ended": "time" if self._out_of_time() else "top",
@@ -177,11 +184,11 @@ class Climb:
             if candidate.state.hash in self._measured or not _affordable(base.state.cost, candidate.state.cost):
                 continue
             self._measured.add(candidate.state.hash)
-            if self._measure(base, candidate, pairs=2, sessions=1).ratio > WORTH_MEASURING_WELL:
+            if self._measure(base, candidate, pairs=2, sessions=1).ratio.value > WORTH_MEASURING_WELL:
                 continue
             found = self._measure(base, candidate, pairs=self._scale.pairs, sessions=self._scale.sessions)
-            if found.ci_high < 1:
-                faster.append((found.ratio, candidate))
+            if found.ratio.high < 1:
+                faster.append((found.ratio.value, candidate))
         best = base
         for _, candidate in sorted(faster, key=lambda pair: pair[0]):
             joined = self._replay(best, candidate.actions[len(base.actions) :])
@@ -194,16 +201,15 @@ class Climb:
 
     def _faster(self, reference: Candidate, candidate: Candidate) -> bool:
         found = self._measure(reference, candidate, pairs=self._scale.pairs, sessions=self._scale.sessions)
-        return found.ci_high < 1
+        return found.ratio.high < 1
 
-    def _measure(self, reference: Candidate, candidate: Candidate, *, pairs: int, sessions: int) -> Measurement:
-        return measure_pair(
-            self._model.export_detached(reference.state.graph),
-            self._model.export_detached(candidate.state.graph),
-            device=self._device,
-            threads=self._threads,
-            pairs=pairs,
-            sessions=sessions,
+    def _measure(
+        self, reference: Candidate, candidate: Candidate, *, pairs: int, sessions: int, control: bool = False
+    ) -> Timing:
+        return measure(
+            Variant("base", self._runtime, self._model.export_detached(reference.state.graph)),
+            [Variant("candidate", self._runtime, self._model.export_detached(candidate.state.graph))],
+            Effort(resolution=None, pairs=pairs, sessions=sessions, control=control),
         )
 
     def _neighbours(self, base: Candidate) -> Iterator[Candidate]:

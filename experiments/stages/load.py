@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from environment import GraphSubstitutionEnv, zoo
-from environment.runtime import available_devices
+from environment.runtimes.devices import require_working
 from experiments.config import RunConfig
-from experiments.errors import UserError, nearest_match
+from experiments.errors import UserError
 from experiments.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
 
@@ -54,10 +54,10 @@ def load(model: str, config: RunConfig) -> Loaded:
       model: path of an ONNX file or zoo name.
       config: dims, clean-up, rules, costs, environment.
     Raises:
-      UserError, ModelError: what is wrong with the input, and what to do.
+      UserError, ModelError, UnavailableError: what is wrong with the input, and what to do.
     """
     start = time.perf_counter()
-    _require_device(config.device)
+    require_working(config.device)  # now rather than after the search
     is_zoo = model in zoo.names() and not Path(model).is_file()
     source = zoo.build(model) if is_zoo else _model_path(model)
     loaded = OnnxModel.load(source, dims=config.bound_dims(), clean=config.clean)
@@ -84,12 +84,6 @@ def _model_path(model: str) -> Path:
         except zoo.ZooError as error:
             raise UserError(f"There is no file '{model}', and {error}") from error
     return path
-
-
-def _require_device(device: str) -> None:
-    if device not in available_devices():
-        hint = nearest_match(device, available_devices())
-        raise UserError(f"This ONNX Runtime has no device '{device}' to measure on. {hint}")
 
 
 def _load_rules(path: str | None) -> RuleSet:

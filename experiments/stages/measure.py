@@ -6,7 +6,9 @@ import dataclasses
 
 import onnx
 
-from environment.runtime import measure_pair
+from environment import timing
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
 from experiments.result import MeasuredRatio
 from experiments.run import Run
 
@@ -19,25 +21,45 @@ def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> Measur
     if run.directory.finished(STAGE):
         return MeasuredRatio(**run.directory.read_json(name))
     settings = run.config.measure
+    runtime = OnnxRuntime(run.config.device, settings.threads, settings.level)
+    effort = Effort(
+        resolution=settings.resolution,
+        pairs=settings.pairs,
+        seconds=settings.seconds,
+        sessions=settings.sessions,
+        control=settings.control,
+        seed=run.seed(STAGE),
+    )
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
-        found = measure_pair(
-            model,
-            result,
-            device=run.config.device,
-            pairs=settings.pairs,
-            sessions=settings.sessions,
-            threads=settings.threads,
-            seed=run.seed(STAGE),
+        found = timing.measure(
+            timing.Variant("model", runtime, model),
+            [timing.Variant("result", runtime, result)],
+            effort,
             on_pair=lambda done, total: bar.update(done),
         )
-        measured = MeasuredRatio(
-            ratio=found.ratio,
-            low=found.ci_low,
-            high=found.ci_high,
-            before_ms=found.reference_ms,
-            after_ms=found.candidate_ms,
-            device=run.config.device,
-            pairs=found.pairs,
-        )
+        measured = _measured_ratio(found, run.config.device)
         run.directory.write_json(name, dataclasses.asdict(measured))
     return measured
+
+
+def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
+    (result,) = found.candidates
+    control = found.control and found.control.ratio
+    itself = (
+        {"control_ratio": control.value, "control_low": control.low, "control_high": control.high} if control else {}
+    )
+    return MeasuredRatio(
+        ratio=result.ratio.value,
+        low=result.ratio.low,
+        high=result.ratio.high,
+        before_ms=found.reference.ms.value,
+        after_ms=result.ms.value,
+        noise=found.reference.noise,
+        device=device,
+        runtime=result.runtime,
+        clock=found.clock,
+        pairs=found.pairs,
+        sessions=found.sessions,
+        ending=found.ending,
+        **itself,
+    )

@@ -24,6 +24,19 @@ def make_record(kind: str, costs: tuple[float, ...]) -> EpisodeRecord:
     return EpisodeRecord(kind, 0, ((0, 0),) * steps, names, (1.0,) * steps, costs, True, False)
 
 
+def make_measured(ratio: float, low: float, high: float, **control: float) -> MeasuredRatio:
+    return MeasuredRatio(
+        *(ratio, low, high, 10.0, 10.0 * ratio, 0.02),
+        device="cpu",
+        runtime="ONNX Runtime 1.31.1, cpu",
+        clock="wall clock",
+        pairs=25,
+        sessions=3,
+        ending="Measured to ±0.5 % by 25 pairs.",
+        **control,
+    )
+
+
 def make_result(**changes: object) -> Result:
     result = Result(
         model="net.onnx",
@@ -42,7 +55,7 @@ def make_result(**changes: object) -> Result:
         accuracy=[{"step": 5, "windows": 9, "latent_error": 0.25, "change_precision": None, "return_r2": 0.875}],
         largest_difference=3e-7,
         tolerance=1e-4,
-        measured=MeasuredRatio(0.9, 0.88, 0.92, 10.0, 9.0, "cpu", 25),
+        measured=make_measured(0.9, 0.88, 0.92, control_ratio=1.001, control_low=0.998, control_high=1.004),
         stage_seconds={"load": 1.5, "collect": 61.0},
         peak_memory_bytes=1_500_000_000,
         graph_hash="ab" * 16,
@@ -74,6 +87,7 @@ def test_the_summary_shows_every_figure() -> None:
             "80",
         ),
         *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
+        *("the model against itself", "ratio 1.001 [0.998, 1.004]", "Measured to ±0.5 %", "wall clock"),
         *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
     ):
         assert part in text, part
@@ -91,8 +105,15 @@ def test_the_summary_shows_every_figure() -> None:
     ],
 )
 def test_the_verdict_needs_an_effect_beyond_noise(ratio: float, low: float, high: float, word: str) -> None:
-    verdict = MeasuredRatio(ratio, low, high, 10.0, 10.0 * ratio, "cpu", 25).verdict()
+    verdict = make_measured(ratio, low, high).verdict()
     assert [name for name in ("SLOWER", "Faster", "within noise") if name in verdict] == [word]
+
+
+@pytest.mark.parametrize(("low", "high", "word"), [(0.94, 0.96, "within noise"), (0.93, 1.01, "Faster")])
+def test_an_effect_no_larger_than_that_of_the_model_on_itself_is_none(low: float, high: float, word: str) -> None:
+    """Where the control's interval reaches 1, its deviation may be chance, and is not held against the result."""
+    measured = make_measured(0.96, 0.955, 0.965, control_ratio=0.95, control_low=low, control_high=high)
+    assert word in measured.verdict()
 
 
 def test_an_unchanged_model_is_said_to_be_unchanged() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from environment.runtime import Measurement
+from environment.intervals import Estimate
+from environment.runtimes import OnnxRuntime
+from environment.timing import Timing, VariantTiming
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce import end_to_end, rule_sets, units
@@ -99,12 +101,13 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("most", [1.2, 4.0])
 def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merging all groups of this graph's convolutions makes half as many operations again."""
-    climb = end_to_end.Climb("resnext50-tiny", RuleSet.default(), end_to_end.SCALES["smoke"], "cpu", 1)
+    climb = end_to_end.Climb("resnext50-tiny", RuleSet.default(), end_to_end.SCALES["smoke"], OnnxRuntime())
     work = []
 
-    def measure(reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int) -> Measurement:
+    def measure(reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int) -> Timing:
         work.append(candidate.state.cost.flops / reference.state.cost.flops)
-        return Measurement(2.0, 2.0, 2.0, 1.0, 2.0, 2, 1, "cpu", 1)
+        base, twice = (VariantTiming("", "", *[Estimate(x, x, x)] * 2, noise=0.0) for x in (1.0, 2.0))
+        return Timing(base, (twice,), None, 2, 1, "pairs", None, 0.0, "", 0.0)
 
     monkeypatch.setattr(climb, "_measure", measure)
     monkeypatch.setattr(end_to_end, "MOST_WORK", most)

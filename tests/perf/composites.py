@@ -16,7 +16,9 @@ import onnx
 import onnxruntime
 
 from environment import zoo
-from environment.runtime import Measurement, measure_pair
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
+from environment.timing import Timing, Variant, measure
 from taso_ext import OnnxModel
 from tests.taso_ext.composite_forms import Form, activations, attentions, norms, recognised, softmaxes
 
@@ -42,10 +44,12 @@ def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto, bool]]:
         yield name, "whole network", zoo.build(name), False
 
 
-def compare(original: onnx.ModelProto, pairs: int, *, fuse: bool) -> Measurement:
+def compare(original: onnx.ModelProto, pairs: int, *, fuse: bool) -> Timing:
     """The original against what the rules make of it."""
     model = OnnxModel.load(original)
-    return measure_pair(original, model.export(recognised(model.graph, fuse=fuse)), pairs=pairs, sessions=3)
+    candidate = Variant("recognised", OnnxRuntime(), model.export(recognised(model.graph, fuse=fuse)))
+    effort = Effort(resolution=None, pairs=pairs, sessions=3, control=False)
+    return measure(Variant("original", OnnxRuntime(), original), [candidate], effort)
 
 
 def main() -> None:
@@ -68,8 +72,9 @@ def main() -> None:
     for name, size, model, fuse in cases(options.models):
         found = compare(model, options.pairs, fuse=fuse)
         kind = "the runtime's own" if fuse else "standard"
-        interval = f"{found.ci_low:.3f}–{found.ci_high:.3f}"
-        lines.append(f"| {name} | {size} | {kind} | {found.reference_ms:.3f} | {found.ratio:.3f} | {interval} |")
+        ratio, original_ms = found.ratio, found.reference.ms.value
+        interval = f"{ratio.low:.3f}–{ratio.high:.3f}"
+        lines.append(f"| {name} | {size} | {kind} | {original_ms:.3f} | {ratio.value:.3f} | {interval} |")
         print(lines[-1], flush=True)
     if options.out is not None:
         options.out.write_text("\n".join(lines) + "\n")

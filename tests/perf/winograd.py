@@ -22,7 +22,10 @@ import onnxruntime
 from onnx import numpy_helper
 
 from environment import zoo
-from environment.runtime import Measurement, measure_pair
+from environment.effort import Effort
+from environment.intervals import Estimate
+from environment.runtimes import OnnxRuntime
+from environment.timing import Variant, measure
 from environment.zoo.graph_writer import GraphWriter
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
@@ -123,6 +126,12 @@ def exactly(layer: Layer, model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return total
 
 
+def time_ratio(reference: onnx.ModelProto, candidate: onnx.ModelProto, pairs: int, sessions: int) -> Estimate:
+    variants = [Variant(name, OnnxRuntime(), model) for name, model in (("as is", reference), ("fast", candidate))]
+    effort = Effort(resolution=None, pairs=pairs, sessions=sessions, control=False)
+    return measure(variants[0], variants[1:], effort).ratio
+
+
 def measure_layer(layer: Layer, pairs: int) -> list[dict[str, object]]:
     context, alone = (OnnxModel.load(build(layer, neighbours=with_them), clean="full") for with_them in (True, False))
     starts = [State(model.graph, rules(), COST_MODEL) for model in (context, alone)]
@@ -133,8 +142,8 @@ def measure_layer(layer: Layer, pairs: int) -> list[dict[str, object]]:
     for names in variants(starts[0]):
         states = [rewritten(start, names) for start in starts]
         error = (run(alone.export(states[1].graph), x) - expected) / expected.std()
-        timed = measure_pair(reference, context.export(states[0].graph), pairs=pairs, sessions=2)
-        values = (states[0].cost.ms / starts[0].cost.ms, timed.ratio, timed.ci_low, timed.ci_high)
+        timed = time_ratio(reference, context.export(states[0].graph), pairs, sessions=2)
+        values = (states[0].cost.ms / starts[0].cost.ms, timed.value, timed.low, timed.high)
         errors = (np.abs(error).max(), np.sqrt((error**2).mean()), direct)
         cells = [str(layer), " + ".join(names), *(f"{v:.3f}" for v in values), *(f"{v:.1e}" for v in errors)]
         rows.append(dict(zip(COLUMNS, cells, strict=True)))
@@ -153,7 +162,7 @@ def convolutions(graph: Graph) -> dict[int, Layer]:
     return found
 
 
-def measure_network(name: str, pairs: int) -> tuple[Measurement, int]:
+def measure_network(name: str, pairs: int) -> tuple[Estimate, int]:
     model = OnnxModel.load(zoo.build(name), clean="full")
     state, best = State(model.graph, rules(), COST_MODEL), dict[tuple[Layer, str], float]()
     taken = 0
@@ -167,9 +176,7 @@ def measure_network(name: str, pairs: int) -> tuple[Measurement, int]:
             if key not in best:
                 small = OnnxModel.load(build(layer, neighbours=True), clean="full")
                 other = rewritten(State(small.graph, rules(), COST_MODEL), key[1:])
-                best[key] = measure_pair(
-                    small.export(small.graph), small.export(other.graph), pairs=7, sessions=1
-                ).ratio
+                best[key] = time_ratio(small.export(small.graph), small.export(other.graph), 7, sessions=1).value
             options.setdefault(int(location), []).append((best[key], int(rule)))
         gains = [(*min(found), location) for location, found in options.items() if min(found)[0] < 1]
         if not gains:
@@ -177,7 +184,7 @@ def measure_network(name: str, pairs: int) -> tuple[Measurement, int]:
         _, rule, location = min(gains)
         state.step(rule, location)
         taken += 1
-    return measure_pair(model.export(model.graph), model.export(state.graph), pairs=pairs, sessions=3), taken
+    return time_ratio(model.export(model.graph), model.export(state.graph), pairs, sessions=3), taken
 
 
 def main() -> None:
@@ -200,7 +207,7 @@ def main() -> None:
     lines += ["", "| network | rewritten | ratio | interval |", "|---|---|---|---|"]
     for name in arguments.zoo:
         timed, taken = measure_network(name, arguments.pairs)
-        lines.append(f"| {name} | {taken} | {timed.ratio:.3f} | {timed.ci_low:.3f} to {timed.ci_high:.3f} |")
+        lines.append(f"| {name} | {taken} | {timed.value:.3f} | {timed.low:.3f} to {timed.high:.3f} |")
         print(lines[-1], flush=True)
     if arguments.out:
         (arguments.out / "winograd.md").write_text("\n".join(lines) + "\n")

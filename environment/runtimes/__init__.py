@@ -1,0 +1,11 @@
+"""What runs models, behind one interface (`interface.Runtime`): ONNX Runtime, and OpenVINO where it is installed.
+
+Nothing here imports TensorFlow: as a runtime it is `experiments.baselines.tensorflow_runtime.TensorFlow`.
+"""
+
+from environment.runtimes.devices import available_devices
+from environment.runtimes.interface import Model, Runtime, Session, UnavailableError
+from environment.runtimes.onnx_runtime import OnnxRuntime
+from environment.runtimes.openvino_runtime import OpenVino
+
+__all__ = ["Model", "OnnxRuntime", "OpenVino", "Runtime", "Session", "UnavailableError", "available_devices"]

@@ -1,0 +1,61 @@
+"""What a runtime is: something that opens sessions of ONNX models, which can then be run, timed and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+from environment.clocks import Clock
+from environment.model_inputs import Feeds
+from taso_ext.detached import DetachedModel
+
+Model = onnx.ModelProto | DetachedModel
+"""A model as a whole, or with its weights as handles, which takes no memory for them."""
+
+
+class UnavailableError(ValueError):
+    """A runtime or device that is not here; the message names those that are and says how to install this one."""
+
+
+class Session(Protocol):
+    """A model that is loaded, with its inputs in place."""
+
+    def run(self) -> None:
+        """One inference, finished when this returns.
+
+        Raises:
+          ModelError: an operator failed; the message names it.
+        """
+
+    def outputs(self) -> list[np.ndarray]:
+        """Results of the last `run`, in the order of the model's outputs."""
+
+
+class Runtime(Protocol):
+    """A library that runs models, with all its settings. Runtimes are values: they compare and pickle.
+
+    session = OnnxRuntime(device="cpu", threads=1).open(model, feeds)
+    session.run()
+    logits, *_ = session.outputs()
+    """
+
+    @property
+    def label(self) -> str:
+        """Library, version and settings, as tables call it."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of least scope that sees all of an inference."""
+
+    def open(self, model: Model | Path, feeds: Feeds) -> Session:
+        """Loads a model, from memory or from an ONNX file, and places its inputs.
+
+        Args:
+          feeds: arrays by input name; the inputs without default values.
+        Raises:
+          ModelError: a model that this runtime cannot run; the message names the operator wherever one is at fault.
+          UnavailableError: the library or the device is not here.
+        """

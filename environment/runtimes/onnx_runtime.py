@@ -1,0 +1,119 @@
+"""ONNX Runtime: the runtime that results are made for, on CPUs and GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnxruntime as ort
+
+from environment.clocks import THREAD_CPU, WALL, Clock
+from environment.model_inputs import Feeds
+from environment.runtimes.devices import CPU, CUDA, NVIDIA, TENSORRT, provider_of, require_working
+from environment.runtimes.interface import Model
+from environment.runtimes.threads import require_threads, threads_text
+from taso_ext.errors import ModelError, did_you_mean, one_paragraph
+from taso_ext.onnx_session import Level, create_session
+
+_ALONGSIDE = {CPU: (CPU,), TENSORRT: (TENSORRT, CUDA, CPU)}
+"""Providers beside the one asked for: they run the nodes that it does not know."""
+_PARKED_THREADS = {"session.force_spinning_stop": "1"}
+"""Threads that wait for the next inference with their eyes open halve the speed of the session measured next."""
+_RECORDED_NODES = {"session.record_ep_graph_assignment_info": "1"}
+
+
+@dataclass(frozen=True)
+class OnnxRuntime:
+    """ONNX Runtime with one device, number of threads and level of optimisation.
+
+    Attributes:
+      device: one of `available_devices()`.
+      threads: of one operator; operators run one after the other.
+      level: of graph optimisation.
+    Raises:
+      UnavailableError: an unknown device.
+      ValueError: no threads, or an unknown level.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    level: Level = "all"
+
+    def __post_init__(self) -> None:
+        provider_of(self.device)
+        require_threads(self.threads)
+        if self.level not in get_args(Level):
+            known = get_args(Level)
+            raise ValueError(
+                f"'{self.level}' is no level of ONNX Runtime's optimisation{did_you_mean(self.level, known)}; expected "
+                f"one of {', '.join(known)}."
+            )
+
+    @property
+    def label(self) -> str:
+        settings = f"{self.device}, {threads_text(self.threads)}, optimisation {self.level}"
+        return f"ONNX Runtime {ort.__version__}, {settings}"
+
+    @property
+    def clock(self) -> Clock:
+        """With one thread there is none beside the calling one."""
+        return THREAD_CPU if self.device == "cpu" and self.threads == 1 else WALL
+
+    def open(self, model: Model | Path, feeds: Feeds) -> OnnxRuntimeSession:
+        provider = provider_of(self.device)
+        settings = dict(_PARKED_THREADS) if self.threads > 1 else {}
+        if provider != CPU:
+            require_working(self.device)
+            settings |= _RECORDED_NODES
+        providers = _ALONGSIDE.get(provider, (provider, CPU))
+        session = create_session(model, self.level, threads=self.threads, providers=providers, settings=settings)
+        if provider != CPU:
+            self._require_part(session, provider)
+        return OnnxRuntimeSession(session, feeds, "cuda" if provider in NVIDIA else "cpu")
+
+    def _require_part(self, session: ort.InferenceSession, provider: str) -> None:
+        """Refuses a session in which other providers do all the work: ONNX Runtime would not say so."""
+        parts = session.get_provider_graph_assignment_info()
+        runners = {part.ep_name for part in parts}
+        if provider in runners or not runners:
+            return
+        operators = ", ".join(sorted({node.op_type for part in parts for node in part.get_nodes()}))
+        raise ModelError(
+            f"{self.device} takes no part in running this model: ONNX Runtime gave all its operators "
+            f"({one_paragraph(operators, 200)}) to {', '.join(sorted(runners))}. Choose another device."
+        )
+
+
+class OnnxRuntimeSession:
+    """A session with its inputs and outputs bound, which saves copies; strings and sequences cannot be."""
+
+    def __init__(self, session: ort.InferenceSession, feeds: Feeds, place: str) -> None:
+        self._session, self._feeds = session, feeds
+        self._found: list[object] = []
+        values = (*session.get_inputs(), *session.get_outputs())
+        bindable = all(value.type.startswith("tensor(") and "string" not in value.type for value in values)
+        self._binding = _bind(session, feeds, place) if bindable else None
+
+    def run(self) -> None:
+        try:
+            if self._binding is None:
+                self._found = self._session.run(None, self._feeds)
+            else:
+                self._session.run_with_iobinding(self._binding)  # waits for the device
+        except Exception as error:  # ONNX Runtime's exceptions share no public base class
+            raise ModelError(f"ONNX Runtime {ort.__version__} cannot run the model: {one_paragraph(error)}") from error
+
+    def outputs(self) -> list[np.ndarray]:
+        found = self._found if self._binding is None else self._binding.copy_outputs_to_cpu()
+        return [np.asarray(value) for value in found]
+
+
+def _bind(session: ort.InferenceSession, feeds: Feeds, place: str) -> ort.IOBinding:
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, place, 0))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, place)
+    return binding

@@ -1,0 +1,100 @@
+"""OpenVINO on CPUs, an optional extra, in single precision: its own default is half of it where the CPU has that."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from environment.clocks import THREAD_CPU, WALL, Clock
+from environment.model_inputs import Feeds
+from environment.runtimes.interface import Model, UnavailableError
+from environment.runtimes.threads import require_threads, threads_text
+from taso_ext.detached import detach
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.model_writing import write_model
+
+
+@dataclass(frozen=True)
+class OpenVino:
+    """OpenVINO's CPU device.
+
+    Attributes:
+      threads: of one inference.
+    Raises:
+      UnavailableError: OpenVINO is not installed.
+      ValueError: no threads.
+    """
+
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        require_threads(self.threads)
+        _openvino()
+
+    @property
+    def label(self) -> str:
+        version = _openvino().__version__.partition("-")[0]
+        return f"OpenVINO {version}, cpu, {threads_text(self.threads)}, float32"
+
+    @property
+    def clock(self) -> Clock:
+        """With one thread the calling one does all the work: on the zoo's graphs no other one uses time."""
+        return THREAD_CPU if self.threads == 1 else WALL
+
+    def open(self, model: Model | Path, feeds: Feeds) -> OpenVinoSession:
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": self.threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,  # what else is measured in this thread would be pinned too
+        }
+        try:
+            with tempfile.TemporaryDirectory() as directory:  # a file has no limit of 2 GB; OpenVINO maps its weights
+                path = model if isinstance(model, Path) else Path(directory) / "model.onnx"
+                if not isinstance(model, Path):
+                    write_model(detach(model), path)
+                compiled = _openvino().Core().compile_model(_read(path), "CPU", settings)
+            return OpenVinoSession(compiled, feeds)
+        except Exception as error:  # those of its frontends share no public base class
+            raise ModelError(f"{self.label} cannot load the model: {one_paragraph(error)}") from error
+
+
+class OpenVinoSession:
+    """A compiled model with its inputs in place."""
+
+    def __init__(self, compiled: Any, feeds: Feeds) -> None:
+        self._request = compiled.create_infer_request()
+        for name, array in feeds.items():
+            self._request.set_tensor(name, _openvino().Tensor(np.ascontiguousarray(array)))
+        self._num_outputs = len(compiled.outputs)
+
+    def run(self) -> None:
+        try:
+            self._request.infer()
+        except RuntimeError as error:
+            raise ModelError(f"OpenVINO cannot run the model: {one_paragraph(error)}") from error
+
+    def outputs(self) -> list[np.ndarray]:
+        return [self._request.get_output_tensor(i).data.copy() for i in range(self._num_outputs)]
+
+
+def _read(path: Path) -> Any:
+    """The model of an ONNX file. OpenVINO would guess the format from the first bytes, and not always rightly."""
+    frontend = importlib.import_module("openvino.frontend").FrontEndManager().load_by_framework("onnx")
+    return frontend.convert(frontend.load(str(path)))
+
+
+def _openvino() -> ModuleType:
+    try:
+        return importlib.import_module("openvino")
+    except ImportError as error:
+        raise UnavailableError(
+            f"The runtime OpenVINO is not here ({one_paragraph(error)}). Install it with `pip install openvino`, or "
+            f"measure with ONNX Runtime, which is."
+        ) from error
