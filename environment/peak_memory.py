@@ -81,7 +81,8 @@ def peak_memory(
 
 def _run_process(directory: Path, label: str) -> PeakMemory:
     """Starts this module as a program on a request, and reads its answer."""
-    command = [sys.executable, "-m", "environment.peak_memory", str(directory)]
+    # -P: a package `environment` of the current directory would be found first.
+    command = [sys.executable, "-P", "-m", "environment.peak_memory", str(directory)]
     search_path = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": search_path}, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -108,6 +109,7 @@ def _end(status: int) -> str:
 def _answer(directory: Path) -> dict[str, object]:
     """What the started process finds out."""
     runtime, feeds, inferences = pickle.loads((directory / _REQUEST).read_bytes())
+    _ = runtime.label  # some load their library when they are first asked for something
     gc.collect()
     baseline = _status_bytes("VmRSS")
     try:

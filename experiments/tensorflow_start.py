@@ -21,16 +21,21 @@ def start_tensorflow(run: Run) -> None:
     """Imports TensorFlow as a stage of its own, since it takes seconds; nothing the second time."""
     if "tensorflow" in sys.modules:
         return
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
     run.progress.note("Starting TensorFlow")
     with run.directory.stage(STAGE):  # no bar: it would be redirected too
-        sys.stderr.flush()
-        terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
-        try:
-            import tensorflow  # noqa: F401
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
-            os.close(nowhere)
+        import_tensorflow()
+
+
+def import_tensorflow() -> None:
+    """The import, with `SETTINGS` and without notes."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    sys.stderr.flush()
+    terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nowhere)

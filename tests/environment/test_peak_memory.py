@@ -83,8 +83,10 @@ def test_memory_is_that_of_the_session_and_its_peak_counts() -> None:
     assert abs(small.baseline_bytes - large.baseline_bytes) < SLACK
 
 
-def test_nothing_of_the_parent_counts() -> None:
+def test_nothing_of_the_parent_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak that the system reports of a child begins with the size of its parent; not this one."""
+    (tmp_path / "environment.py").write_text("raise SystemExit('found in the current directory')")
+    monkeypatch.chdir(tmp_path)
     parents = np.ones(700 * MIB, np.uint8)
     assert measured(Hungry()).total_bytes < len(parents)
 
