@@ -77,23 +77,15 @@ class _Network(TransformerLayers):
 
     config: BertConfig
 
-    def attention_bias(self, attention_mask: str) -> str:
-        """0 where a token may be attended to, the lowest float32 where not: [1, 1, 1, sequence]."""
-        writer = self.writer
-        mask = writer.node("Unsqueeze", attention_mask, writer.constant([1], np.int64))
-        mask = writer.node("Unsqueeze", mask, writer.constant([2], np.int64))
-        mask = writer.node("Cast", mask, to=TensorProto.FLOAT)
-        hidden_tokens = writer.node("Sub", writer.constant(1.0, np.float32), mask)
-        return writer.node("Mul", hidden_tokens, writer.constant(np.finfo(np.float32).min, np.float32))
-
     def embeddings(self, input_ids: str, token_type_ids: str) -> str:
         config, scope = self.config, "/embeddings"
         positions = np.arange(config.sequence, dtype=np.int64)[None]
         position_ids = self.writer.weight("embeddings.position_ids", positions)
-        words = self._lookup("word_embeddings", config.vocabulary, input_ids)
-        types = self._lookup("token_type_embeddings", config.token_types, token_type_ids)
+        words = self.lookup(input_ids, "embeddings.word_embeddings", config.vocabulary)
+        types = self.lookup(token_type_ids, "embeddings.token_type_embeddings", config.token_types)
         x = self.writer.node("Add", words, types, scope=scope)
-        x = self.writer.node("Add", x, self._lookup("position_embeddings", config.positions, position_ids), scope=scope)
+        places = self.lookup(position_ids, "embeddings.position_embeddings", config.positions)
+        x = self.writer.node("Add", x, places, scope=scope)
         return self.layer_norm(x, "embeddings.LayerNorm")
 
     def block(self, x: str, bias: str, module: str) -> str:
@@ -110,8 +102,3 @@ class _Network(TransformerLayers):
         """A dense layer with tanh over the first token: [1, hidden]."""
         dense = self.gemm(self.first_token(x, "pooler"), "pooler.dense", self.hidden, self.hidden)
         return self.writer.node("Tanh", dense, scope="/pooler/activation")
-
-    def _lookup(self, table: str, rows: int, indices: str) -> str:
-        name = f"embeddings.{table}.weight"
-        weight = self.writer.weight(name, self.weights.embedding(name, rows, self.hidden))
-        return self.writer.node("Gather", weight, indices, scope=f"/embeddings/{table}")

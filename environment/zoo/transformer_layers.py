@@ -7,14 +7,17 @@ two transposes of the keys are fused into one.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from environment.zoo.layers import Layers
 
 QUERY_LAYOUT = [0, 2, 1, 3]  # [batch, token, head, unit] -> [batch, head, token, unit]
 KEY_LAYOUT = [0, 2, 3, 1]  # the same with the last two swapped for the scores: [batch, head, unit, token]
+MASKED = np.finfo(np.float32).min  # added to the score of what a token may not attend to, by Hugging Face's models
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,23 @@ class TransformerLayers(Layers):
 
         An index joins its container's name and nothing stands for the container: a `ModuleList` is never called.
         """
-        return "/" + module.replace(".", "/").replace("/layer/", "/layer.")
+        return "/" + re.sub(r"\.(?!\d)", "/", module)
+
+    def projection(self, x: str, module: str, fan_in: int, fan_out: int) -> str:
+        """A linear layer without bias."""
+        kernel = self.weights.linear_kernel(f"{module}.weight", fan_in, fan_out)
+        return self.writer.node("MatMul", x, self.writer.weight(f"{module}.weight", kernel), scope=self.scope(module))
 
     def linear(self, x: str, module: str, fan_in: int, fan_out: int) -> str:
-        scope = self.scope(module)
-        kernel = self.weights.linear_kernel(f"{module}.weight", fan_in, fan_out)
+        x = self.projection(x, module, fan_in, fan_out)
         bias = self.weights.bias(f"{module}.bias", fan_out)
-        x = self.writer.node("MatMul", x, self.writer.weight(f"{module}.weight", kernel), scope=scope)
-        return self.writer.node("Add", self.writer.weight(f"{module}.bias", bias), x, scope=scope)
+        return self.writer.node("Add", self.writer.weight(f"{module}.bias", bias), x, scope=self.scope(module))
+
+    def lookup(self, indices: str, module: str, rows: int) -> str:
+        """`torch.nn.Embedding`: for each index a learned vector [hidden]."""
+        name = f"{module}.weight"
+        table = self.writer.weight(name, self.weights.embedding(name, rows, self.hidden))
+        return self.writer.node("Gather", table, indices, scope=self.scope(module))
 
     def gelu(self, x: str, module: str) -> str:
         """x · (1 + erf(x / √2)) / 2, in the exporter's order of operations."""
@@ -56,9 +68,10 @@ class TransformerLayers(Layers):
         product = writer.node("Mul", x, shifted, scope=scope)
         return writer.node("Mul", product, writer.constant(0.5, np.float32, scope), scope=scope)
 
-    def layer_norm(self, x: str, module: str) -> str:
-        scale = self.weights.norm_scale(f"{module}.weight", self.hidden)
-        shift = self.weights.bias(f"{module}.bias", self.hidden)
+    def layer_norm(self, x: str, module: str, width: int | None = None) -> str:
+        """Over the last axis, of `width` values (default: the residual stream's)."""
+        scale = self.weights.norm_scale(f"{module}.weight", width or self.hidden)
+        shift = self.weights.bias(f"{module}.bias", width or self.hidden)
         return self.writer.node(
             "LayerNormalization",
             x,
@@ -69,17 +82,43 @@ class TransformerLayers(Layers):
             epsilon=self.epsilon,
         )
 
+    def attention_bias(self, attention_mask: str) -> str:
+        """0 where a token may be attended to, the lowest float32 where not: [1, 1, 1, tokens].
+
+        `attention_mask` is int64 [1, tokens], 1 or 0.
+        """
+        writer = self.writer
+        mask = writer.node("Unsqueeze", attention_mask, writer.constant([1], np.int64))
+        mask = writer.node("Unsqueeze", mask, writer.constant([2], np.int64))
+        mask = writer.node("Cast", mask, to=TensorProto.FLOAT)
+        hidden_tokens = writer.node("Sub", writer.constant(1.0, np.float32), mask)
+        return writer.node("Mul", hidden_tokens, writer.constant(MASKED, np.float32))
+
     def attention(self, x: str, module: str, bias: str | None = None) -> str:
         """Scaled dot-product attention of all heads; `bias`, if any, is added to the scores before the softmax."""
-        writer, scope = self.writer, self.scope(module)
         query = self._heads(x, module, "query", QUERY_LAYOUT)
         key = self._heads(x, module, "key", KEY_LAYOUT)
         value = self._heads(x, module, "value", QUERY_LAYOUT)
-        scores = writer.node("MatMul", query, key, scope=scope)
-        width = writer.constant(math.sqrt(self.hidden // self.heads), np.float32, scope)
-        scores = writer.node("Div", scores, width, scope=scope)
+        scores = self.scaled(self.writer.node("MatMul", query, key, scope=self.scope(module)), module)
         if bias is not None:
-            scores = writer.node("Add", scores, bias, scope=scope)
+            scores = self.writer.node("Add", scores, bias, scope=self.scope(module))
+        return self.attend(scores, value, module)
+
+    def split_heads(self, x: str, module: str, rows: int | None = None) -> str:
+        """[1, rows, hidden] -> [1, rows, heads, hidden / heads]; `rows` are the tokens unless given."""
+        scope = self.scope(module)
+        split = [1, rows or self.tokens, self.heads, self.hidden // self.heads]
+        return self.writer.node("Reshape", x, self.writer.constant(split, np.int64, scope), scope=scope, allowzero=0)
+
+    def scaled(self, x: str, module: str) -> str:
+        """Divided by the square root of a head's width."""
+        scope = self.scope(module)
+        width = self.writer.constant(math.sqrt(self.hidden // self.heads), np.float32, scope)
+        return self.writer.node("Div", x, width, scope=scope)
+
+    def attend(self, scores: str, value: str, module: str) -> str:
+        """Softmax of the scores [1, heads, tokens, tokens], what it takes of the values, heads side by side again."""
+        writer, scope = self.writer, self.scope(module)
         weights = writer.node("Softmax", scores, scope=scope, axis=-1)
         context = writer.node("MatMul", weights, value, scope=scope)
         context = writer.node("Transpose", context, scope=scope, perm=QUERY_LAYOUT)
@@ -98,8 +137,5 @@ class TransformerLayers(Layers):
 
     def _heads(self, x: str, module: str, role: str, layout: list[int]) -> str:
         """Projects `x` and splits it into heads, in the given layout of [batch, token, head, unit]."""
-        scope = self.scope(module)
-        x = self.linear(x, f"{module}.{role}", self.hidden, self.hidden)
-        split = self.writer.constant([1, self.tokens, self.heads, self.hidden // self.heads], np.int64, scope)
-        x = self.writer.node("Reshape", x, split, scope=scope, allowzero=0)
-        return self.writer.node("Transpose", x, scope=scope, perm=layout)
+        x = self.split_heads(self.linear(x, f"{module}.{role}", self.hidden, self.hidden), module)
+        return self.writer.node("Transpose", x, scope=self.scope(module), perm=layout)
