@@ -3,17 +3,19 @@
     >>> from environment import zoo
     >>> model = zoo.build("squeezenet1.1")     # an onnx.ModelProto, float32, static shapes, batch 1
 
-| name            | parameters  | input      | source                                                  |
-|-----------------|-------------|------------|---------------------------------------------------------|
-| `squeezenet1.1` | 1,235,496   | 224 x 224  | Iandola et al. 2016, version 1.1                        |
-| `resnet18`      | 11,689,512  | 224 x 224  | He et al. 2016                                          |
-| `resnet50`      | 25,557,032  | 224 x 224  | He et al. 2016                                          |
-| `resnext50`     | 25,028,904  | 224 x 224  | Xie et al. 2017, 32x4d                                  |
-| `inception-v3`  | 23,834,568  | 299 x 299  | Szegedy et al. 2016, without the auxiliary head         |
-| `nasnet-a`      | 17,083,560  | 224 x 224  | Zoph et al. 2018, in the arrangement of Jia et al. 2019 |
-| `bert-base`     | 109,482,240 | 128 tokens | Devlin et al. 2019                                      |
-| `vit-base`      | 86,567,656  | 224 x 224  | Dosovitskiy et al. 2021, ViT-Base/16                    |
-| `nasrnn`        | 4,194,304   | 5 x 512    | Zoph and Le 2017, unrolled as in Jia et al. 2019        |
+| name                     | parameters  | input      | source                                                  |
+|--------------------------|-------------|------------|---------------------------------------------------------|
+| `squeezenet1.1`          | 1,235,496   | 224 x 224  | Iandola et al. 2016, version 1.1                        |
+| `resnet18`               | 11,689,512  | 224 x 224  | He et al. 2016                                          |
+| `resnet50`               | 25,557,032  | 224 x 224  | He et al. 2016                                          |
+| `resnext50`              | 25,028,904  | 224 x 224  | Xie et al. 2017, 32x4d                                  |
+| `inception-v3`           | 23,834,568  | 299 x 299  | Szegedy et al. 2016, without the auxiliary head         |
+| `nasnet-a`               | 17,083,560  | 224 x 224  | Zoph et al. 2018, in the arrangement of Jia et al. 2019 |
+| `bert-base`              | 109,482,240 | 128 tokens | Devlin et al. 2019                                      |
+| `vit-base`               | 86,567,656  | 224 x 224  | Dosovitskiy et al. 2021, ViT-Base/16                    |
+| `nasrnn`                 | 4,194,304   | 5 x 512    | Zoph and Le 2017, unrolled as in Jia et al. 2019        |
+| `dalle-mini`             | 95,347,712  | 16 tokens  | Dayma et al. 2021, the text encoder, sizes of X-RLflow  |
+| `transformer-transducer` | 48,634,909  | 80 x 512   | Zhang et al. 2020, sizes of X-RLflow, and 32 labels     |
 
 Every network has a `-tiny` variant of the same structure for tests. Nothing is built, and no family's module imported,
 before `build` asks for it; a graph's weights depend on its name alone, so a name stands for the same bytes everywhere.
@@ -42,6 +44,8 @@ _FAMILIES = {
     "bert-base": "bert",
     "vit-base": "vit",
     "nasrnn": "nasrnn",
+    "dalle-mini": "dalle_mini",
+    "transformer-transducer": "transformer_transducer",
 }
 
 
