@@ -1,0 +1,212 @@
+"""Measured prices in an SQLite file that several processes may use at once.
+
+    with PriceDatabase("costs.sqlite") as prices:
+        here = prices.setting(Setting("cpu", "Intel(R) Xeon(R) ...", "onnxruntime", "1.31.1", threads=1))
+        if (price := here.get(signature)) is None:
+            here.put(signature, price := measure(signature))
+
+A price is written when it is known, in a transaction of its own: a killed process loses the one it was measuring.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+VERSION = 1
+"""Of the tables below; kept in the file's `user_version`."""
+
+_APPLICATION = 0x524C4643  # "RLFC" in the file's header, so that another program's database is told apart
+_PATIENCE_S = 30.0  # for other processes; they hold the file for a millisecond a price
+_TABLES = """
+create table setting (
+  id integer primary key,
+  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  unique (device, processor, runtime, version, threads)
+);
+create table price (
+  setting integer not null references setting(id),
+  signature text not null,
+  ms real not null check (ms >= 0),
+  spread real not null check (spread >= 0),
+  samples integer not null check (samples > 0),
+  recorded real not null,
+  primary key (setting, signature)
+) without rowid;
+"""
+
+
+class DatabaseError(ValueError):
+    """A file that cannot be used as a database of prices; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where prices were measured; those of different settings are never mixed.
+
+    Attributes:
+      device: `cpu`, `cuda`, ...
+      processor: its name, as the system tells it.
+      runtime, version: what ran the operators.
+      threads: how many of them each operator had.
+    """
+
+    device: str
+    processor: str
+    runtime: str
+    version: str
+    threads: int
+
+    def __str__(self) -> str:
+        plural = "s" * (self.threads != 1)
+        return f"{self.device} ({self.processor}), {self.runtime} {self.version}, {self.threads} thread{plural}"
+
+
+@dataclass(frozen=True)
+class Price:
+    """
+    Attributes:
+      ms: median time of one run.
+      spread: half the distance between the quartiles of the samples, over their median.
+      samples: how many there were.
+    """
+
+    ms: float
+    spread: float
+    samples: int
+
+
+class PriceDatabase:
+    """The file, created with its first setting.
+
+    Raises:
+      DatabaseError: from every method: a file that is no database of prices, is damaged, or of a newer version, or
+        cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
+        if self.path.is_dir():
+            raise DatabaseError(f"{self.path} is a folder. Name a file for the prices.")
+        with _translated(self.path):
+            self._file = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None)
+        try:
+            with _translated(self.path):
+                self._open()
+        except DatabaseError:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> PriceDatabase:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def settings(self) -> dict[Setting, int]:
+        """All settings, with their numbers of prices."""
+        query = """select device, processor, runtime, version, threads, count(signature)
+                   from setting left join price on setting = id group by id order by id"""
+        with _translated(self.path):
+            return {Setting(*row[:5]): row[5] for row in self._file.execute(query)}
+
+    def setting(self, setting: Setting) -> PriceList:
+        """The prices of one setting, which may have none yet."""
+        with _translated(self.path):
+            self._file.execute(
+                "insert or ignore into setting (device, processor, runtime, version, threads) values (?, ?, ?, ?, ?)",
+                astuple(setting),
+            )
+            query = "select id from setting where (device, processor, runtime, version, threads) = (?, ?, ?, ?, ?)"
+            (number,) = self._file.execute(query, astuple(setting)).fetchone()
+        return PriceList(self, setting, number)
+
+    def copy_from(self, other: PriceDatabase) -> int:
+        """Adds all prices of another file but those that are here already; returns how many came."""
+        added = 0
+        for setting in other.settings():
+            mine = self.setting(setting)
+            with _translated(self.path):
+                self._file.execute("begin immediate")
+                for signature, price in other.setting(setting).items():
+                    added += mine.put(signature, price)
+                self._file.execute("commit")
+        return added
+
+    def _open(self) -> None:
+        application, version = (self._file.execute(f"pragma {name}").fetchone()[0] for name in _HEADER)
+        if application == version == 0 and not self._file.execute("select count(*) from sqlite_master").fetchone()[0]:
+            self._create()
+        elif application != _APPLICATION:
+            raise DatabaseError(f"{self.path} is a database of another program. Name another file for the prices.")
+        elif version != VERSION:
+            raise DatabaseError(
+                f"{self.path} has version {version} of the prices' tables, and this RLFlow knows version {VERSION}. "
+                f"Use the RLFlow that wrote it, or record the prices anew into another file."
+            )
+        self._file.execute("pragma foreign_keys = on")
+
+    def _create(self) -> None:
+        self._file.execute("pragma journal_mode = wal")  # readers do not wait for writers
+        self._file.execute("begin immediate")
+        if self._file.execute("pragma application_id").fetchone()[0] == 0:  # no other process was faster
+            for statement in _TABLES.split(";\n"):
+                self._file.execute(statement)
+            self._file.execute(f"pragma application_id = {_APPLICATION}")
+            self._file.execute(f"pragma user_version = {VERSION}")
+        self._file.execute("commit")
+
+
+_HEADER = ("application_id", "user_version")
+
+
+class PriceList:
+    """The prices of one setting."""
+
+    def __init__(self, database: PriceDatabase, setting: Setting, number: int) -> None:
+        self.setting = setting
+        self._database, self._number = database, number
+
+    def get(self, signature: str) -> Price | None:
+        query = "select ms, spread, samples from price where setting = ? and signature = ?"
+        with _translated(self._database.path):
+            row = self._database._file.execute(query, (self._number, signature)).fetchone()
+        return None if row is None else Price(*row)
+
+    def put(self, signature: str, price: Price) -> bool:
+        """Keeps a price unless there is one already, so that processes agree; returns whether it was kept."""
+        values = (self._number, signature, price.ms, price.spread, price.samples, time.time())
+        with _translated(self._database.path):
+            done = self._database._file.execute("insert or ignore into price values (?, ?, ?, ?, ?, ?)", values)
+        return done.rowcount == 1
+
+    def items(self) -> Iterator[tuple[str, Price]]:
+        query = "select signature, ms, spread, samples from price where setting = ? order by signature"
+        with _translated(self._database.path):
+            for signature, *price in self._database._file.execute(query, (self._number,)):
+                yield signature, Price(*price)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into ones that say what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        advice = "Check that the file can be written and that the disk is not full, or name another file."
+        if "locked" in str(error):
+            advice = f"Other processes have held it for {_PATIENCE_S:.0f} s; wait for them, or name another file."
+        raise DatabaseError(f"{path}: {error}. {advice}") from error
+    except sqlite3.DatabaseError as error:
+        advice = "It is damaged or no database of prices: restore it from a copy, or remove it and record anew."
+        raise DatabaseError(f"{path}: {error}. {advice}") from error
