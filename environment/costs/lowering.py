@@ -1,0 +1,186 @@
+"""The kernels that ONNX Runtime makes of a model.
+
+Its optimiser fuses operators, changes layouts and inserts reorders. What it makes is written to a file, and
+one inference with zeros for weights tells the types of everything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+from environment.costs.kernel import LARGEST_LITERAL, Kernel, Operand, attributes_text
+from environment.model_inputs import Feeds, input_specs, random_feeds
+from taso_ext.detached import DetachedModel
+from taso_ext.onnx_session import session_options
+from taso_ext.weights import static_dims, tensor_proto
+
+_SHARED_FROM_BYTES = 1 << 12
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A kernel in a graph.
+
+    Attributes:
+      kernel: what is run.
+      value: the value of the model that it computes, or helps to compute: reorders and reshapes that the optimiser
+        inserts go with the kernel that reads them.
+      weights: names of the weights that it reads, with their bytes.
+    """
+
+    kernel: Kernel
+    value: str
+    weights: Mapping[str, int]
+
+
+def lower(model: DetachedModel, threads: int = 1) -> list[Placed]:
+    """The kernels that ONNX Runtime runs for a model on its CPU provider with full optimisation, in their order.
+
+    Raises:
+      ModelError: ONNX Runtime cannot run the model.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_memory_folder()) as folder:
+        options = session_options(optimise=True, threads=threads)
+        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        options.enable_profiling = True
+        options.profile_file_prefix = f"{folder}/profile"
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_min_size_in_bytes", str(_SHARED_FROM_BYTES)
+        )
+        proto, zeros = _skeleton(model)
+        options.add_external_initializers(
+            list(zeros), list(zeros.values())
+        )  # which have to outlive the session's start
+        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session.run(None, _feeds(model))
+        events = json.loads(Path(session.end_profiling()).read_text())
+        optimised = onnx.load(f"{folder}/optimised.onnx", load_external_data=False)
+    return _placed(optimised, events, _values_of(model.skeleton))
+
+
+def _memory_folder() -> str | None:
+    """A folder in memory, where the system has one: the optimiser writes all weights beside its graph."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _skeleton(model: DetachedModel) -> tuple[onnx.ModelProto, dict[str, ort.OrtValue]]:
+    """The model without its large weights, and zeros in their place."""
+    proto, zeros = onnx.ModelProto(), {}
+    proto.CopyFrom(model.skeleton)
+    for name, tensor in (model.tensors | model.defaults).items():
+        if tensor.nbytes < _SHARED_FROM_BYTES:
+            proto.graph.initializer.append(tensor_proto(tensor, name))
+            continue
+        dims = static_dims(tensor)
+        place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=dims)
+        place.data_location = onnx.TensorProto.EXTERNAL
+        place.external_data.add(key="location", value=name)
+        zeros[name] = ort.OrtValue.ortvalue_from_numpy(np.zeros(dims, tensor.dtype.numpy()))
+    return proto, zeros
+
+
+def _feeds(model: DetachedModel) -> Feeds:
+    return random_feeds(input_specs(model), np.random.default_rng(0))
+
+
+def _values_of(skeleton: onnx.ModelProto) -> dict[str, str]:
+    """Names of values and of nodes, with the value that is meant: a node's first."""
+    nodes = [node for node in skeleton.graph.node if node.output]
+    return {node.name: node.output[0] for node in nodes} | {name: name for node in nodes for name in node.output}
+
+
+def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], values: Mapping[str, str]) -> list[Placed]:
+    graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
+    versions = {each.domain: each.version for each in optimised.opset_import}
+    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    types = {e["name"].removesuffix(_EVENT): e["args"]["input_type_shape"] for e in events if _is_kernel(e)}
+    computed = _computed(graph, values)
+    return [
+        Placed(
+            Kernel(
+                node.domain,
+                node.op_type,
+                versions.get(node.domain, 1),
+                attributes_text(node.attribute),
+                tuple(operands := _operands(node, types[node.name], constants)),
+                tuple(name in read for name in node.output),
+            ),
+            computed[node.name],
+            {name: _nbytes(each) for name, each in zip(node.input, operands, strict=True) if each and each.is_weight},
+        )
+        for node in graph.node
+    ]
+
+
+_EVENT = "_kernel_time"
+
+
+def _is_kernel(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") == "Node" and event["name"].endswith(_EVENT)
+
+
+def _computed(graph: onnx.GraphProto, values: Mapping[str, str]) -> dict[str, str]:
+    """The value of the model that each node computes or helps to compute, by the node's name.
+
+    Nodes keep their names or those of their results; nodes with blocked results are called after the value.
+    """
+    found: dict[str, str] = {}
+    readers = {name: node.name for node in reversed(graph.node) for name in node.input}
+    for node in reversed(graph.node):
+        names = (*node.output, node.name.removesuffix("_nchwc"))
+        own = next((values[name] for name in names if name in values), "")
+        helped = next((found[readers[name]] for name in node.output if name in readers), "")
+        found[node.name] = own or helped
+    return found
+
+
+def _operands(
+    node: onnx.NodeProto, types: Sequence[Mapping[str, list[int]]], constants: Mapping[str, onnx.TensorProto]
+) -> list[Operand | None]:
+    rest = iter(types)  # only of the inputs that are there
+    return [_operand(next(rest), constants.get(name)) if name else None for name in node.input]
+
+
+def _operand(kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -> Operand:
+    ((dtype, dims),) = kind.items()
+    if constant is None:
+        return Operand(_DTYPES[dtype], tuple(dims))
+    is_literal = math.prod(dims) <= LARGEST_LITERAL and constant.data_location != onnx.TensorProto.EXTERNAL
+    values = tuple(numpy_helper.to_array(constant).ravel().tolist()) if is_literal else None
+    return Operand(_DTYPES[dtype], tuple(dims), True, values)
+
+
+def _nbytes(operand: Operand) -> int:
+    return math.prod(operand.dims) * helper.tensor_dtype_to_np_dtype(operand.dtype).itemsize
+
+
+_DTYPES = {
+    "float": onnx.TensorProto.FLOAT,
+    "double": onnx.TensorProto.DOUBLE,
+    "float16": onnx.TensorProto.FLOAT16,
+    "bfloat16": onnx.TensorProto.BFLOAT16,
+    "int8": onnx.TensorProto.INT8,
+    "int16": onnx.TensorProto.INT16,
+    "int32": onnx.TensorProto.INT32,
+    "int64": onnx.TensorProto.INT64,
+    "uint8": onnx.TensorProto.UINT8,
+    "uint16": onnx.TensorProto.UINT16,
+    "uint32": onnx.TensorProto.UINT32,
+    "uint64": onnx.TensorProto.UINT64,
+    "bool": onnx.TensorProto.BOOL,
+    "string": onnx.TensorProto.STRING,
+}
+"""Element types as ONNX Runtime's profiles name them."""
