@@ -80,6 +80,8 @@ def _skeleton(model: DetachedModel) -> tuple[onnx.ModelProto, dict[str, ort.OrtV
     """The model without its large weights, and zeros in their place."""
     proto, zeros = onnx.ModelProto(), {}
     proto.CopyFrom(model.skeleton)
+    for node in proto.graph.node:
+        node.name = node.name or next(name for name in node.output if name)  # by which the profile calls it
     for name, tensor in (model.tensors | model.defaults).items():
         if tensor.nbytes < _SHARED_FROM_BYTES:
             proto.graph.initializer.append(tensor_proto(tensor, name))
