@@ -1,0 +1,86 @@
+"""A model of copies of one kernel, by which the kernel is timed.
+
+One inference of the model runs the kernel many times. Each copy has weights of its own, as kernels have in a network:
+whether they come from a cache or from memory is decided by how much there is of them in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from environment.costs.kernel import Kernel, Operand, attributes_of
+from environment.model_inputs import Feeds
+from taso_ext.errors import ModelError
+
+_IR_VERSION = 10
+_FLOATS = (1 / 16, 17 / 16)
+"""Range of random numbers: positive, so that no root, logarithm or quotient leaves the normal numbers."""
+
+
+def weight_bytes(kernel: Kernel) -> int:
+    """Bytes of the weights that one run of a kernel reads."""
+    return sum(_nbytes(each) for each in kernel.operands if each is not None and each.is_weight)
+
+
+def copies_model(kernel: Kernel, copies: int) -> tuple[onnx.ModelProto, Feeds]:
+    """A model in which `copies` of a kernel read the same inputs and weights of their own, and what to feed it.
+
+    Raises:
+      ModelError: a kernel with a subgraph, which reads values by name, or with text in place of numbers.
+    """
+    attributes = attributes_of(kernel.attributes)
+    if any(each.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for each in attributes):
+        raise ModelError(f"{kernel.op_type} runs a graph of its own and cannot be timed alone.")
+    rng = np.random.default_rng(0)
+    graph = onnx.GraphProto(name=kernel.op_type)
+    feeds: Feeds = {}
+    for place, operand in enumerate(kernel.operands):
+        if operand is not None and not operand.constant:
+            graph.input.append(helper.make_tensor_value_info(f"x{place}", operand.dtype, operand.dims))
+            feeds[f"x{place}"] = _array(operand, rng)
+    for copy in range(copies):
+        inputs = list(_inputs(kernel, copy, graph, rng))
+        outputs = [f"y{copy}.{place}" if used else "" for place, used in enumerate(kernel.results)]
+        node = helper.make_node(kernel.op_type, inputs, outputs, name=f"{kernel.op_type}{copy}", domain=kernel.domain)
+        node.attribute.extend(attributes)
+        graph.node.append(node)
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs if name)
+    domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
+    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), feeds
+
+
+_STANDARD = 23  # opset of the standard operators; a model has to name one
+
+
+def _inputs(kernel: Kernel, copy: int, graph: onnx.GraphProto, rng: np.random.Generator) -> Iterator[str]:
+    """Names of a copy's inputs; its constants are added to the graph."""
+    for place, operand in enumerate(kernel.operands):
+        if operand is None:
+            yield ""
+        elif not operand.constant:
+            yield f"x{place}"
+        else:
+            name = f"w{place}.{copy}"
+            graph.initializer.append(numpy_helper.from_array(_array(operand, rng), name))
+            yield name
+
+
+def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
+    if operand.dtype == TensorProto.STRING:
+        raise ModelError("a kernel that reads text cannot be timed alone.")
+    dtype = helper.tensor_dtype_to_np_dtype(operand.dtype)
+    if operand.values is not None:
+        return np.array(operand.values, dtype).reshape(operand.dims)
+    if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        return np.zeros(operand.dims, dtype)  # the first row, where these are indices
+    return rng.uniform(*_FLOATS, operand.dims).astype(dtype)
+
+
+def _nbytes(operand: Operand) -> int:
+    return math.prod(operand.dims) * helper.tensor_dtype_to_np_dtype(operand.dtype).itemsize
