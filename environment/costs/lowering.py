@@ -51,7 +51,7 @@ def lower(model: DetachedModel, threads: int = 1) -> list[Placed]:
       ModelError: ONNX Runtime cannot run the model.
     """
     with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_memory_folder()) as folder:
-        options = session_options(optimise=True, threads=threads)
+        options = session_options("all", threads=threads)
         options.optimized_model_filepath = f"{folder}/optimised.onnx"
         options.enable_profiling = True
         options.profile_file_prefix = f"{folder}/profile"
