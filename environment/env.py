@@ -5,6 +5,7 @@ May use the engine, rewards, cost models and the zoo; knows nothing of learning.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,9 @@ import onnx
 from gymnasium import spaces
 
 from environment import cost_models, features, rewards, zoo
-from taso_ext import Cost, CostModel, Graph, OnnxModel, RuleSet, State
+from environment.costs.analytic import Analytic
+from environment.costs.interface import Cost, Costs, Priced
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
 
@@ -31,18 +34,32 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     With R rules and L locations an observation holds `graph` (N nodes, E edges; columns in `environment.features`),
     `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask` int8 [R + 1] (NO-OP, at index R, is
-    always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not touch keeps its location.
+    always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not touch keeps its location. With a
+    reward that measures every N > 1 steps, `globals` is float32 [4]: (steps mod N) / N and ln(cost that the reward saw
+    last / start cost) follow.
 
-    `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms` and
-    `truncated_matches` (matches beyond L, which have no location).
+    `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
+    `truncated_matches` (matches beyond L, which have no location), and, for cost models that measure:
+
+    - `cost_is_fresh`: whether the four costs are this graph's. Only where the reward looks, and at the start, is
+      anything measured; until then they, and the cost in `globals`, are those of the graph measured last. Analytic
+      costs always are fresh. `best_cost_ms` is of fresh ones only;
+    - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a part of it;
+    - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
+      built-in ones). 0 where no noise enters it: analytic costs, constant bonuses, illegal actions, `reset`.
+
+    What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
+    and to be compared with `state.cost` only.
 
     An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
         with `reset(options={"graph": ...})`, as long as no more than L locations are asked for at construction.
-      costs: name of a cost model (`environment.cost_models.names()`).
-      reward: name of a reward (`environment.rewards.names()`) or a `Reward`.
+      costs: name of a cost model (`environment.cost_models.names()`), or one (`environment.costs.interface.Costs`).
+        Environments that are given the same object share what it measures.
+      reward: as text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
+        `Reward`, or a function from a `Transition` to a number.
       rules: a RuleSet, the path of a rule file, or None for the shipped rules.
       max_steps: steps after which an episode is truncated.
       max_locations: L; None sizes it to the graph (its run-time operators).
@@ -50,14 +67,16 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       strict: an illegal action raises ValueError; otherwise it changes nothing and earns `invalid_reward`.
     Raises:
       ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
+      UnavailableError: costs are to be measured on a device that is not here.
+      RewardError: from `step`, when the reward is no finite number.
     """
 
     def __init__(
         self,
         graph: GraphSource,
         *,
-        costs: str | CostModel = "roofline:rtx2070",
-        reward: str | rewards.Reward = "log_ratio",
+        costs: str | Costs | CostModel = "roofline:rtx2070",
+        reward: str | rewards.Reward | rewards.RewardFunction = "log_ratio",
         rules: RuleSet | str | os.PathLike[str] | None = None,
         max_steps: int = 50,
         max_locations: int | None = None,
@@ -70,7 +89,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         if max_locations is not None and max_locations < 1:
             raise ValueError(f"max_locations must be at least 1, got {max_locations}")
-        self.cost_model = cost_models.find(costs)
+        self.costs = cost_models.find(costs)
         self.reward = rewards.find(reward)
         self.rules = _load_rules(rules)
         self.rule_names: tuple[str, ...] = tuple(self.rules.names)
@@ -82,16 +101,33 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self.num_locations = self._start.num_locations
         self._begin()
         self.action_space = spaces.MultiDiscrete(np.array([self.num_rules + 1, self.num_locations]))
-        self.observation_space = _observation_space(self.num_rules, self.num_locations)
+        self.observation_space = _observation_space(self.num_rules, self.num_locations, sparse=self.reward.period > 0)
 
     def _load(self, graph: GraphSource) -> None:
-        self.model = _load_model(graph, self._clean, self._dims)
-        self._start = State(self.model.graph, self.rules, self.cost_model, self._max_locations)
+        model = _load_model(graph, self._clean, self._dims)
+        prices = self.costs.of(model)
+        start = State(model.graph, self.rules, prices.native, self._max_locations)
+        self._start_price = prices.price(start)  # may fail, and then nothing has changed
+        self.model, self._prices, self._start = model, prices, start
+
+    @property
+    def cost_model(self) -> CostModel:
+        """What the engine foretells the cost of rewrites by, and prices `state.cost` with."""
+        return self._prices.native
+
+    @property
+    def initial_cost(self) -> Cost:
+        """Of the start graph."""
+        return self._start_price.cost
+
+    def price(self, graph: Graph) -> Priced:
+        """What a graph that rewriting made of the start graph costs; measured now if it never was."""
+        return self._prices.price(State(graph, self.rules, self.cost_model, self._max_locations))
 
     def _begin(self) -> None:
         self.state = self._start.copy()
-        self.initial_cost: Cost = self._start.cost
-        self._cost = self._last_measured = self.initial_cost
+        self._price = self._last_measured = self._start_price
+        self._fresh = True
         self._best_cost_ms = self.initial_cost.ms
         self._steps = 0
 
@@ -127,22 +163,34 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self, rule_name: str, terminated: bool
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         truncated = not terminated and self._steps >= self.max_steps
-        before, self._cost = self._cost, self.state.cost
         done = terminated or truncated
-        reward = self.reward.function(
-            rewards.Transition(self.initial_cost, before, self._cost, self._last_measured, self._steps, done)
-        )
-        if self.reward.measures(self._steps, done):
-            self._last_measured = self._cost
-        self._best_cost_ms = min(self._best_cost_ms, self._cost.ms)
-        return self._observation(), reward, terminated, truncated, self._info(rule_name)
+        before, measures = self._price, self.reward.measures(self._steps, done)
+        self._fresh = measures or isinstance(self._prices, Analytic)
+        if self._fresh:
+            self._price = self._prices.price(self.state)
+            self._best_cost_ms = min(self._best_cost_ms, self._price.cost.ms)
+        reward, noise = self._earned(before, rule_name, done)
+        if measures:
+            self._last_measured = self._price
+        return self._observation(), reward, terminated, truncated, self._info(rule_name, noise)
+
+    def _earned(self, before: Priced, rule_name: str, done: bool) -> tuple[float, float]:
+        """The reward of this step and its noise."""
+        after, last = self._price, self._last_measured
+        transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
+        prices = {"before": before, "after": after, "last_measured": last}
+        reward = self.reward.earned(transition, rule_name)
+        return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
     def legal_actions(self) -> npt.NDArray[np.int32]:
         """[C, 2], every legal (rule, location) but NO-OP, in ascending order."""
         return self.state.legal_actions()
 
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """(rule [C], location [C], cost_ms [C]): what each legal rewrite would lead to, a one-step look-ahead."""
+        """(rule [C], location [C], cost_ms [C]): what each legal rewrite would lead to, a one-step look-ahead.
+
+        Foretold by `cost_model`, as `state.cost` is: the two can be compared, whatever `costs` measures.
+        """
         return self.state.candidates()
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
@@ -161,20 +209,35 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _observation(self) -> dict[str, Any]:
         nodes, edges, links = self.state.features()
-        ratio = self._cost.ms / self.initial_cost.ms if self.initial_cost.ms > 0 and self._cost.ms > 0 else 1.0
         return {
             "graph": spaces.GraphInstance(nodes, edges, links),
-            "globals": np.array([np.log(ratio), self._steps / self.max_steps], np.float32),
+            "globals": np.array(self._globals(), np.float32),
             "rule_mask": np.append(self.state.rule_mask(), True).astype(np.int8),
             "location_mask": self.state.location_mask().astype(np.int8),
         }
 
-    def _info(self, rule_name: str) -> dict[str, Any]:
+    def _globals(self) -> list[float]:
+        """Columns in `environment.features`."""
+        everywhere = [self._log_ratio(self._price), self._steps / self.max_steps]
+        period = self.reward.period
+        if not period:
+            return everywhere
+        return [*everywhere, self._steps % period / period, self._log_ratio(self._last_measured)]
+
+    def _log_ratio(self, priced: Priced) -> float:
+        start_ms, ms = self.initial_cost.ms, priced.cost.ms
+        return math.log(ms / start_ms) if start_ms > 0 and ms > 0 else 0.0
+
+    def _info(self, rule_name: str, reward_noise: float = 0.0) -> dict[str, Any]:
+        cost = self._price.cost
         return {
-            "cost_ms": self._cost.ms,
-            "flops": self._cost.flops,
-            "memory_bytes": self._cost.memory_bytes,
-            "kernel_launches": self._cost.kernel_launches,
+            "cost_ms": cost.ms,
+            "flops": cost.flops,
+            "memory_bytes": cost.memory_bytes,
+            "kernel_launches": cost.kernel_launches,
+            "cost_is_fresh": self._fresh,
+            "cost_noise": self._price.noise,
+            "reward_noise": reward_noise,
             "rule_name": rule_name,
             "graph_hash": self.state.hash,
             "best_cost_ms": self._best_cost_ms,
@@ -195,10 +258,11 @@ def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> Onnx
     return OnnxModel.load(zoo.build(graph) if is_name else graph, clean=clean, dims=dims)  # type: ignore[arg-type]
 
 
-def _observation_space(num_rules: int, num_locations: int) -> spaces.Dict:
+def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spaces.Dict:
     # Categories share the array with the other features, so the box is bounded by the greatest id.
     node = spaces.Box(0.0, float(features.NUM_OPERATORS), (len(features.NODE_FEATURES),), np.float32)
-    global_bounds = np.array([[-50, 0], [50, 1]], np.float32)  # e^50: no cost ratio gets there
+    # e^50: no cost ratio gets there.
+    global_bounds = np.array([[-50, 0, 0, -50], [50, 1, 1, 50]], np.float32)[:, : 4 if sparse else 2]
     edge = spaces.Box(0.0, float(features.NUM_DTYPES), (len(features.EDGE_FEATURES),), np.float32)
     return spaces.Dict(
         {

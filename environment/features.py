@@ -30,3 +30,5 @@ EDGE_FEATURES = (
 # Known operators, eight rows shared by all others (picked by their name), and one row for graph inputs.
 NUM_OPERATORS = NUM_FEATURE_OPERATORS
 GLOBAL_FEATURES = ("log_cost_ratio", "elapsed")
+SPARSE_GLOBAL_FEATURES = ("phase", "log_measured_ratio")
+"""After those of all, where the reward measures every N > 1 steps: (steps mod N) / N, and the cost that it saw last."""

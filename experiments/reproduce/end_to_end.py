@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from environment import cost_models, zoo
+from environment import zoo
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, measure
@@ -27,10 +27,10 @@ from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
-from taso_ext import Cost, OnnxModel, RuleSet, State, search_taso
+from taso_ext import Cost, CostModel, OnnxModel, RuleSet, State, search_taso
 from taso_ext.onnx_session import LEVELS
 
-RANKING = "roofline:rtx2070"  # only tells places apart
+RANKING = "rtx2070"  # a preset of the roofline; only tells places apart
 FLOPS_PER_BYTE = 13.0  # that a core computes while a byte comes from memory
 MOST_TIMES = 3  # that a rule is applied at one place: groups of convolutions are merged by twos
 MOST_STEPS = 400  # of one rule applied until it applies no longer
@@ -231,8 +231,8 @@ class Climb:
         return Candidate(state, tuple(actions))
 
     def _searched(self, start: Candidate) -> Iterator[Candidate]:
-        for name in cost_models.names():
-            found = search_taso(self._state(name), 1.05, self._scale.budget)
+        for device in CostModel.devices():
+            found = search_taso(self._state(device), 1.05, self._scale.budget)
             yield self._replay(start, found.actions)
 
     @staticmethod
@@ -245,5 +245,5 @@ class Climb:
                 taken.append((rule, location))
         return Candidate(state, tuple(taken))
 
-    def _state(self, costs: str) -> State:
-        return State(self._model.graph, self._rules, cost_models.find(costs), MOST_MATCHES)
+    def _state(self, device: str) -> State:
+        return State(self._model.graph, self._rules, CostModel.roofline(device), MOST_MATCHES)

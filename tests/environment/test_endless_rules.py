@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import parser
 
-from environment import GraphSubstitutionEnv, cost_models, zoo
+from environment import GraphSubstitutionEnv, zoo
 from environment.random_agent import RandomAgent
 from taso_ext import (
+    CostModel,
     OnnxModel,
     RuleSet,
     SearchResult,
@@ -122,7 +123,7 @@ def assert_ends(search: Callable[..., SearchResult], state: State) -> None:
 @pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
 def test_search_ends(text: str, search: Callable[..., SearchResult]) -> None:
     graph = OnnxModel.load(model(), clean="none").graph
-    state = State(graph, RuleSet.parse(text), cost_models.find("roofline:rtx2070"))
+    state = State(graph, RuleSet.parse(text), CostModel.roofline("rtx2070"))
     assert len(state.legal_actions())
     assert_ends(search, state)
 
@@ -132,7 +133,7 @@ def test_search_ends(text: str, search: Callable[..., SearchResult]) -> None:
 def test_search_with_all_rules_ends(name: str, search: Callable[..., SearchResult]) -> None:
     """Many shipped rules undo others."""
     graph = OnnxModel.load(zoo.build(name)).graph
-    assert_ends(search, State(graph, RuleSet.default(), cost_models.find("roofline:rtx2070")))
+    assert_ends(search, State(graph, RuleSet.default(), CostModel.roofline("rtx2070")))
 
 
 def assert_episode_ends(env: GraphSubstitutionEnv, seed: int) -> None:

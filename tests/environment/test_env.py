@@ -203,13 +203,6 @@ class TestRewards:
         unmeasured = sum(1 for step in range(1, len(actions) + 1) if step % 5 and step < len(actions))
         assert total == pytest.approx(saving + 0.1 * unmeasured)
 
-    def test_a_users_reward_can_be_registered_once(self) -> None:
-        mine = rewards.Reward("launches", lambda t: float(t.before.kernel_launches - t.after.kernel_launches))
-        rewards.register(mine)
-        assert rewards.find("launches") is mine
-        with pytest.raises(ValueError, match="already"):
-            rewards.register(mine)
-
 
 def test_state_step_rejects_what_is_out_of_range() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny")

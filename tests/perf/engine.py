@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from environment import GraphSubstitutionEnv, cost_models, zoo
+from environment import GraphSubstitutionEnv, zoo
 from environment.random_agent import RandomAgent
 from environment.zoo import bert
-from taso_ext import OnnxModel, RuleSet, SearchResult, State, search_restarts, search_taso
+from taso_ext import CostModel, OnnxModel, RuleSet, SearchResult, State, search_restarts, search_taso
 
 GRAPHS = [name for name in zoo.names() if not name.endswith("-tiny")] + ["resnet50:basic"]
 LAYERS = (12, 24, 48, 96)
@@ -150,7 +150,7 @@ def measure(name: str, episodes: int, budget: int) -> Row:
 
 def measure_scaling(layers: int, episodes: int) -> Row:
     model = bert.build(f"bert-{layers}", replace(bert.BERT_BASE_TINY, layers=layers))
-    start = State(OnnxModel.load(model).graph, RuleSet.default(), cost_models.find("roofline:rtx2070"))
+    start = State(OnnxModel.load(model).graph, RuleSet.default(), CostModel.roofline("rtx2070"))
     steps = engine_steps(start, episodes)
     return {"layers": layers, "operators": start.graph.num_runtime_nodes, "step_us": statistics.median(steps)}
 

@@ -1,0 +1,82 @@
+"""The rewards that come with the environment.
+
+RT and M are 100 x/x0: run time and memory traffic in percent of the start graph's.
+"""
+
+from __future__ import annotations
+
+import math
+
+from environment.costs.interface import Cost
+from environment.rewards.interface import Reward, Transition
+
+
+def runtime_percent(cost: Cost, initial: Cost) -> float:
+    """RT."""
+    return 100.0 * cost.ms / initial.ms if initial.ms > 0 else 100.0
+
+
+def memory_percent(cost: Cost, initial: Cost) -> float:
+    """M."""
+    return 100.0 * cost.memory_bytes / initial.memory_bytes if initial.memory_bytes > 0 else 100.0
+
+
+def _saving(t: Transition) -> float:
+    return runtime_percent(t.before, t.initial) - runtime_percent(t.after, t.initial)
+
+
+def log_ratio() -> Reward:
+    """100 ln(RT before / RT after): adds up over an episode to 100 ln(start / end), whatever the path."""
+
+    def function(t: Transition) -> float:
+        return 100.0 * math.log(t.before.ms / t.after.ms) if t.before.ms > 0 and t.after.ms > 0 else 0.0
+
+    return Reward("log_ratio", function, telescopes=True)
+
+
+def incremental() -> Reward:
+    """RT before minus RT after."""
+    return Reward("incremental", _saving, telescopes=True)
+
+
+def combined(alpha: float = 0.8, beta: float = 0.2) -> Reward:
+    """alpha (RT before - RT after) + beta (M before - M after).
+
+    Source: RLFlow, R1 (0.8 and 0.2; its R3 and R4 are 0.1 and 0.9, 0.5 and 0.5).
+    """
+
+    def function(t: Transition) -> float:
+        memory = memory_percent(t.before, t.initial) - memory_percent(t.after, t.initial)
+        return alpha * _saving(t) + beta * memory
+
+    return Reward("combined", function, telescopes=True)
+
+
+def new_runtime() -> Reward:
+    """-RT after."""
+    return Reward("new_runtime", lambda t: -runtime_percent(t.after, t.initial))
+
+
+def final() -> Reward:
+    """The whole saving when the episode ends, nothing before; only then is the cost measured."""
+
+    def function(t: Transition) -> float:
+        return 100.0 - runtime_percent(t.after, t.initial) if t.done else 0.0
+
+    return Reward("final", function, every=None)
+
+
+def percent(every: int = 5, bonus: float = 0.1) -> Reward:
+    """RT last measured minus RT after, every `every` steps and at the end; a small constant between.
+
+    Source: X-RLflow, with N = 5 and 0.1.
+    """
+    if every < 1:
+        raise ValueError(f"'every' is a number of steps, at least 1, got {every}")
+
+    def function(t: Transition) -> float:
+        if not t.done and t.step % every:
+            return bonus
+        return runtime_percent(t.last_measured, t.initial) - runtime_percent(t.after, t.initial)
+
+    return Reward("percent", function, every, telescopes=every == 1)

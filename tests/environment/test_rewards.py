@@ -1,0 +1,241 @@
+"""Rewards are what their formulas say, whatever the parameters; texts are understood or refused with a reason."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environment import GraphSubstitutionEnv, rewards
+from environment.costs.interface import MeasuredCost, Priced
+from environment.rewards import Reward, RewardError, Transition
+
+POSITIVE = st.floats(1e-3, 1e3)
+COSTS = st.builds(MeasuredCost, POSITIVE, POSITIVE, POSITIVE, st.integers(1, 99))
+TRANSITIONS = st.builds(Transition, COSTS, COSTS, COSTS, COSTS, st.integers(1, 50), st.booleans())
+WEIGHTS = st.floats(-10.0, 10.0)
+
+
+def cost(ms: float, memory_bytes: float = 1.0) -> MeasuredCost:
+    return MeasuredCost(ms, 1.0, memory_bytes, 1)
+
+
+def transition(*ms: float, step: int = 1, done: bool = False) -> Transition:
+    """Of the costs initial, before, after, last measured."""
+    return Transition(*(cost(each) for each in ms), step, done)
+
+
+@given(TRANSITIONS, WEIGHTS, WEIGHTS)
+@settings(deadline=None)
+def test_formulas(t: Transition, alpha: float, beta: float) -> None:
+    rt = {name: 100 * getattr(t, name).ms / t.initial.ms for name in ("before", "after", "last_measured")}
+    saved = 100 * (t.before.memory_bytes - t.after.memory_bytes) / t.initial.memory_bytes
+    expected = {
+        "log_ratio": 100 * math.log(rt["before"] / rt["after"]),
+        "incremental": rt["before"] - rt["after"],
+        "combined": 0.8 * (rt["before"] - rt["after"]) + 0.2 * saved,
+        f"combined:alpha={alpha!r},beta={beta!r}": alpha * (rt["before"] - rt["after"]) + beta * saved,
+        "new_runtime": -rt["after"],
+        "final": 100 - rt["after"] if t.done else 0.0,
+        "percent": rt["last_measured"] - rt["after"] if t.done or t.step % 5 == 0 else 0.1,
+        "percent:every=3,bonus=0.5": rt["last_measured"] - rt["after"] if t.done or t.step % 3 == 0 else 0.5,
+    }
+    assert {name.partition(":")[0] for name in expected} == set(rewards.names())
+    scale = max(abs(value) for value in rt.values())
+    for name, value in expected.items():
+        assert rewards.find(name).earned(t, "rule") == pytest.approx(value, rel=1e-9, abs=1e-9 * scale)
+
+
+@given(WEIGHTS, WEIGHTS, st.integers(1, 20), WEIGHTS, TRANSITIONS)
+@settings(deadline=None)
+def test_text_and_keywords_mean_the_same(alpha: float, beta: float, every: int, bonus: float, t: Transition) -> None:
+    for text, keywords in (
+        (f"combined:alpha={alpha!r},beta={beta!r}", {"alpha": alpha, "beta": beta}),
+        (f"combined: beta = {beta!r}", {"beta": beta}),
+        (f"percent:every={every},bonus={bonus!r}", {"every": every, "bonus": bonus}),
+    ):
+        written, given = rewards.find(text), rewards.find(text.partition(":")[0], **keywords)
+        assert written.name == given.name and written.every == given.every
+        assert written.earned(t, "") == given.earned(t, "")
+        assert rewards.find(written.name).earned(t, "") == given.earned(t, ""), "the name is the text"
+
+
+@pytest.mark.parametrize(
+    ("text", "keywords", "expected"),
+    [
+        ("logratio", {}, "did you mean 'log_ratio'"),
+        ("combind:alpha=1", {}, "did you mean 'combined'"),
+        ("combined:alpa=1", {}, "did you mean 'alpha'"),
+        ("combined:gamma=1", {}, "takes alpha, beta"),
+        ("incremental:alpha=1", {}, "takes no parameters"),
+        ("combined:alpha=much", {}, "alpha must be a finite number, got 'much'"),
+        ("combined:alpha=nan", {}, "finite"),
+        ("combined:beta=inf", {}, "finite"),
+        ("combined:alpha=1,alpha=2", {}, "once"),
+        ("combined:alpha", {}, "key=value"),
+        ("combined:alpha=1,", {}, "key=value"),
+        ("combined:", {}, "nothing follows"),
+        ("combined:alpha=1", {"alpha": 1.0}, "came twice"),
+        ("combined", {"alpha": "much"}, "finite number"),
+        ("combined", {"alpha": None}, "finite number"),
+        ("percent:every=0", {}, "at least 1, got 0"),
+        ("percent:every=-3", {}, "at least 1, got -3"),
+        ("percent:every=2.5", {}, "every must be a whole number, got '2.5'"),
+        ("percent", {"every": 2.0}, "whole number"),
+        ("percent", {"every": True}, "whole number"),
+        ("no_such_module:reward", {}, "Python module 'no_such_module'"),
+        ("math:rewrd", {}, "no function 'rewrd'"),
+        ("math:pi", {}, "no function from a Transition"),
+        ("math:sqrt", {"alpha": 1.0}, "no parameters"),
+        (".math:sqrt", {}, "cannot be imported"),
+        ("", {}, "no reward"),
+        (3, {}, "expected a reward"),
+    ],
+)
+def test_what_cannot_be_understood_is_explained(text: Any, keywords: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as raised:
+        rewards.find(text, **keywords)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_broken_module_of_a_users_own_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_rewards.py").write_text("def f(t:\n")
+    (tmp_path / "needy_rewards.py").write_text("import a_module_that_is_not_here\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, expected in (("broken_rewards", "SyntaxError"), ("needy_rewards", "a_module_that_is_not_here")):
+        with pytest.raises(ValueError, match=f"'{name}' of a reward cannot be imported.*{expected}"):
+            rewards.find(f"{name}:f")
+
+
+def test_a_users_function_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("some_rewards")
+    module.saved = lambda t: t.before.ms - t.after.ms  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "some_rewards", module)
+    found = rewards.find("some_rewards:saved")
+    assert found.earned(transition(4, 3, 1, 3), "") == 2 and found.name == "some_rewards:saved"
+    assert not found.telescopes, "nobody can know"
+
+
+def test_a_reward_can_be_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewards.registry, "_REGISTERED", {})
+    mine = Reward("launches", lambda t: float(t.before.kernel_launches - t.after.kernel_launches))
+    rewards.register(mine)
+    assert rewards.find("launches") is mine and "launches" in rewards.names()
+    for taken in (mine, Reward("final", mine.function)):
+        with pytest.raises(ValueError, match="already"):
+            rewards.register(taken)
+    with pytest.raises(ValueError, match="colon"):
+        rewards.register(Reward("my:launches", mine.function))
+    with pytest.raises(ValueError, match="takes no parameters"):
+        rewards.find("launches:alpha=1")
+
+
+def test_what_is_measured_when() -> None:
+    steps = range(1, 13)
+    measured = {
+        name: [step for step in steps if rewards.find(name).measures(step, step == 12)] for name in rewards.names()
+    }
+    assert measured.pop("percent") == [5, 10, 12]
+    assert measured.pop("final") == [12]
+    assert all(each == list(steps) for each in measured.values())
+    with pytest.raises(ValueError, match="every=0"):
+        Reward("mine", lambda t: 0.0, every=0)
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=6), POSITIVE)
+@settings(deadline=None)
+def test_those_that_telescope_pay_nothing_for_a_loop(path: list[float], start: float) -> None:
+    """From a graph through others and back."""
+    loop = [start, *path, start]
+    for name in (*rewards.names(), "percent:every=1"):
+        reward = rewards.find(name)
+        pairs = enumerate(itertools.pairwise(loop), 1)
+        total = sum(reward.earned(transition(start, a, b, a, step=step), "") for step, (a, b) in pairs)
+        assert not reward.telescopes or total == pytest.approx(0, abs=1e-9 * 100 * max(loop) / start * len(loop))
+    assert {name for name in rewards.names() if rewards.find(name).telescopes} == {
+        "log_ratio",
+        "incremental",
+        "combined",
+    }
+
+
+class TestBadRewards:
+    """A user's reward that returns no number: one paragraph that names everything one needs to find out why."""
+
+    @pytest.mark.parametrize(
+        "value", [math.nan, math.inf, -np.float32(np.inf), None, "3", 1j, np.zeros(2), np.zeros(()), 10**400]
+    )
+    def test_no_number(self, value: Any) -> None:
+        with pytest.raises(RewardError) as raised:
+            Reward("mine", lambda t: value).earned(transition(4, 3.5, 2.25, 3, step=7), "merge-convs")
+        text = str(raised.value)
+        assert all(part in text for part in ("'mine'", "step 7", "'merge-convs'", "4 ms", "3.5 ms", "2.25 ms", "3 ms"))
+        assert "\n" not in text and len(text) < 600
+
+    @pytest.mark.parametrize("value", [3, True, np.float32(3), np.int64(3)])
+    def test_every_kind_of_number(self, value: Any) -> None:
+        earned = Reward("mine", lambda t: value).earned(transition(1, 1, 1, 1), "")
+        assert earned == float(value) and type(earned) is float
+
+    def test_an_error_of_its_own(self) -> None:
+        with pytest.raises(RewardError, match=r"'mine' raised ZeroDivisionError: .* at step 1 .*'fuse'") as raised:
+            Reward("mine", lambda t: 1 / (t.step - 1)).earned(transition(1, 1, 1, 1), "fuse")
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+    def test_the_environment_raises_it(self) -> None:
+        def mine(t: Transition) -> float:
+            return math.nan if t.step == 2 else 0.0
+
+        env = GraphSubstitutionEnv("squeezenet1.1-tiny", reward=mine)
+        env.reset(seed=0)
+        env.step(env.legal_actions()[0])
+        rule, location = env.legal_actions()[0]
+        with pytest.raises(RewardError, match=rf"mine.* returned nan at step 2 .*{env.rule_names[rule]}"):
+            env.step([rule, location])
+
+
+class TestNoise:
+    """How sure a reward is follows from how sure the costs are."""
+
+    @staticmethod
+    def noise(reward: str, initial: float, **prices: Priced) -> float:
+        costs = {name: priced.cost for name, priced in prices.items()}
+        return rewards.reward_noise(
+            rewards.find(reward), Transition(cost(initial), **costs, step=5, done=False), prices, ""
+        )
+
+    @given(POSITIVE, POSITIVE, POSITIVE, st.floats(1e-6, 0.1), st.floats(1e-6, 0.1))
+    @settings(deadline=None)
+    def test_differences_add_up_like_independent_errors(
+        self, start: float, before: float, after: float, first: float, second: float
+    ) -> None:
+        old, new = Priced(cost(before), first), Priced(cost(after), second)
+        found = self.noise("incremental", start, before=old, after=new, last_measured=old)
+        assert found == pytest.approx(100 * math.hypot(before * first, after * second) / start, rel=1e-6)
+        logarithmic = self.noise("log_ratio", start, before=old, after=new, last_measured=old)
+        assert logarithmic == pytest.approx(100 * math.hypot(math.atanh(first), math.atanh(second)), rel=1e-6)
+
+    def test_one_measurement_cancels(self) -> None:
+        same, exact = Priced(cost(3.0), 0.05), Priced(cost(4.0))
+        assert self.noise("incremental", 4.0, before=same, after=same, last_measured=same) == pytest.approx(0)
+        assert self.noise("incremental", 4.0, before=exact, after=exact, last_measured=exact) == 0
+        assert self.noise("combined:alpha=0,beta=1", 4.0, before=same, after=same, last_measured=same) == 0
+
+    def test_a_hopeless_clock_still_gives_a_number(self) -> None:
+        wild, exact = Priced(cost(3.0), 7.0), Priced(cost(4.0))
+        assert 0 < self.noise("log_ratio", 4.0, before=exact, after=wild, last_measured=exact) < math.inf
+
+
+def test_the_published_penalty_for_illegal_actions() -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", reward="percent")
+    env.reset(seed=0)
+    _, reward, *_, info = env.step([0, env.num_locations])
+    assert (reward, info["rule_name"], info["reward_noise"]) == (-100.0, "invalid", 0.0)
