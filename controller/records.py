@@ -131,10 +131,13 @@ class EpisodeLog:
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
-    """The record that visited the cheapest graph; the first of equals; None without records."""
+    """The record that improved most on its initial graph; the first of equals; None without records.
+
+    Of the ratio, not of the cost: where costs are measured, two records may know the same graph by times of two days.
+    """
     best: EpisodeRecord | None = None
     for record in records:
-        if best is None or is_improvement(record.best_cost_ms, best.best_cost_ms):
+        if best is None or is_improvement(1 - record.improvement, 1 - best.improvement):
             best = record
     return best
 

@@ -120,10 +120,6 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """Of the start graph."""
         return self._start_price.cost
 
-    def price(self, graph: Graph) -> Priced:
-        """What a graph that rewriting made of the start graph costs; measured now if it never was."""
-        return self._prices.price(State(graph, self.rules, self.cost_model, self._max_locations))
-
     def _begin(self) -> None:
         self.state = self._start.copy()
         self._price = self._last_measured = self._start_price

@@ -107,7 +107,7 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
 
     costs = parser.add_argument_group("what is counted")
-    costs.add_argument("--costs", help="cost model: roofline:<device>, default roofline:rtx2070")
+    costs.add_argument("--costs", help="cost model: roofline:<device> (default roofline:rtx2070), endtoend:<device>")
     costs.add_argument("--device", help="where the result is measured end to end: cpu (default), cuda, tensorrt")
 
     model = parser.add_argument_group("how the model is read")
@@ -227,12 +227,13 @@ def _zoo(options: argparse.Namespace) -> int:
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback."""
     from controller.base import UnknownControllerError
+    from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
 
-    return UserError, ModelError, UnavailableError, ZooError, UnknownControllerError
+    return UserError, ModelError, UnavailableError, ZooError, UnknownControllerError, RewardError
 
 
 if __name__ == "__main__":

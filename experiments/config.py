@@ -15,13 +15,11 @@ from typing import Any, Literal
 from controller.base import require_name
 from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
+from environment import rewards
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_session import Level
 from worldmodel.config import WorldModelConfig
-
-TELESCOPING_REWARDS = ("log_ratio", "incremental", "combined")
-"""Rewards that are differences of a cost, so that a loop of rewrites earns nothing."""
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -38,7 +36,8 @@ class EnvironmentConfig:
     Attributes:
       max_steps: rewrites an episode may take.
       max_locations: locations a rule may have; none: as many as the graph needs.
-      reward: name of the reward function.
+      reward: the reward function, by name and perhaps parameters (`combined:alpha=0.7,beta=0.3`,
+        `percent:every=10,bonus=0.1`), or one of your own (`module:function`, of an `environment.rewards.Transition`).
     """
 
     max_steps: int = 50
@@ -190,7 +189,9 @@ class RunConfig:
     Attributes:
       controller: what picks the rewrites.
       world: where ppo is trained: in the world model or in the real environment.
-      costs: the cost model that is minimised.
+      costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
+        threads, level and resolution of `measure`; what looks ahead (greedy, taso, beam, restarts) then goes by a
+        roofline, and the graphs on the way that it finds are timed.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
@@ -228,11 +229,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_name(self.controller)
-        if self.ppo.telescoping and self.environment.reward not in TELESCOPING_REWARDS:
-            raise ValueError(
-                f"the reward '{self.environment.reward}' does not add up to zero around a loop, which ppo.telescoping "
-                f"takes for granted; set ppo.telescoping=false too (it holds for {', '.join(TELESCOPING_REWARDS)})."
-            )
+        _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
 
@@ -243,6 +240,16 @@ class RunConfig:
     def uses_world_model(self) -> bool:
         """Whether the controller learns from latent states; the others never load TensorFlow."""
         return self.controller == "ppo"
+
+
+def _require_telescoping(reward: str, telescoping: bool) -> None:
+    """Raises ValueError for an unknown reward, or one that ppo is wrong about."""
+    if telescoping and not rewards.find(reward).telescopes:
+        known = ", ".join(name for name in rewards.names() if rewards.find(name).telescopes)
+        raise ValueError(
+            f"the reward '{reward}' does not add up to zero around a loop, or nobody can know whether it does, which "
+            f"ppo.telescoping takes for granted; set ppo.telescoping=false too (it holds for {known})."
+        )
 
 
 def preset_names() -> list[str]:

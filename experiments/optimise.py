@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from controller.evaluate import Evaluation
 from controller.records import EpisodeRecord, best_improvement
+from environment.costs.end_to_end import NoisyClockWarning
 from experiments.config_tree import as_mapping
 from experiments.manifest import make_manifest
 from experiments.output_file import write_model
@@ -44,9 +49,10 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
       VerificationFailed: the result does not equal the model; OUT was not written.
     """
     progress.note(f"Loading {request.model}")
-    loaded = load(request.model, request.config)
-    run = begin_run(request, loaded, progress)
-    evaluation, training = train_and_evaluate(run, loaded)
+    with noise_noted(progress):
+        loaded = load(request.model, request.config)
+        run = begin_run(request, loaded, progress)
+        evaluation, training = train_and_evaluate(run, loaded)
     exported = export_verified(run, loaded, evaluation.best)
     measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
     result = assemble_result(request, run, loaded, training, evaluation, exported, measured)
@@ -54,6 +60,22 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
     write_model(exported.model, request.output)
     print_summary(result, str(request.output), str(run.directory.path))
     return result
+
+
+@contextlib.contextmanager
+def noise_noted(progress: ProgressDisplay) -> Iterator[None]:
+    """Shows what a cost model says of its clock among the progress, not as a warning with a place in the code."""
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        if issubclass(category, NoisyClockWarning):
+            progress.note(str(message))
+        else:
+            show(message, category, filename, lineno, *rest)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note  # type: ignore[assignment]  # `rest` stands for what it passes on
+        yield
 
 
 def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:
@@ -103,8 +125,8 @@ def assemble_result(
         world=run.config.world if run.config.controller == "ppo" else "",
         costs=run.config.costs,
         seed=run.config.seed,
-        before=loaded.figures(start),
-        after=loaded.figures(found),
+        before=loaded.figures(start, best.costs_ms[0]),
+        after=loaded.figures(found, best.best_cost_ms),
         improvements={SOURCES[kind]: 100 * best_improvement(records) for kind, records in sources.items()},
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
         rules_applied=count_rules(best.rule_names[: best.best_step]),

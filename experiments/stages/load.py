@@ -10,7 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from environment import GraphSubstitutionEnv, zoo
+from environment import GraphSubstitutionEnv, cost_models, zoo
+from environment.costs.end_to_end import EFFORT, EndToEnd
+from environment.costs.interface import Costs
+from environment.runtimes import OnnxRuntime
 from environment.runtimes.devices import require_working
 from experiments.config import RunConfig
 from experiments.errors import UserError
@@ -41,10 +44,10 @@ class Loaded:
     fingerprint: dict[str, str]
     seconds: float
 
-    def figures(self, graph: Graph) -> GraphFigures:
-        """What a graph costs by the run's cost model."""
+    def figures(self, graph: Graph, cost_ms: float) -> GraphFigures:
+        """What a graph costs by the run's cost model, which has found its `cost_ms` already."""
         cost = graph.cost(self.env.cost_model)
-        return GraphFigures(graph.num_runtime_nodes, cost.ms, cost.flops, cost.memory_bytes, cost.kernel_launches)
+        return GraphFigures(graph.num_runtime_nodes, cost_ms, cost.flops, cost.memory_bytes, cost.kernel_launches)
 
 
 def load(model: str, config: RunConfig) -> Loaded:
@@ -61,7 +64,8 @@ def load(model: str, config: RunConfig) -> Loaded:
     is_zoo = model in zoo.names() and not Path(model).is_file()
     source = zoo.build(model) if is_zoo else _model_path(model)
     loaded = OnnxModel.load(source, dims=config.bound_dims(), clean=config.clean)
-    make_env = partial(_make_environment, loaded, _allowed(_load_rules(config.rules), loaded, config), config)
+    rules = _allowed(_load_rules(config.rules), loaded, config)
+    make_env = partial(_make_environment, loaded, rules, _find_costs(config), config)
     env = make_env()
     return Loaded(
         name=model if is_zoo else Path(model).stem,
@@ -105,18 +109,30 @@ def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
         raise UserError(f"With --opset {config.opset}{' --portable' * config.portable}, {error}.") from error
 
 
-def _make_environment(model: OnnxModel, rules: RuleSet, config: RunConfig) -> GraphSubstitutionEnv:
+def _find_costs(config: RunConfig) -> Costs:
+    """The cost model, one for all environments of the run; what measures does it as the final measurement will."""
+    settings, (kind, _, device) = config.measure, config.costs.partition(":")
+    try:
+        if kind != "endtoend" or not device:
+            return cost_models.find(config.costs)
+        effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
+        return EndToEnd(device, runtime=OnnxRuntime(device, settings.threads, settings.level), effort=effort)
+    except ValueError as error:  # an unknown cost model or device: the texts list what there is
+        raise UserError(str(error)) from error
+
+
+def _make_environment(model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig) -> GraphSubstitutionEnv:
     settings = config.environment
     try:
         return GraphSubstitutionEnv(
             model,
-            costs=config.costs,
+            costs=costs,
             reward=settings.reward,
             rules=rules,
             max_steps=settings.max_steps,
             max_locations=settings.max_locations,
         )
-    except ValueError as error:  # unknown cost model or reward: the texts list what there is
+    except ValueError as error:  # an unknown reward: the text lists what there is
         raise UserError(str(error)) from error
 
 
