@@ -31,7 +31,7 @@ class Candidates(
 
         sb3_contrib.MaskablePPO("MultiInputPolicy", env).learn(100_000)
 
-    With M = max_candidates an observation holds `globals` float32 [2], as in the environment, and `candidates` float32
+    With M = max_candidates an observation holds `globals` as in the environment, and `candidates` float32
     [M + 1, F]: row k describes action k, rows without a rewrite are zero. Its columns, by name in `columns`, are of
     order 1:
 
