@@ -50,6 +50,12 @@ def test_of_equal_graphs_the_first_counts() -> None:
     assert best_improvement([]) == 0
 
 
+@given(st.floats(0.2, 5.0))
+def test_the_best_record_has_the_best_ratio_whatever_the_clock_said_that_day(speed: float) -> None:
+    better, worse = record([4.0, 2.0], seed=1), record([4.0 * speed, 3.0 * speed], seed=2)
+    assert best_record([worse, better]) is better and best_record([better, worse]) is better
+
+
 @settings(deadline=None)
 @given(COSTS, st.booleans(), st.booleans())
 def test_json_round_trip(costs_ms: list[float], terminated: bool, truncated: bool) -> None:

@@ -41,6 +41,10 @@ def test_a_config_survives_its_plain_form() -> None:
         ("search.budget", "key=value"),
         ("controller=pppo", "ppo"),
         ("environment.reward=final", "ppo.telescoping=false"),
+        ("environment.reward=percent:every=5", "ppo.telescoping=false"),
+        ("environment.reward=math:sqrt", "ppo.telescoping=false"),
+        ("environment.reward=fianl", "did you mean 'final'"),
+        ("environment.reward=combined:alpha=much", "must be a finite number"),
         ("search.alpha=0.5", "section 'search': 'alpha' must be at least 1, but 0.5"),
         ("collect.noop_probability=1.5", "between 0 and 1"),
         ("world_model.encoder_training.optimiser.learning_rte=1", "learning_rate"),
@@ -65,6 +69,17 @@ def test_overrides_are_toml_values_or_plain_texts() -> None:
         "d": "3",
         "e": [1, 2],
     }
+
+
+@pytest.mark.parametrize("reward", ["log_ratio", "incremental", "combined:alpha=0.5,beta=0.5", "percent:every=1"])
+def test_rewards_that_telescope_need_no_more(reward: str) -> None:
+    assert load_config("best", {}, [f"environment.reward={reward}"]).environment.reward == reward
+
+
+@pytest.mark.parametrize("reward", ["final", "new_runtime", "percent:every=10,bonus=0.2", "math:sqrt"])
+def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
+    assignments = [f"environment.reward={reward}", "ppo.telescoping=false"]
+    assert load_config("best", {}, assignments).environment.reward == reward
 
 
 def test_none_clears_an_optional_value_only() -> None:

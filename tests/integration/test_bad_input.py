@@ -17,6 +17,7 @@ from taso_ext import RuleSet
 from taso_ext.verify.proof import Proof
 
 VALID = "squeezenet1.1-tiny"
+OTHER_REWARD = ("--set", "ppo.telescoping=false", "--set")
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,14 @@ def test_symbolic_dimensions_name_the_flag(tmp_path: Path, capsys: pytest.Captur
         ([VALID, "-o", "out.onnx", "--set", "world_model.encoder.latnet=3"], "latent"),
         ([VALID, "-o", "out.onnx", "--set", "ppo.updates=0"], "at least 1"),
         ([VALID, "-o", "out.onnx", "--costs", "roofline:rtx2080"], "rtx2070"),
+        ([VALID, "-o", "out.onnx", "--costs", "endtoend:gpu"], "cpu here"),
+        ([VALID, "-o", "out.onnx", "--costs", "endtoend"], "endtoend:cpu"),
+        ([VALID, "-o", "out.onnx", "--set", "environment.reward=combind:alpha=1"], "combined"),
+        ([VALID, "-o", "out.onnx", "--set", "environment.reward=combined:alhpa=1"], "alpha"),
+        ([VALID, "-o", "out.onnx", "--set", "environment.reward=combined:alpha=much"], "much"),
+        ([VALID, "-o", "out.onnx", "--set", "environment.reward=no_rewards:mine"], "PYTHONPATH"),
+        ([VALID, "-o", "out.onnx", *OTHER_REWARD, "environment.reward=percent:every=0"], "at least 1"),
+        ([VALID, "-o", "out.onnx", *OTHER_REWARD, "environment.reward=fianl"], "final"),
         ([VALID, "-o", "out.onnx", "--world", "dreem"], "dream"),
         ([VALID, "-o", "out.onnx", "--clean", "ful"], "full"),
         ([VALID, "-o", "out.onnx", "--device", "gpu"], "cpu"),
@@ -145,6 +154,21 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
 def test_a_broken_rule_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.rules").write_text("rule broken\n  source y = Relu(x\n")
     assert "my.rules" in failure(capsys, VALID, "-o", "out.onnx", "--rules", "my.rules")
+
+
+@pytest.mark.parametrize("body", ["float('nan')", "'much'", "1 / 0"])
+def test_a_reward_of_ones_own_that_is_no_number(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nonsense_rewards.py").write_text(f"def mine(transition):\n    return {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = [*OTHER_REWARD, "environment.reward=nonsense_rewards:mine", "--controller", "greedy"]
+    status = main(["optimise", VALID, "-o", "out.onnx", *arguments])
+    error = capsys.readouterr().err
+    message = error.strip().splitlines()[-1]
+    assert status == 2 and "Traceback" not in error
+    assert "'nonsense_rewards:mine'" in message and "at step 1" in message and "costs: start" in message
+    assert not (tmp_path / "out.onnx").exists()
 
 
 def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,19 @@ def test_the_result_is_cheaper_and_computes_the_same(name: str, controller: str,
     assert sum(result["rules_applied"].values()) > 0
 
 
+def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:
+    """A search goes by a roofline then, and the graphs on its way are timed: the record has a time for each."""
+    output = tmp_path / "out.onnx"
+    costs = ["--costs", "endtoend:cpu", "--set", "measure.resolution=0.5", "--set", "environment.max_steps=4"]
+    assert optimise("squeezenet1.1-tiny", output, "--controller", "taso", *costs) == 0
+    run = output.with_suffix(".run")
+    result, actions = (json.loads((run / name).read_text()) for name in ("result.json", "actions.json"))
+    assert result["costs"] == "endtoend:cpu"
+    assert result["before"]["cost_ms"] == actions["initial_cost_ms"] > 0
+    costs_ms = [result["before"]["cost_ms"], *(step["cost_ms"] for step in actions["actions"])]
+    assert result["after"]["cost_ms"] == costs_ms[-1] == min(costs_ms)
+
+
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
     """Small non-negative integers are valid token ids and masks; floats are standard normal."""
     rng = np.random.default_rng(seed)
