@@ -19,8 +19,8 @@ from taso_ext import CostModel, OnnxModel, State
 from taso_ext.detached import DetachedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
-"""Of one price. Interleaved pairs give one percent after 9 to 60; the seconds are for a machine that is not quiet."""
-_START = {"resolution": None, "pairs": 12, "sessions": 2}
+"""Of one price. On a quiet machine 9 to 61 pairs give one percent; the other limits are for machines that are not."""
+_START = {"resolution": None, "pairs": 6, "sessions": 2}
 """The start graph's own time is only a unit: what counts are ratios to it."""
 _MOST_PRICES = 1 << 16
 """Graphs of a model whose prices are kept, about 20 MB."""
