@@ -103,3 +103,13 @@ def test_ppo_learns_model_free_and_plays_what_it_learned(env: GraphSubstitutionE
     assert result.controller_best.improvement > 0
     for record in (result.deterministic, *result.sampled):
         assert replay(env, record.actions, record.costs_ms) == list(record.costs_ms)
+
+
+def test_a_sparse_reward_shows_where_its_measurements_are(env: GraphSubstitutionEnv) -> None:
+    """Its globals have two columns more, which the policy reads too."""
+    sparse = GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2")
+    policy = GraphPolicy(sparse, ENCODER, POLICY, seed=0)
+    played = RealWorld(lambda: GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2"))
+    experience = played.rollout(policy, batch=2, horizon=3, seed=0)
+    assert experience.observations.summary.shape[1] == sparse.observation_space["globals"].shape[0] == 4
+    assert np.isfinite(experience.log_probs).all()
