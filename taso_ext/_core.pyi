@@ -65,14 +65,32 @@ class Cost:
     def kernel_launches(self) -> int: ...
 
 class CostModel:
-    """A deterministic cost model.
+    """What operators cost.
 
     Raises:
-      ValueError: `roofline` of a device that is not among `devices()`.
+      ValueError: a device that is not among `devices()`.
     """
 
     @staticmethod
     def roofline(device: str) -> CostModel: ...
+    @staticmethod
+    def learned(
+        name: str,
+        device: str,
+        appraise: Callable[[Graph, list[int]], npt.ArrayLike],
+        surroundings: npt.NDArray[np.uint64],
+        costs: npt.NDArray[np.float64],
+    ) -> CostModel:
+        """Costs by operator and surroundings, learned from the graphs that are met.
+
+        Searches use one thread with these, and rewrites are foretold by what operators of their kind have cost, or, of
+        kinds never met, in proportion to the roofline of `device`.
+
+        Args:
+          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order.
+          surroundings: [K] known already (`Graph.surroundings()`).
+          costs: [K, 3] of these.
+        """
     @staticmethod
     def devices() -> list[str]: ...
     @property
@@ -93,6 +111,8 @@ class Graph:
         """32 hex digits; equal for equal graphs whatever the order of their nodes."""
     @property
     def num_runtime_nodes(self) -> int: ...
+    def surroundings(self) -> npt.NDArray[np.uint64]:
+        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are."""
     def cost(self, model: CostModel) -> Cost: ...
 
 class GraphBuilder:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
@@ -27,6 +30,8 @@ _PLAIN_OPSET = 13
 """For models that use other domains alone, should one of their outputs need an Identity."""
 _OWN_METADATA = "pkg.onnxscript."
 """Where the clean-up notes what it has done; the original had no such entries on these nodes."""
+_LARGEST_COMPUTED = 1024
+"""Elements of the weights that a sketch computes too: those whose values could change how a runtime runs the model."""
 _RESHAPES = frozenset({"Flatten", "Squeeze", "Unsqueeze"})
 
 
@@ -51,11 +56,30 @@ class ExportSource:
 
 @dataclass(frozen=True)
 class _Partition:
-    """Which nodes are written, which are computed now, and the values (with producers) that the latter hand over."""
+    """Which nodes are written, which are computed now, and the values (with producers) that the latter hand over.
+
+    Those that are sketched are handed over as zeros.
+    """
 
     written: list[Node]
     folded: list[Node]
     handed_over: list[int]
+    sketched: list[int]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A graph as an ONNX model in which large weights that would have to be computed are zeros.
+
+    Attributes:
+      model: what depends on the types of weights alone can be seen from it.
+      computed_by: position, among the run-time operators of the graph, of the one that computes a value, by its name.
+      types: element type and shape of values, by name; those that only the model has are missing.
+    """
+
+    model: DetachedModel
+    computed_by: dict[str, int]
+    types: dict[str, tuple[int, tuple[int, ...]]]
 
 
 def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
@@ -68,20 +92,34 @@ def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
     Raises:
       ModelError: an operator that a rewrite created does not exist in the model's opset.
     """
+    return _export(graph, source, sketch=False).model
+
+
+def sketch_model(graph: Graph, source: ExportSource) -> Sketch:
+    """The graph as `export_model` writes it, but for large weights that would have to be computed.
+
+    Raises:
+      ModelError: an operator that a rewrite created does not exist in the model's opset.
+    """
+    return _export(graph, source, sketch=True)
+
+
+def _export(graph: Graph, source: ExportSource, sketch: bool) -> Sketch:
     values, nodes = graph.values(), graph.nodes()
     try:
-        return _assemble(graph, source, values, _partition(graph, values, nodes))
+        return _assemble(graph, source, values, _partition(graph, values, nodes, sketch))
     except CannotFoldError as error:
         # The nodes then stay in the model: whoever runs it needs a runtime that has these operators anyway.
         _LOG.info("weight-only operators are not folded: %s", error)
-        return _assemble(graph, source, values, _Partition(nodes, [], []))
+        return _assemble(graph, source, values, _Partition(nodes, [], [], []))
 
 
-def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Partition:
+def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node], sketch: bool) -> _Partition:
     written: list[Node] = []
     folded: list[Node] = []
     needed, needed_now = set(graph.outputs), set[int]()
     handed_over: list[int] = []
+    sketched: list[int] = []
     computable = computable_nodes(values, nodes)
     for position, node in reversed(list(enumerate(nodes))):
         results = [value for value in node.outputs if value in needed]
@@ -89,15 +127,25 @@ def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node]) -> _Pa
         if results and not folds:
             written.append(node)
             needed.update(node.inputs)
-        if results and folds:
-            handed_over += results
-        if (results and folds) or any(value in needed_now for value in node.outputs):
+        computed = [value for value in results if folds and not (sketch and _is_large(values[value]))]
+        handed_over += computed
+        sketched += [value for value in results if folds and value not in computed]
+        if computed or any(value in needed_now for value in node.outputs):
             folded.append(node)
             needed_now.update(node.inputs)
-    return _Partition(written[::-1], folded[::-1], handed_over[::-1])
+    return _Partition(written[::-1], folded[::-1], handed_over[::-1], sketched)
 
 
-def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> DetachedModel:
+def _is_large(value: Value) -> bool:
+    return value.dims is not None and math.prod(value.dims) > _LARGEST_COMPUTED
+
+
+def _zeros(value: Value) -> ir.TensorProtocol:
+    """A tensor of zeros that takes no memory."""
+    return ir.tensor(np.broadcast_to(np.zeros((), helper.tensor_dtype_to_np_dtype(value.dtype)), value.dims or ()))
+
+
+def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> Sketch:
     model = _frame(source)
     original_opset = opset_of(model)
     opset = needed_opset([*parts.written, *parts.folded], original_opset)
@@ -105,9 +153,15 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
     names = _name_interface(graph, source, values, parts)
     attributes = source.imported.attributes
     written, folded = (Emission(values, names, attributes, opset, original_opset) for _ in range(2))
+    runtime_nodes = itertools.count()
+    computed_by: dict[str, int] = {}
     try:
         for node in parts.written:
+            before = len(written.nodes)
             written.add(node)
+            if not node.weight_only:
+                position = next(runtime_nodes)
+                computed_by |= {name: position for proto in written.nodes[before:] for name in proto.output if name}
         for node in parts.folded:
             folded.add(node)
     except ValueError as error:
@@ -120,16 +174,24 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
     _import_domains(model, [*written.nodes, *folded.nodes])
     handed_over = {folded.name(value): values[value].dtype for value in parts.handed_over}
     tensors = _tensors(written, source) | _evaluate(folded, handed_over, source, model)
+    tensors |= {folded.name(value): _zeros(values[value]) for value in parts.sketched}
     _document(model, source)
     _require_known_operators(model, opset)
     defaults = {source.inputs[position].name: tensor for position, tensor in source.defaults.items()}
-    return DetachedModel(model, tensors, defaults)
+    types = {
+        written.name(value): (values[value].dtype, tuple(dims))
+        for node in parts.written
+        for value in (*node.inputs, *node.outputs)
+        if value >= 0 and (dims := values[value].dims) is not None
+    }
+    return Sketch(DetachedModel(model, tensors, defaults), computed_by, types)
 
 
 def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:
     inputs = [value.name for value in source.inputs]
     outputs = [value.name for value in source.original.graph.output]
-    fixed = {value for value, view in values.items() if view.handle is not None} | set(parts.handed_over)
+    fixed = {value for value, view in values.items() if view.handle is not None}
+    fixed |= {*parts.handed_over, *parts.sketched}
     reserved = {name for node in _with_bodies(parts, source) for name in local_names(node)}
     return ValueNames(
         list(zip(graph.inputs, inputs, strict=True)), list(zip(graph.outputs, outputs, strict=True)), fixed, reserved

@@ -13,7 +13,7 @@ from taso_ext._core import Graph
 from taso_ext.cleanup import clean_up
 from taso_ext.detached import DetachedModel, attach
 from taso_ext.model_writing import write_model
-from taso_ext.onnx_export import ExportSource, export_model, opset_of
+from taso_ext.onnx_export import ExportSource, Sketch, export_model, opset_of, sketch_model
 from taso_ext.onnx_file import Source, name_of, read_model
 from taso_ext.onnx_import import import_model
 from taso_ext.shapes import value_types
@@ -100,6 +100,14 @@ class OnnxModel:
           ModelError: an operator that a rewrite created does not exist in the model's opset.
         """
         return export_model(graph, self._export_source)
+
+    def sketch(self, graph: Graph) -> Sketch:
+        """As `export_detached`, but with zeros in place of large weights that would have to be computed.
+
+        Raises:
+          ModelError: as `export_detached`.
+        """
+        return sketch_model(graph, self._export_source)
 
     def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
         """Writes `export_detached`, weights straight from where they are; see `write_model`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,10 @@ class Operand:
     def is_weight(self) -> bool:
         """Whether it is a constant that has to come from memory."""
         return self.constant and self.values is None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.dims) * helper.tensor_dtype_to_np_dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ whether they come from a cache or from memory is decided by how much there is of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,7 +23,7 @@ _FLOATS = (1 / 16, 17 / 16)
 
 def weight_bytes(kernel: Kernel) -> int:
     """Bytes of the weights that one run of a kernel reads."""
-    return sum(_nbytes(each) for each in kernel.operands if each is not None and each.is_weight)
+    return sum(each.nbytes for each in kernel.operands if each is not None and each.is_weight)
 
 
 def copies_model(kernel: Kernel, copies: int) -> tuple[onnx.ModelProto, Feeds]:
@@ -81,6 +80,3 @@ def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
         return np.zeros(operand.dims, dtype)  # the first row, where these are indices
     return rng.uniform(*_FLOATS, operand.dims).astype(dtype)
 
-
-def _nbytes(operand: Operand) -> int:
-    return math.prod(operand.dims) * helper.tensor_dtype_to_np_dtype(operand.dtype).itemsize

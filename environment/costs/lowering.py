@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from environment.costs.kernel import LARGEST_LITERAL, Kernel, Operand, attributes_text
 from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.runtimes import OnnxRuntime
 from taso_ext.detached import DetachedModel
+from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_session import session_options
 from taso_ext.weights import static_dims, tensor_proto
 
@@ -37,21 +39,23 @@ class Placed:
       value: the value of the model that it computes, or helps to compute: reorders and reshapes that the optimiser
         inserts go with the kernel that reads them.
       weights: names of the weights that it reads, with their bytes.
+      nbytes: of all that it reads and writes.
     """
 
     kernel: Kernel
     value: str
     weights: Mapping[str, int]
+    nbytes: int
 
 
-def lower(model: DetachedModel, threads: int = 1) -> list[Placed]:
-    """The kernels that ONNX Runtime runs for a model on its CPU provider with full optimisation, in their order.
+def lower(model: DetachedModel, runtime: OnnxRuntime) -> list[Placed]:
+    """The kernels that ONNX Runtime runs for a model, in their order.
 
     Raises:
       ModelError: ONNX Runtime cannot run the model.
     """
     with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_memory_folder()) as folder:
-        options = session_options("all", threads=threads)
+        options = session_options(runtime.level, threads=runtime.threads)
         options.optimized_model_filepath = f"{folder}/optimised.onnx"
         options.enable_profiling = True
         options.profile_file_prefix = f"{folder}/profile"
@@ -61,11 +65,12 @@ def lower(model: DetachedModel, threads: int = 1) -> list[Placed]:
             "session.optimized_model_external_initializers_min_size_in_bytes", str(_SHARED_FROM_BYTES)
         )
         proto, zeros = _skeleton(model)
-        options.add_external_initializers(
-            list(zeros), list(zeros.values())
-        )  # which have to outlive the session's start
-        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        session.run(None, _feeds(model))
+        options.add_external_initializers(list(zeros), list(zeros.values()))  # which have to outlive the session's start
+        try:
+            session = ort.InferenceSession(proto.SerializeToString(), options, providers=list(runtime.providers))
+            session.run(None, _feeds(model))
+        except Exception as error:  # ONNX Runtime's exceptions share no public base class
+            raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text())
         optimised = onnx.load(f"{folder}/optimised.onnx", load_external_data=False)
     return _placed(optimised, events, _values_of(model.skeleton))
@@ -108,23 +113,24 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], val
     graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
     versions = {each.domain: each.version for each in optimised.opset_import}
     read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
-    types = {e["name"].removesuffix(_EVENT): e["args"]["input_type_shape"] for e in events if _is_kernel(e)}
+    types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
     computed = _computed(graph, values)
-    return [
-        Placed(
-            Kernel(
-                node.domain,
-                node.op_type,
-                versions.get(node.domain, 1),
-                attributes_text(node.attribute),
-                tuple(operands := _operands(node, types[node.name], constants)),
-                tuple(name in read for name in node.output),
-            ),
-            computed[node.name],
-            {name: _nbytes(each) for name, each in zip(node.input, operands, strict=True) if each and each.is_weight},
+    placed = []
+    for node in graph.node:
+        operands = _operands(node, types[node.name]["input_type_shape"], constants)
+        results = [_operand(each, None) for each in types[node.name]["output_type_shape"]]
+        kernel = Kernel(
+            node.domain,
+            node.op_type,
+            versions.get(node.domain, 1),
+            attributes_text(node.attribute),
+            tuple(operands),
+            tuple(name in read for name in node.output),
         )
-        for node in graph.node
-    ]
+        weights = {name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight}
+        moved = sum(each.nbytes for each in (*operands, *results) if each)
+        placed.append(Placed(kernel, computed[node.name], weights, moved))
+    return placed
 
 
 _EVENT = "_kernel_time"
@@ -163,10 +169,6 @@ def _operand(kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -
     is_literal = math.prod(dims) <= LARGEST_LITERAL and constant.data_location != onnx.TensorProto.EXTERNAL
     values = tuple(numpy_helper.to_array(constant).ravel().tolist()) if is_literal else None
     return Operand(_DTYPES[dtype], tuple(dims), True, values)
-
-
-def _nbytes(operand: Operand) -> int:
-    return math.prod(operand.dims) * helper.tensor_dtype_to_np_dtype(operand.dtype).itemsize
 
 
 _DTYPES = {

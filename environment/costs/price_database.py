@@ -18,6 +18,9 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 VERSION = 1
 """Of the tables below; kept in the file's `user_version`."""
 
@@ -37,6 +40,13 @@ create table price (
   samples integer not null check (samples > 0),
   recorded real not null,
   primary key (setting, signature)
+) without rowid;
+create table appraisal (
+  setting integer not null references setting(id),
+  weights_mb integer not null,
+  surroundings blob not null,
+  ms real not null check (ms >= 0), bytes real not null, launches real not null,
+  primary key (setting, weights_mb, surroundings)
 ) without rowid;
 """
 
@@ -189,6 +199,34 @@ class PriceList:
         with _translated(self._database.path):
             done = self._database._file.execute("insert or ignore into price values (?, ?, ?, ?, ?, ?)", values)
         return done.rowcount == 1
+
+    def appraisals(self, weights_mb: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
+        """What operators cost in their surroundings in models with that much of weights.
+
+        Returns:
+          [n] names of surroundings and [n, 3] ms, bytes, launches.
+        """
+        query = "select surroundings, ms, bytes, launches from appraisal where setting = ? and weights_mb = ?"
+        with _translated(self._database.path):
+            rows = self._database._file.execute(query, (self._number, weights_mb)).fetchall()
+        names = np.frombuffer(b"".join(row[0] for row in rows), "<u8")
+        return names, np.array([row[1:] for row in rows], np.float64).reshape(-1, 3)
+
+    def put_appraisals(
+        self, weights_mb: int, surroundings: npt.NDArray[np.uint64], costs: npt.NDArray[np.float64]
+    ) -> None:
+        """Keeps what operators cost in surroundings that are new: [n] names and [n, 3] ms, bytes, launches."""
+        rows = [
+            (self._number, weights_mb, name.tobytes(), *cost)
+            for name, cost in zip(surroundings.astype("<u8"), costs.tolist(), strict=True)
+        ]
+        with _translated(self._database.path):
+            self._database._file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?, ?)", rows)
+
+    @property
+    def place(self) -> Path:
+        """The database's file."""
+        return self._database.path
 
     def items(self) -> Iterator[tuple[str, Price]]:
         query = "select signature, ms, spread, samples from price where setting = ? order by signature"

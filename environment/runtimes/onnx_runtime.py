@@ -61,14 +61,19 @@ class OnnxRuntime:
         """With one thread there is none beside the calling one."""
         return THREAD_CPU if self.device == "cpu" and self.threads == 1 else WALL
 
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """ONNX Runtime's names of what may run operators, the preferred one first."""
+        provider = provider_of(self.device)
+        return _ALONGSIDE.get(provider, (provider, CPU))
+
     def open(self, model: Model | Path, feeds: Feeds) -> OnnxRuntimeSession:
         provider = provider_of(self.device)
         settings = dict(_PARKED_THREADS) if self.threads > 1 else {}
         if provider != CPU:
             require_working(self.device)
             settings |= _RECORDED_NODES
-        providers = _ALONGSIDE.get(provider, (provider, CPU))
-        session = create_session(model, self.level, threads=self.threads, providers=providers, settings=settings)
+        session = create_session(model, self.level, threads=self.threads, providers=self.providers, settings=settings)
         if provider != CPU:
             self._require_part(session, provider)
         return OnnxRuntimeSession(session, feeds, "cuda" if provider in NVIDIA else "cpu")

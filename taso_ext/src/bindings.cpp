@@ -16,10 +16,12 @@
 #include "field_arithmetic.hpp"
 #include "graph_builder.hpp"
 #include "instance.hpp"
+#include "learned_costs.hpp"
 #include "rule_lexer.hpp"
 #include "rule_proof.hpp"
 #include "search.hpp"
 #include "state.hpp"
+#include "surroundings.hpp"
 
 namespace py = pybind11;
 
@@ -147,10 +149,40 @@ std::vector<NodeView> nodes_of(const Graph& graph) {
   return out;
 }
 
-struct CostModel {
+struct NamedCosts {
   std::string name;
-  std::shared_ptr<Device> device;
+  std::shared_ptr<const CostModel> costs;
 };
+
+// Columns: ms, bytes, launches.
+std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::array::forcecast>& rows) {
+  if (rows.ndim() != 2 || rows.shape(1) != 3) throw InvalidInput("expected costs as [N, 3]: ms, bytes, launches");
+  std::vector<Cost> costs(static_cast<std::size_t>(rows.shape(0)));
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const double* row = rows.data(static_cast<py::ssize_t>(i), 0);
+    costs[i] = {.ms = row[0], .flops = 0, .memory_bytes = row[1], .kernel_launches = std::llround(row[2])};
+  }
+  return costs;
+}
+
+NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& appraise,
+                         const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& surroundings,
+                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs) {
+  // Whoever calls it or lets it go last may not hold the interpreter's lock.
+  const std::shared_ptr<py::function> held(new py::function(appraise), [](py::function* function) {
+    const py::gil_scoped_acquire acquire;
+    delete function;
+  });
+  const auto call = [held](const Graph& graph, const std::vector<std::int64_t>& positions) {
+    const py::gil_scoped_acquire acquire;
+    return costs_from((*held)(graph, positions));
+  };
+  auto learned = std::make_shared<LearnedCosts>(find_device(device), call);
+  const std::vector<Cost> known = costs_from(costs);
+  if (known.size() != static_cast<std::size_t>(surroundings.size())) throw InvalidInput("expected as many costs as surroundings");
+  learned->know({surroundings.data(), known.size()}, known);
+  return {name, std::move(learned)};
+}
 
 class RuleSet {
  public:
@@ -332,7 +364,7 @@ py::tuple features(const State& state) {
   Features arrays;
   {
     const py::gil_scoped_release release;
-    arrays = graph_features(state.graph(), state.game().costs());
+    arrays = graph_features(state);
   }
   const auto rows = static_cast<py::ssize_t>(arrays.nodes.size() / kNodeFeatures), edges = static_cast<py::ssize_t>(arrays.links.size() / 2);
   return py::make_tuple(to_array(std::move(arrays.nodes), {rows, static_cast<py::ssize_t>(kNodeFeatures)}),
@@ -414,17 +446,26 @@ PYBIND11_MODULE(_core, module) {
         return "Cost(ms=" + std::to_string(cost.ms) + ", flops=" + std::to_string(cost.flops) + ", memory_bytes=" + std::to_string(cost.memory_bytes) +
                ", kernel_launches=" + std::to_string(cost.kernel_launches) + ")";
       });
-  py::class_<CostModel>(module, "CostModel")
-      .def_static("roofline", [](const std::string& device) { return CostModel{"roofline:" + device, std::make_shared<Device>(find_device(device))}; }, py::arg("device"))
+  py::class_<NamedCosts>(module, "CostModel")
+      .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
+      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"))
       .def_static("devices", &device_names)
-      .def_readonly("name", &CostModel::name);
+      .def_readonly("name", &NamedCosts::name);
 
   py::class_<Graph>(module, "Graph")
       .def_property_readonly("inputs", &Graph::inputs).def_property_readonly("outputs", &Graph::outputs)
       .def("values", &values_of).def("nodes", &nodes_of)
       .def_property_readonly("hash", [](const Graph& graph) { return hex(graph.hash()); })
       .def_property_readonly("num_runtime_nodes", &Graph::runtime_node_count)
-      .def("cost", [](const Graph& graph, const CostModel& model) { return total_cost(graph, Roofline(*model.device)); }, py::arg("model"));
+      .def("cost", [](const Graph& graph, const NamedCosts& model) {
+        const py::gil_scoped_release release;
+        return total_cost(graph, *model.costs);
+      }, py::arg("model"))
+      .def("surroundings", [](const Graph& graph) {
+        std::vector<std::uint64_t> names = surroundings(graph);
+        const auto size = static_cast<py::ssize_t>(names.size());
+        return to_array(std::move(names), {size});
+      });
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
@@ -484,20 +525,23 @@ PYBIND11_MODULE(_core, module) {
            }, py::arg("rule"));
 
   py::class_<Session>(module, "State")
-      .def(py::init([](const Graph& graph, const RuleSet& rules, const CostModel& costs, std::int64_t max_locations) {
+      .def(py::init([](const Graph& graph, const RuleSet& rules, const NamedCosts& costs, std::int64_t max_locations) {
              if (max_locations < 0 || max_locations > kMostLocations) {
                throw InvalidInput("max_locations must lie in [1, " + std::to_string(kMostLocations) + "], or be 0 for one for each operator, got " +
                                   std::to_string(max_locations));
              }
              const py::gil_scoped_release release;
-             return Session(State::start(graph, rules.book, Roofline(*costs.device), static_cast<std::int32_t>(max_locations)));
+             return Session(State::start(graph, rules.book, costs.costs, static_cast<std::int32_t>(max_locations)));
            }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
       .def("copy", [](const Session& session) { return Session(session); })
       .def("step", &Session::step, py::arg("rule"), py::arg("location"))
       .def("undo", &Session::undo)
       .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })
       .def_property_readonly("graph", [](const Session& session) { return session.state().graph(); })
-      .def_property_readonly("cost", [](const Session& session) { return session.state().cost(); })
+      .def_property_readonly("cost", [](const Session& session) {
+        const py::gil_scoped_release release;
+        return session.state().cost();
+      })
       .def_property_readonly("hash", [](const Session& session) { return hex(session.state().graph().hash()); })
       .def_property_readonly("num_locations", [](const Session& session) { return session.state().game().locations(); })
       .def_property_readonly("truncated_matches", [](const Session& session) { return session.state().truncated_matches(); })

@@ -71,11 +71,18 @@ bool is_fused(const Graph& graph, NodeId id) {
   });
 }
 
-Cost total_cost(const Graph& graph, const Roofline& costs) {
-  Cost total;
+std::vector<Cost> CostModel::price_in(const Graph& graph) const {
+  std::vector<Cost> costs(graph.node_count());
   for (const NodeId id : graph.order()) {
-    if (!graph.node(id).weight_only) total += costs.price(graph.signature(id), is_fused(graph, id));
+    if (!graph.node(id).weight_only) costs[id] = price(graph.signature(id), is_fused(graph, id));
   }
+  return costs;
+}
+
+Cost total_cost(const Graph& graph, const CostModel& costs) {
+  const std::vector<Cost> by_node = costs.price_in(graph);
+  Cost total;
+  for (const NodeId id : graph.order()) total += by_node[id];    // weights cost nothing
   return total;
 }
 

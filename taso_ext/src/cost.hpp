@@ -1,4 +1,4 @@
-// The analytic cost model: one roofline per kernel, pointwise operators fused into the kernel that feeds them.
+// What operators cost. The analytic model: one roofline per kernel, pointwise operators fused into the kernel that feeds them.
 #pragma once
 
 #include <string>
@@ -28,12 +28,26 @@ struct Cost {
   Cost& operator+=(const Cost& other);
 };
 
-// Prices nodes. A node's cost depends on its signature and on whether it is fused into the producer of an operand.
-class Roofline {
+// What operators cost on some device. Used by several threads at once.
+class CostModel {
+ public:
+  CostModel() = default;
+  CostModel(const CostModel&) = delete;
+  CostModel& operator=(const CostModel&) = delete;
+  virtual ~CostModel() = default;
+  // Of an operator anywhere; `fused` says whether it is absorbed by the producer of an operand. Rewrites are foretold by it.
+  [[nodiscard]] virtual Cost price(const Signature& signature, bool fused) const = 0;
+  // Whether operators of one signature may cost different amounts in different places: then price() is an estimate, and
+  // what operators of a graph cost is for price_in() to say.
+  [[nodiscard]] virtual bool looks_around() const { return false; }
+  // Of the run-time operators of a graph, by node.
+  [[nodiscard]] virtual std::vector<Cost> price_in(const Graph& graph) const;
+};
+
+class Roofline final : public CostModel {
  public:
   explicit Roofline(const Device& device) : device_(device) {}
-  [[nodiscard]] const Device& device() const { return device_; }
-  [[nodiscard]] Cost price(const Signature& signature, bool fused) const;
+  [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
 
  private:
   Device device_;
@@ -44,6 +58,6 @@ class Roofline {
 [[nodiscard]] bool absorbs(const Signature* producer, TypeId operand_type, std::int32_t uses, const Signature& pointwise);
 [[nodiscard]] bool is_fused(const Graph& graph, NodeId node);
 
-[[nodiscard]] Cost total_cost(const Graph& graph, const Roofline& costs);
+[[nodiscard]] Cost total_cost(const Graph& graph, const CostModel& costs);
 
 }  // namespace rlflow

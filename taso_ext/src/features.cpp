@@ -24,8 +24,9 @@ void put_extents(const TensorType& type, float* out) {
 
 std::uint32_t feature_operator_count() { return known_operator_count() + kUnknownBuckets + 1; }
 
-Features graph_features(const Graph& graph, const Roofline& costs) {
+Features graph_features(const State& state) {
   Features features;
+  const Graph& graph = state.graph();
   const Context& context = graph.context();
   std::vector<std::int64_t> row(graph.value_count(), -1);
   const auto add_row = [&]() -> float* {
@@ -43,13 +44,12 @@ Features graph_features(const Graph& graph, const Roofline& costs) {
     const Node& node = graph.node(id);
     if (node.weight_only) continue;
     const Signature& signature = graph.signature(id);
-    const bool fused = is_fused(graph, id);
     float* out = add_row();
     out[0] = static_cast<float>(operator_row(context, signature.op));
-    out[1] = log_scaled(1e3 * costs.price(signature, fused).ms, 5.0);
+    out[1] = log_scaled(1e3 * state.node_ms()[id], 5.0);
     out[2] = log_scaled(signature.flops, 20.0);
     out[3] = log_scaled(signature.bytes, 20.0);
-    out[4] = fused ? 1.0F : 0.0F;
+    out[4] = state.fused()[id] ? 1.0F : 0.0F;
     double weight_elements = 0;
     for (const ValueId operand : graph.operands(id)) {
       if (operand == kNoValue) continue;

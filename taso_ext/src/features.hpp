@@ -1,8 +1,7 @@
 // The graph as arrays for a neural network: run-time operators and inputs are nodes, run-time tensors are edges.
 #pragma once
 
-#include "cost.hpp"
-#include "graph.hpp"
+#include "state.hpp"
 
 namespace rlflow {
 
@@ -22,6 +21,6 @@ struct Features {
   std::vector<std::int64_t> links;     // [E, 2]: producer and consumer rows
 };
 
-[[nodiscard]] Features graph_features(const Graph& graph, const Roofline& costs);
+[[nodiscard]] Features graph_features(const State& state);
 
 }  // namespace rlflow

@@ -118,11 +118,12 @@ bool Preview::fused_after(const Signature& signature, std::span<const ValueId> o
 }
 
 double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes,
-                      std::span<const ValueId> values, std::span<const char> fused, const Roofline& costs) {
+                      std::span<const ValueId> values, std::span<const char> fused, std::span<const double> node_ms,
+                      const CostModel& costs) {
   look_at(graph, recipe, nodes, values);
   double delta = 0;
   for (const NodeId id : dead_) {
-    if (!graph.node(id).weight_only) delta -= costs.price(graph.signature(id), fused[id]).ms;
+    if (!graph.node(id).weight_only) delta -= node_ms[id];
   }
   for (std::size_t i = 0; i < recipe.nodes.size(); ++i) {
     const NewNode& node = recipe.nodes[i];
@@ -146,7 +147,7 @@ double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const 
       if (std::find(readers_.begin(), readers_.end(), reader) != readers_.end()) continue;
       readers_.push_back(reader);
       const bool now = fused_after(signature, graph.operands(reader));
-      if (now != static_cast<bool>(fused[reader])) delta += costs.price(signature, now).ms - costs.price(signature, !now).ms;
+      if (now != static_cast<bool>(fused[reader])) delta += costs.price(signature, now).ms - node_ms[reader];
     }
   }
   return delta;

@@ -12,9 +12,10 @@ namespace rlflow {
 class Preview {
  public:
   // Change of the total cost, in ms, from the neighbourhood alone. `nodes` and `values` are those of the match, `fused`
-  // says of each node of the graph whether it is fused into a producer.
+  // says of each node of the graph whether it is fused into a producer, `node_ms` what it costs.
   [[nodiscard]] double price(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes,
-                             std::span<const ValueId> values, std::span<const char> fused, const Roofline& costs);
+                             std::span<const ValueId> values, std::span<const char> fused,
+                             std::span<const double> node_ms, const CostModel& costs);
   // Plain hash of the graph after the rewrite; only for rules that cannot close a cycle, whose new nodes therefore read
   // nothing that the rewrite changes.
   [[nodiscard]] Hash128 plain_hash(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);

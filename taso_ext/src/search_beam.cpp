@@ -12,7 +12,7 @@ constexpr std::int64_t kMostWidth = 1'000'000;
 class BeamSearch {
  public:
   BeamSearch(const State& start, std::int64_t width, const SearchLimits& limits)
-      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes), pool_(limits.threads) {
+      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes), pool_(search_threads(start, limits)) {
     result_.cost_ms = start.cost_ms();
   }
 

@@ -6,12 +6,6 @@
 
 namespace rlflow {
 
-static std::size_t cheapest_match(const State& state) {
-  const std::vector<Match>& matches = state.matches();
-  const auto at = std::min_element(matches.begin(), matches.end(), [](const Match& a, const Match& b) { return a.delta_ms < b.delta_ms; });
-  return static_cast<std::size_t>(at - matches.begin());
-}
-
 SearchResult search_greedy(const State& start, const SearchLimits& limits, const SearchProgress& progress) {
   check_limits(limits);
   SearchResult result{.actions = {}, .cost_ms = start.cost_ms(), .stop_reason = {}};
@@ -31,13 +25,25 @@ SearchResult search_greedy(const State& start, const SearchLimits& limits, const
   return result;
 }
 
+// Where the costs look around, a rewrite may turn out dearer than foretold; then the next one is tried.
 bool descend(std::shared_ptr<const State>& state, std::vector<std::pair<std::int32_t, std::int32_t>>& actions) {
-  if (state->matches().empty()) return false;
-  const Match& match = state->matches()[cheapest_match(*state)];
-  if (!is_cheaper(state->cost_ms() + match.delta_ms, state->cost_ms())) return false;
-  actions.emplace_back(match.rule, match.location);
-  state = state->priced_after(match);
-  return true;
+  std::vector<const Match*> cheaper;
+  for (const Match& match : state->matches()) {
+    if (is_cheaper(state->cost_ms() + match.delta_ms, state->cost_ms())) cheaper.push_back(&match);
+  }
+  const auto dearer = [](const Match* a, const Match* b) { return b->delta_ms < a->delta_ms || (b->delta_ms == a->delta_ms && b < a); };
+  std::ranges::make_heap(cheaper, dearer);
+  while (!cheaper.empty()) {
+    std::ranges::pop_heap(cheaper, dearer);
+    const Match& match = *cheaper.back();
+    cheaper.pop_back();
+    auto next = state->priced_after(match);
+    if (state->game().costs().looks_around() && !is_cheaper(next->cost_ms(), state->cost_ms())) continue;
+    actions.emplace_back(match.rule, match.location);
+    state = std::move(next);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace rlflow

@@ -73,7 +73,7 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
   // Restart r is the same whoever runs it; they count in their order, each with the budget the earlier ones left.
   std::deque<std::shared_ptr<Job<Descent>>> jobs;
   std::uint64_t next = 0;
-  WorkerPool pool(limits.threads);
+  WorkerPool pool(search_threads(start, limits));
   while (watch.go_on(result.memory_bytes)) {
     while (jobs.size() < pool.width()) {
       const std::uint64_t number = next++;

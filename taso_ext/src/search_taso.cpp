@@ -13,7 +13,7 @@ class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
       : alpha_(alpha), root_(start.priced()), explored_(root_, limits.memory_bytes),
-        histories_(limits.memory_bytes / 4), frontier_(limits.memory_bytes * 3 / 16, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(limits.threads) {
+        histories_(limits.memory_bytes / 4), frontier_(limits.memory_bytes * 3 / 16, [this](const QueuedRewrite& rewrite) { done_with(rewrite); }), pool_(search_threads(start, limits)) {
     result_.cost_ms = start.cost_ms();
   }
 

@@ -22,6 +22,8 @@ void check_limits(const SearchLimits& limits) {
   }
 }
 
+int search_threads(const State& start, const SearchLimits& limits) { return start.game().costs().looks_around() ? 1 : limits.threads; }
+
 bool SearchWatch::go_on(const MemoryUse& memory) {
   result_.memory_bytes = std::max(result_.memory_bytes, memory.held);
   const double now = elapsed();

@@ -10,6 +10,10 @@ namespace rlflow {
 // Throws InvalidInput for limits that allow nothing.
 void check_limits(const SearchLimits& limits);
 
+// How many threads a search may use: one where costs are learned, for several would meet what is new in another order
+// each time.
+[[nodiscard]] int search_threads(const State& start, const SearchLimits& limits);
+
 struct MemoryUse {
   std::size_t held = 0, needed = 0;    // bytes: now, and at least if the search goes on
 };

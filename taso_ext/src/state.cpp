@@ -43,9 +43,9 @@ void measure_distances(const Graph& graph, std::span<const ValueId> changed, std
 
 }  // namespace
 
-Game::Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, const Roofline& costs, std::int32_t locations)
+Game::Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<const CostModel> costs, std::int32_t locations)
     : context_(std::move(context)), book_(std::move(book)), recipes_(std::make_shared<RecipeBook>(context_, book_->rules)),
-      costs_(costs), locations_(locations) {}
+      costs_(std::move(costs)), locations_(locations) {}
 
 std::unique_ptr<Game::Desk, Game::Return> Game::desk() {
   const std::lock_guard guard(mutex_);
@@ -78,10 +78,10 @@ State::~State() {
   if (game_) game_->give_back(std::move(held_));
 }
 
-State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations) {
+State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<const CostModel> costs, std::int32_t max_locations) {
   graph.number_sites();
   const auto locations = max_locations > 0 ? max_locations : std::max<std::int32_t>(1, static_cast<std::int32_t>(graph.runtime_node_count()));
-  auto game = std::make_shared<Game>(graph.shared_context(), std::move(rules), costs, locations);
+  auto game = std::make_shared<Game>(graph.shared_context(), std::move(rules), std::move(costs), locations);
   State state(game, {std::move(graph), {}, {}, {}});
   state.find_all(*game->desk(), nullptr);
   state.sum_costs(nullptr, {});
@@ -210,12 +210,13 @@ void State::drop_unused_ids() {
   held_.matches.ids = std::move(ids);
 }
 
-// `touched` lists the nodes that may cost something else than in `previous`.
+// `touched` lists the nodes that may cost something else than in `previous`, unless what surrounds them counts as well.
 void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
+  const CostModel& costs = game_->costs();
   const auto update = [&](NodeId id) {
     if (graph().node(id).weight_only) return;
     held_.fused[id] = is_fused(graph(), id);
-    held_.node_ms[id] = game_->costs().price(graph().signature(id), held_.fused[id]).ms;
+    if (!costs.looks_around()) held_.node_ms[id] = costs.price(graph().signature(id), held_.fused[id]).ms;
   };
   if (previous) {
     held_.fused.reserve(graph().node_count());
@@ -226,6 +227,7 @@ void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
   held_.fused.resize(graph().node_count());
   held_.node_ms.resize(graph().node_count());
   std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
+  if (costs.looks_around()) std::ranges::transform(costs.price_in(graph()), held_.node_ms.begin(), &Cost::ms);
   for (const NodeId id : graph().order()) cost_ms_ += held_.node_ms[id];    // weights cost nothing
 }
 
@@ -276,7 +278,7 @@ std::shared_ptr<const State> State::price_matches() && {
   {
     const auto desk = game_->desk();
     for (Match& match : held_.matches.matches) {
-      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph(), *match.recipe, nodes(match), held_.matches.values(match), held_.fused, game_->costs());
+      if (std::isnan(match.delta_ms)) match.delta_ms = desk->preview.price(graph(), *match.recipe, nodes(match), held_.matches.values(match), held_.fused, held_.node_ms, game_->costs());
     }
   }
   return std::make_shared<const State>(std::move(*this));

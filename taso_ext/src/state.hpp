@@ -16,11 +16,11 @@ struct Candidate {
 // What all states that descend from one start share; may be used by several threads.
 class Game {
  public:
-  Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, const Roofline& costs, std::int32_t locations);
+  Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<const CostModel> costs, std::int32_t locations);
 
   [[nodiscard]] const std::vector<Rule>& rules() const { return book_->rules; }
   [[nodiscard]] const RuleBook& book() const { return *book_; }
-  [[nodiscard]] const Roofline& costs() const { return costs_; }
+  [[nodiscard]] const CostModel& costs() const { return *costs_; }
   [[nodiscard]] std::int32_t locations() const { return locations_; }
 
   // What one thread needs while it matches and prices.
@@ -51,7 +51,7 @@ class Game {
   std::shared_ptr<Context> context_;
   std::shared_ptr<const RuleBook> book_;
   std::shared_ptr<RecipeBook> recipes_;
-  Roofline costs_;
+  std::shared_ptr<const CostModel> costs_;
   std::int32_t locations_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Desk>> idle_;
@@ -70,7 +70,7 @@ class State {
   ~State();
 
   // The start of a game; max_locations 0 means as many as there are run-time operators.
-  [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, const Roofline& costs, std::int32_t max_locations);
+  [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<const CostModel> costs, std::int32_t max_locations);
   // The state after a match. Prices that the step did not touch are taken over.
   [[nodiscard]] State after(const Match& match) const;
   // Plain hash of the graph after a match; a small part of the work of `after`.
@@ -87,6 +87,9 @@ class State {
   [[nodiscard]] Hash128 history() const { return history_; }
   [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
   [[nodiscard]] double cost_ms() const { return cost_ms_; }
+  // By node: whether the kernel that feeds it absorbs it, and its share of the cost.
+  [[nodiscard]] const std::vector<char>& fused() const { return held_.fused; }
+  [[nodiscard]] const std::vector<double>& node_ms() const { return held_.node_ms; }
   [[nodiscard]] Cost cost() const { return total_cost(held_.graph, game_->costs()); }
   // Throws InvalidInput when there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;

@@ -79,7 +79,7 @@ class Play {
       case 12: return undo();
       case 13: return absurd_step();
       case 14: return search();
-      case 15: return (void)graph_features(state_->graph(), state_->game().costs());
+      case 15: return (void)graph_features(*state_);
       default: return step();
     }
   }

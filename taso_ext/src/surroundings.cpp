@@ -1,0 +1,57 @@
+#include "surroundings.hpp"
+
+namespace rlflow {
+namespace {
+
+enum class Source : std::uint64_t { kAbsent = 1, kInput, kWeight, kResult };
+
+Source source(const Graph& graph, ValueId operand) {
+  if (operand == kNoValue) return Source::kAbsent;
+  const Value& value = graph.value(operand);
+  if (value.weight_only) return Source::kWeight;
+  return value.producer == kNoNode ? Source::kInput : Source::kResult;
+}
+
+// The operator alone, and where its operands come from.
+Hash128 name_of(const Graph& graph, NodeId id) {
+  Hash128 name = graph.signature(id).hash;
+  for (const ValueId operand : graph.operands(id)) name = fold(name, static_cast<std::uint64_t>(source(graph, operand)));
+  const Node& node = graph.node(id);
+  for (std::uint32_t k = 0; k < node.output_count; ++k) name = fold(name, graph.is_output(node.output_begin + static_cast<ValueId>(k)));
+  return name;
+}
+
+// The operator with those that it reads and those that read it.
+Hash128 name_with_neighbours(const Graph& graph, NodeId id, const std::vector<Hash128>& names) {
+  Hash128 name = names[id];
+  for (const ValueId operand : graph.operands(id)) {
+    if (source(graph, operand) == Source::kResult) name = fold(name, hash_result(names[graph.value(operand).producer], graph.value(operand).index));
+  }
+  const Node& node = graph.node(id);
+  Hash128 readers{25, 26};    // in no order
+  for (std::uint32_t k = 0; k < node.output_count; ++k) {
+    for (const NodeId reader : graph.consumers(node.output_begin + static_cast<ValueId>(k))) readers += fold(names[reader], k);
+  }
+  return fold(name, readers);
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> surroundings(const Graph& graph) {
+  std::vector<NodeId> nodes;
+  for (const NodeId id : graph.order()) {
+    if (!graph.node(id).weight_only) nodes.push_back(id);
+  }
+  std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
+  for (const NodeId id : nodes) names[id] = name_of(graph, id);
+  for (int round = 0; round < kSurroundings; ++round) {
+    for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
+    names.swap(wider);
+  }
+  std::vector<std::uint64_t> found;
+  found.reserve(nodes.size());
+  for (const NodeId id : nodes) found.push_back(names[id].high);
+  return found;
+}
+
+}  // namespace rlflow

@@ -1,0 +1,14 @@
+// Names for run-time operators together with what stands around them.
+#pragma once
+
+#include "graph.hpp"
+
+namespace rlflow {
+
+inline constexpr int kSurroundings = 2;    // operators away, in either direction
+
+// One for each run-time operator, in the graph's order: equal, in any graph, where the operators within kSurroundings
+// have the same signatures and read one another alike (Weisfeiler and Leman's refinement, that many rounds of it).
+[[nodiscard]] std::vector<std::uint64_t> surroundings(const Graph& graph);
+
+}  // namespace rlflow
