@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,14 @@ _FORETOLD = {"cpu": "xeon", "cuda": "h200", "tensorrt": "h200"}
 """Whose roofline foretells operators of a kind that has never been measured."""
 
 
+class Totals(NamedTuple):
+    """Of a graph: run time, memory traffic and kernels."""
+
+    ms: float
+    memory_bytes: float
+    kernel_launches: int
+
+
 class MeasuredCosts:
     """The costs of one model's graphs.
 
@@ -47,11 +56,11 @@ class MeasuredCosts:
         foretold = _FORETOLD.get(runtime.device, "xeon")
         self.native = CostModel.learned(f"measured:{runtime.device}", foretold, self._appraise, names, rows)
 
-    def full(self, graph: Graph) -> tuple[float, float, int]:
-        """(ms, bytes, launches) of a graph as ONNX Runtime runs it."""
+    def full(self, graph: Graph) -> Totals:
+        """What a graph costs as ONNX Runtime runs it."""
         placed = lower(self._model.sketch(graph).model, self._runtime)
         ms, moved, launches = self._rows(placed).sum(axis=0).tolist()
-        return ms, moved, round(launches)
+        return Totals(ms, moved, round(launches))
 
     def _rows(self, placed: Sequence[Placed]) -> npt.NDArray[np.float64]:
         """[n, 3]: ms, bytes, launches of each kernel."""

@@ -51,6 +51,13 @@ create table appraisal (
 """
 
 
+def default_database() -> Path:
+    """The user's own database, `rlflow/prices.sqlite` in the cache folder; the folder is made."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "prices.sqlite"
+
+
 class DatabaseError(ValueError):
     """A file that cannot be used as a database of prices; the message says why and what to do."""
 

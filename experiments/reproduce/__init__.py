@@ -12,6 +12,7 @@ from types import ModuleType
 TABLES = {
     "rule-sets": "which rules apply to each zoo graph and what they find, against another rule set",
     "end-to-end": "what rewriting gains on this machine when candidates are ranked by the clock",
+    "discrepancy": "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
 }
 """What can be reproduced, each with one line about it."""
 

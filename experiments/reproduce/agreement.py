@@ -1,0 +1,40 @@
+"""How well predicted run times agree with measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = Sequence[float] | npt.NDArray[np.float64]
+
+
+def spearman(predicted: Numbers, measured: Numbers) -> float:
+    """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal."""
+    ranks = [_ranks(np.asarray(side, np.float64)) for side in (predicted, measured)]
+    if any(np.ptp(side) == 0 for side in ranks):
+        return float("nan")
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[place]
+    return shared
+
+
+def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
+    """Of the measured ratios that differ from 1 by more than `beyond`: (on the predicted side of 1, all)."""
+    foretold, found = np.asarray(predicted), np.asarray(measured)
+    counts = np.abs(found - 1) > beyond
+    return int(np.sum((foretold - 1 > 0)[counts] == (found - 1 > 0)[counts])), int(counts.sum())
+
+
+def left_out_scales(predicted: Numbers, measured: Numbers) -> npt.NDArray[np.float64]:
+    """[n] factors for predictions, each the geometric mean of measured over predicted of all others."""
+    logarithms = np.log(np.asarray(measured) / np.asarray(predicted))
+    others = (logarithms.sum() - logarithms) / max(len(logarithms) - 1, 1)
+    scales: npt.NDArray[np.float64] = np.exp(others)
+    return scales

@@ -1,0 +1,70 @@
+"""Graphs that rewriting reaches: at random, and by one rule wherever it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from taso_ext import Cost, State
+
+MOST_STEPS = 30
+MOST_WORK = 4.0
+"""Graphs with more than this multiple of the start's operations, or of the memory moved, are left out."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """
+    Attributes:
+      how: `random`, or the name of the rule that was applied wherever it applies.
+    """
+
+    state: State
+    how: str
+    steps: int
+
+
+def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
+    """Distinct graphs, each reached from the start by 1 to MOST_STEPS steps: a legal rule, then one of its locations."""
+    rng = np.random.default_rng(seed)
+    met = {start.hash}
+    found = 0
+    for _ in range(20 * count):
+        steps = int(rng.integers(1, MOST_STEPS + 1))
+        state, taken = start.copy(), 0
+        while taken < steps and len(actions := state.legal_actions()):
+            rule = rng.choice(np.unique(actions[:, 0]))
+            state.step(*rng.choice(actions[actions[:, 0] == rule]).tolist())
+            taken += 1
+        if state.hash in met or not affordable(start.cost, state.cost):
+            continue
+        met.add(state.hash)
+        found += 1
+        yield Rewritten(state, "random", taken)
+        if found == count:
+            return
+
+
+def everywhere(start: State, names: list[str], most_steps: int = 400) -> Iterator[Rewritten]:
+    """For each rule that applies to the start: the graph in which it has been applied until it applies no longer.
+
+    Args:
+      names: of the rules.
+      most_steps: some rules never end.
+    """
+    met = {start.hash}
+    for rule in np.unique(start.legal_actions()[:, 0]).tolist():
+        state, taken = start.copy(), 0
+        while taken < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
+            state.step(rule, int(places[0]))
+            taken += 1
+        if state.hash not in met and affordable(start.cost, state.cost):
+            met.add(state.hash)
+            yield Rewritten(state, names[rule], taken)
+
+
+def affordable(start: Cost, cost: Cost) -> bool:
+    """Whether a graph is small enough to be run."""
+    return cost.flops <= MOST_WORK * start.flops and cost.memory_bytes <= MOST_WORK * start.memory_bytes
