@@ -13,7 +13,9 @@ import onnx
 from onnx import helper
 
 LARGEST_LITERAL = 64
-"""Elements of the constants whose values belong to a kernel: shapes, axes, paddings, scalars."""
+"""Elements of the constants whose values belong to a kernel: shapes, axes, paddings."""
+LARGEST_FLOAT_LITERAL = 4
+"""The same for other numbers: bounds, scales, but no weights."""
 
 
 @dataclass(frozen=True)

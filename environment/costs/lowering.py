@@ -19,7 +19,7 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from environment.costs.kernel import LARGEST_LITERAL, Kernel, Operand, attributes_text
+from environment.costs.kernel import LARGEST_FLOAT_LITERAL, LARGEST_LITERAL, Kernel, Operand, attributes_text
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.detached import DetachedModel
@@ -36,8 +36,9 @@ class Placed:
 
     Attributes:
       kernel: what is run.
-      value: the value of the model that it computes, or helps to compute: reorders and reshapes that the optimiser
-        inserts go with the kernel that reads them.
+      value: the result of the operator of the model that it stands for: of the one that reads its weights, if just one
+        does, or of the one whose result it computes. Reorders and reshapes that the optimiser inserts go with the kernel
+        that reads them.
       weights: names of the weights that it reads, with their bytes.
       nbytes: of all that it reads and writes.
     """
@@ -48,9 +49,11 @@ class Placed:
     nbytes: int
 
 
-def lower(model: DetachedModel, runtime: OnnxRuntime) -> list[Placed]:
+def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | None = None) -> list[Placed]:
     """The kernels that ONNX Runtime runs for a model, in their order.
 
+    Args:
+      whole: what the model is a part of, if it is: it tells which operators share weights.
     Raises:
       ModelError: ONNX Runtime cannot run the model.
     """
@@ -73,7 +76,7 @@ def lower(model: DetachedModel, runtime: OnnxRuntime) -> list[Placed]:
             raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text())
         optimised = onnx.load(f"{folder}/optimised.onnx", load_external_data=False)
-    return _placed(optimised, events, _values_of(model.skeleton))
+    return _placed(optimised, events, _Origins(whole or model))
 
 
 def _memory_folder() -> str | None:
@@ -103,20 +106,38 @@ def _feeds(model: DetachedModel) -> Feeds:
     return random_feeds(input_specs(model), np.random.default_rng(0))
 
 
-def _values_of(skeleton: onnx.ModelProto) -> dict[str, str]:
-    """Names of values and of nodes, with the value that is meant: a node's first."""
-    nodes = [node for node in skeleton.graph.node if node.output]
-    return {node.name: node.output[0] for node in nodes} | {name: name for node in nodes for name in node.output}
+class _Origins:
+    """Which operator of the model a kernel stands for; operators are called by their first results."""
+
+    def __init__(self, model: DetachedModel) -> None:
+        nodes = [node for node in model.skeleton.graph.node if node.output]
+        results = {name: node.output[0] for node in nodes for name in node.output if name}
+        self._called = {node.name: node.output[0] for node in nodes} | results
+        readers: dict[str, set[str]] = {}
+        for node in nodes:
+            for name in node.input:
+                if name in model.tensors and model.tensors[name].nbytes >= _SHARED_FROM_BYTES:
+                    readers.setdefault(name, set()).add(node.output[0])
+        self._only_readers = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
+
+    def of(self, node: onnx.NodeProto, weights: Mapping[str, int]) -> str:
+        """The operator's first result; "" where the optimiser has inserted the node."""
+        largest = max(weights, key=lambda name: weights[name], default="")
+        if largest in self._only_readers:
+            return self._only_readers[largest]
+        # Nodes keep their names or those of their results; nodes with blocked results are called after the value.
+        names = (*node.output, node.name.removesuffix("_nchwc"))
+        return next((self._called[name] for name in names if name in self._called), "")
 
 
-def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], values: Mapping[str, str]) -> list[Placed]:
+def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], origins: _Origins) -> list[Placed]:
     graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
     versions = {each.domain: each.version for each in optimised.opset_import}
     read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
-    computed = _computed(graph, values)
+    value_of_reader: dict[str, str] = {}
     placed = []
-    for node in graph.node:
+    for node in reversed(graph.node):
         operands = _operands(node, types[node.name]["input_type_shape"], constants)
         results = [_operand(each, None) for each in types[node.name]["output_type_shape"]]
         kernel = Kernel(
@@ -128,9 +149,11 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], val
             tuple(name in read for name in node.output),
         )
         weights = {name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight}
-        moved = sum(each.nbytes for each in (*operands, *results) if each)
-        placed.append(Placed(kernel, computed[node.name], weights, moved))
-    return placed
+        helped = next((value_of_reader[name] for name in node.output if name in value_of_reader), "")
+        value = origins.of(node, weights) or helped
+        value_of_reader |= dict.fromkeys(node.input, value)
+        placed.append(Placed(kernel, value, weights, sum(each.nbytes for each in (*operands, *results) if each)))
+    return placed[::-1]
 
 
 _EVENT = "_kernel_time"
@@ -138,21 +161,6 @@ _EVENT = "_kernel_time"
 
 def _is_kernel(event: Mapping[str, Any]) -> bool:
     return event.get("cat") == "Node" and event["name"].endswith(_EVENT)
-
-
-def _computed(graph: onnx.GraphProto, values: Mapping[str, str]) -> dict[str, str]:
-    """The value of the model that each node computes or helps to compute, by the node's name.
-
-    Nodes keep their names or those of their results; nodes with blocked results are called after the value.
-    """
-    found: dict[str, str] = {}
-    readers = {name: node.name for node in reversed(graph.node) for name in node.input}
-    for node in reversed(graph.node):
-        names = (*node.output, node.name.removesuffix("_nchwc"))
-        own = next((values[name] for name in names if name in values), "")
-        helped = next((found[readers[name]] for name in node.output if name in readers), "")
-        found[node.name] = own or helped
-    return found
 
 
 def _operands(
@@ -166,11 +174,13 @@ def _operand(kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -
     ((dtype, dims),) = kind.items()
     if constant is None:
         return Operand(_DTYPES[dtype], tuple(dims))
-    is_literal = math.prod(dims) <= LARGEST_LITERAL and constant.data_location != onnx.TensorProto.EXTERNAL
+    largest = LARGEST_LITERAL if constant.data_type in _INTEGERS else LARGEST_FLOAT_LITERAL
+    is_literal = math.prod(dims) <= largest and constant.data_location != onnx.TensorProto.EXTERNAL
     values = tuple(numpy_helper.to_array(constant).ravel().tolist()) if is_literal else None
     return Operand(_DTYPES[dtype], tuple(dims), True, values)
 
 
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _DTYPES = {
     "float": onnx.TensorProto.FLOAT,
     "double": onnx.TensorProto.DOUBLE,

@@ -23,7 +23,7 @@ from taso_ext import CostModel, Graph, OnnxModel
 
 MOST_WEIGHTS_MB = 64
 """Kernels of models with more weights are timed among this many: beyond any cache."""
-DISTANCE = 8
+DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
 _WHOLE = 0.5
 """The whole graph is lowered if more of its operators than this are new."""
@@ -75,7 +75,7 @@ class MeasuredCosts:
         part = sketch.model
         if len(positions) < _WHOLE * len(sketch.model.skeleton.graph.node):
             part = neighbourhood(part, wanted, DISTANCE, sketch.types)
-        placed = lower(part, self._runtime)
+        placed = lower(part, self._runtime, sketch.model)
         for each, row in zip(placed, self._rows(placed), strict=True):
             position = sketch.computed_by.get(each.value, -1)
             if position in costs:

@@ -152,13 +152,24 @@ class PriceDatabase:
         """Adds all prices of another file but those that are here already; returns how many came."""
         added = 0
         for setting in other.settings():
-            mine = self.setting(setting)
-            with _translated(self.path):
-                self._file.execute("begin immediate")
-                for signature, price in other.setting(setting).items():
-                    added += mine.put(signature, price)
-                self._file.execute("commit")
+            mine, theirs = self.setting(setting), other.setting(setting)
+            with self.transaction():
+                added += sum(mine.put(signature, price) for signature, price in theirs.items())
+            for weights_mb in theirs.weights_mb():
+                mine.put_appraisals(weights_mb, *theirs.appraisals(weights_mb))
         return added
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for statements that are written together or not at all."""
+        with _translated(self.path):
+            self._file.execute("begin immediate")
+            try:
+                yield self._file
+            except BaseException:
+                self._file.execute("rollback")
+                raise
+            self._file.execute("commit")
 
     def _open(self) -> None:
         application, version = (self._file.execute(f"pragma {name}").fetchone()[0] for name in _HEADER)
@@ -207,6 +218,12 @@ class PriceList:
             done = self._database._file.execute("insert or ignore into price values (?, ?, ?, ?, ?, ?)", values)
         return done.rowcount == 1
 
+    def weights_mb(self) -> list[int]:
+        """For which sizes of weights there are appraisals."""
+        query = "select distinct weights_mb from appraisal where setting = ? order by weights_mb"
+        with _translated(self._database.path):
+            return [size for (size,) in self._database._file.execute(query, (self._number,))]
+
     def appraisals(self, weights_mb: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """What operators cost in their surroundings in models with that much of weights.
 
@@ -227,8 +244,8 @@ class PriceList:
             (self._number, weights_mb, name.tobytes(), *cost)
             for name, cost in zip(surroundings.astype("<u8"), costs.tolist(), strict=True)
         ]
-        with _translated(self._database.path):
-            self._database._file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?, ?)", rows)
+        with self._database.transaction() as file:
+            file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?, ?)", rows)
 
     @property
     def place(self) -> Path:

@@ -1,5 +1,7 @@
 #include "surroundings.hpp"
 
+#include <algorithm>
+
 namespace rlflow {
 namespace {
 
@@ -35,6 +37,18 @@ Hash128 name_with_neighbours(const Graph& graph, NodeId id, const std::vector<Ha
   return fold(name, readers);
 }
 
+// The opset that the graph needs. All of a model is of one opset, and runtimes know fewer fusions in newer ones.
+std::uint64_t newest_opset(const Graph& graph, const std::vector<NodeId>& nodes) {
+  int newest = 1;
+  for (const NodeId id : nodes) {
+    const OperatorId op = graph.signature(id).op;
+    if (op >= known_operator_count()) continue;
+    const OperatorInfo& info = operator_info(op);
+    if (info.domain.empty()) newest = std::max(newest, info.since);
+  }
+  return static_cast<std::uint64_t>(newest);
+}
+
 }  // namespace
 
 std::vector<std::uint64_t> surroundings(const Graph& graph) {
@@ -43,7 +57,8 @@ std::vector<std::uint64_t> surroundings(const Graph& graph) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
   }
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
-  for (const NodeId id : nodes) names[id] = name_of(graph, id);
+  const std::uint64_t opset = newest_opset(graph, nodes);
+  for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), opset);
   for (int round = 0; round < kSurroundings; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
     names.swap(wider);

@@ -5,10 +5,11 @@
 
 namespace rlflow {
 
-inline constexpr int kSurroundings = 2;    // operators away, in either direction
+inline constexpr int kSurroundings = 3;    // operators away, in either direction
 
 // One for each run-time operator, in the graph's order: equal, in any graph, where the operators within kSurroundings
-// have the same signatures and read one another alike (Weisfeiler and Leman's refinement, that many rounds of it).
+// have the same signatures and read one another alike (Weisfeiler and Leman's refinement, that many rounds of it), and
+// the graphs need the same opset.
 [[nodiscard]] std::vector<std::uint64_t> surroundings(const Graph& graph);
 
 }  // namespace rlflow

@@ -1,0 +1,131 @@
+"""Measured costs without a clock: kernels get made-up prices, the rest is real."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from environment import zoo
+from environment.costs import kernel_prices
+from environment.costs.kernel import Kernel
+from environment.costs.lowering import lower
+from environment.costs.measured import MeasuredCosts
+from environment.costs.neighbourhood import neighbourhood
+from environment.costs.price_database import DatabaseError, Price, PriceDatabase, PriceList, Setting
+from environment.runtimes import OnnxRuntime
+from taso_ext import OnnxModel, RuleSet, State
+
+RUNTIME = OnnxRuntime()
+NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-tiny"]
+over_models = pytest.mark.parametrize("name", NAMES)
+
+
+class Clock:
+    """Prices kernels by their signatures, and counts."""
+
+    def __init__(self) -> None:
+        self.timed: list[str] = []
+
+    def __call__(self, kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> Price:
+        self.timed.append(kernel.signature)
+        digest = hashlib.sha256(kernel.signature.encode()).digest()
+        return Price(0.5 + digest[0] / 256, 0.01, 3)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made_up = Clock()
+    monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
+    return made_up
+
+
+def prices(path: Path) -> PriceList:
+    return PriceDatabase(path / "prices.sqlite").setting(Setting("cpu", "made up", "onnxruntime", "1", 1))
+
+
+def random_step(state: State, rng: np.random.Generator) -> None:
+    actions = state.legal_actions()
+    rule = rng.choice(np.unique(actions[:, 0]))
+    state.step(*rng.choice(actions[actions[:, 0] == rule]).tolist())
+
+
+@over_models
+def test_the_fast_model_follows_the_full_one(name: str, clock: Clock, tmp_path: Path) -> None:
+    """Prices are random here, which exaggerates what a kernel in the wrong place makes; by the clock it is 0.2 %."""
+    model = OnnxModel.load(zoo.build(name))
+    costs = MeasuredCosts(model, RUNTIME, prices(tmp_path))
+    state = State(model.graph, RuleSet.default(), costs.native, 0)
+    rng, differences = np.random.default_rng(2), []
+    for _ in range(8):
+        full = costs.full(state.graph)
+        differences.append(abs(state.cost.ms / full.ms - 1))
+        assert abs(state.cost.kernel_launches - full.kernel_launches) <= 0.05 * full.kernel_launches + 2
+        random_step(state, rng)
+    assert differences[0] < 0.02
+    assert np.median(differences) < 0.02
+    assert max(differences) < 0.06
+
+
+@over_models
+def test_every_kernel_belongs_to_an_operator(name: str) -> None:
+    model = OnnxModel.load(zoo.build(name))
+    sketch = model.sketch(model.graph)
+    placed = lower(sketch.model, RUNTIME)
+    assert placed
+    assert {each.value for each in placed} <= sketch.computed_by.keys()
+    assert set(sketch.computed_by.values()) == set(range(model.graph.num_runtime_nodes))
+
+
+def test_a_neighbourhood_that_reaches_everything_is_the_whole(tmp_path: Path) -> None:
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    sketch = model.sketch(model.graph)
+    some = next(iter(sketch.computed_by))
+    part = neighbourhood(sketch.model, [some], 1000, sketch.types)
+    kernels = [sorted(each.kernel.signature for each in lower(m, RUNTIME)) for m in (sketch.model, part)]
+    assert kernels[0] == kernels[1]
+
+
+@over_models
+def test_a_neighbourhood_of_any_size_runs(name: str) -> None:
+    model = OnnxModel.load(zoo.build(name))
+    sketch = model.sketch(model.graph)
+    for value in list(sketch.computed_by)[::5]:
+        sizes = []
+        for distance in (0, 2):
+            part = neighbourhood(sketch.model, [value], distance, sketch.types)
+            inside = {result for node in part.skeleton.graph.node for result in node.output}
+            assert value in inside
+            assert {each.value for each in lower(part, RUNTIME, sketch.model)} <= inside
+            sizes.append(len(part.skeleton.graph.node))
+        assert sizes[0] < sizes[1] <= len(sketch.model.skeleton.graph.node)
+
+
+def test_a_recorded_database_needs_no_clock(clock: Clock, tmp_path: Path) -> None:
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    recorded = model.graph.cost(MeasuredCosts(model, RUNTIME, prices(tmp_path)).native)
+    timed = len(clock.timed)
+    assert timed > 5
+    again = MeasuredCosts(model, RUNTIME, prices(tmp_path), replay=True)
+    assert model.graph.cost(again.native).ms == recorded.ms
+    assert again.full(model.graph).ms == pytest.approx(recorded.ms, rel=0.02)
+    assert len(clock.timed) == timed
+
+
+def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: Clock, tmp_path: Path) -> None:
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    costs = MeasuredCosts(model, RUNTIME, prices(tmp_path), replay=True)
+    with pytest.raises(DatabaseError, match="no price of"):
+        model.graph.cost(costs.native)
+    assert not clock.timed
+
+
+def test_kernels_are_timed_once(clock: Clock, tmp_path: Path) -> None:
+    model = OnnxModel.load(zoo.build("bert-base-tiny"))
+    for _ in range(2):
+        costs = MeasuredCosts(model, RUNTIME, prices(tmp_path))
+        model.graph.cost(costs.native)
+        costs.full(model.graph)
+    assert len(clock.timed) == len(set(clock.timed))
