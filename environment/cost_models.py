@@ -1,16 +1,20 @@
-"""Cost models by name, `<kind>:<device>`: `roofline:<device>` and `endtoend:<device>`."""
+"""Cost models by name, `<kind>:<device>`: kinds roofline, measured and endtoend; or a file of prices."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from environment.costs.analytic import Analytic
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs
+from environment.costs.measured import Measured, Recorded
 from environment.runtimes import available_devices
 from taso_ext import CostModel
+
+DATABASE = ".sqlite"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ def _roofline(device: str) -> Costs:
 
 _KINDS: Mapping[str, Kind] = {
     "roofline": Kind(CostModel.devices, _roofline),
+    "measured": Kind(available_devices, Measured),
     "endtoend": Kind(available_devices, EndToEnd),
 }
 
@@ -44,9 +49,14 @@ def names() -> list[str]:
 
 
 def find(costs: str | Costs | CostModel) -> Costs:
-    """The cost model of a name such as `roofline:rtx2070` or `endtoend:cpu`; a cost model is returned as it is.
+    """The cost model of a name such as `roofline:rtx2070`, `measured:cpu` or `endtoend:cpu`, or of recorded prices.
 
+    A cost model is returned as it is.
+
+    Args:
+      costs: the path of a database of prices ends in `.sqlite`.
     Raises:
+      DatabaseError: a database that cannot be used.
       UnavailableError: a device that is not here; lists those that are and says how to install others.
       ValueError: an unknown name; suggests the nearest one.
     """
@@ -56,6 +66,8 @@ def find(costs: str | Costs | CostModel) -> Costs:
         return costs
     if not isinstance(costs, str):
         raise ValueError(f"expected the name of a cost model or an object with its interface, got {costs!r}")
+    if costs.endswith(DATABASE):
+        return Recorded(Path(costs))
     kind, _, device = costs.partition(":")
     if kind not in _KINDS or not device:
         raise _unknown(costs)

@@ -18,7 +18,6 @@ import onnx
 from gymnasium import spaces
 
 from environment import cost_models, features, rewards, zoo
-from environment.costs.analytic import Analytic
 from environment.costs.interface import Cost, Costs, Priced
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
@@ -146,11 +145,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._steps += 1
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
-        try:
+        if self.strict or self.state.is_legal(rule, location):
             self.state.step(rule, location)
-        except ValueError:
-            if self.strict:
-                raise
+        else:
             truncated = self._steps >= self.max_steps
             return self._observation(), self.invalid_reward, False, truncated, self._info("invalid")
         return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
@@ -161,7 +158,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         truncated = not terminated and self._steps >= self.max_steps
         done = terminated or truncated
         before, measures = self._price, self.reward.measures(self._steps, done)
-        self._fresh = measures or isinstance(self._prices, Analytic)
+        self._fresh = measures or self._prices.is_free
         if self._fresh:
             self._price = self._prices.price(self.state)
             self._best_cost_ms = min(self._best_cost_ms, self._price.cost.ms)

@@ -12,13 +12,12 @@ from taso_ext import CostModel, OnnxModel, State
 class Analytic:
     """A native cost model, the same for every model.
 
-    The environment asks `price` at every step, whether the reward looks or not: here a price is no measurement.
-
     Attributes:
       native: what evaluates it.
     """
 
     native: CostModel
+    is_free = True
 
     @property
     def name(self) -> str:

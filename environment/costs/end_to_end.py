@@ -115,6 +115,8 @@ class EndToEnd:
 class EndToEndPrices:
     """`EndToEnd` of one model."""
 
+    is_free = False
+
     def __init__(self, costs: EndToEnd, model: OnnxModel, known: _Known) -> None:
         """Use `EndToEnd.of`."""
         self._costs, self._model, self._known = costs, model, known

@@ -75,6 +75,10 @@ class ModelCosts(Protocol):
     """A cost model for the graphs that rewriting makes of one model."""
 
     @property
+    def is_free(self) -> bool:
+        """Whether `price` takes next to no time: then the environment asks at every step, even if no reward looks."""
+
+    @property
     def native(self) -> taso_ext.CostModel:
         """What states of the engine carry: it foretells what rewrites would cost, for look-aheads and searches."""
 
@@ -84,8 +88,7 @@ class ModelCosts(Protocol):
         Args:
           state: a state of the model's graph, or of what rewriting made of it, that carries `native`.
         Returns:
-          The same object for the same graph where that has been measured before: equal graphs differ by nothing, not
-          even by noise.
+          The same object as before if the graph is the same: equal graphs differ by nothing, not even by noise.
         Raises:
           ModelError: the graph cannot be run; the message names the operator.
         """

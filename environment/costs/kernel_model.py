@@ -79,4 +79,3 @@ def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
         return np.zeros(operand.dims, dtype)  # the first row, where these are indices
     return rng.uniform(*_FLOATS, operand.dims).astype(dtype)
-

@@ -37,8 +37,8 @@ class Placed:
     Attributes:
       kernel: what is run.
       value: the result of the operator of the model that it stands for: of the one that reads its weights, if just one
-        does, or of the one whose result it computes. Reorders and reshapes that the optimiser inserts go with the kernel
-        that reads them.
+        does, or of the one whose result it computes. Reorders and reshapes that the optimiser inserts go with the
+        kernel that reads them.
       weights: names of the weights that it reads, with their bytes.
       nbytes: of all that it reads and writes.
     """
@@ -68,7 +68,9 @@ def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | Non
             "session.optimized_model_external_initializers_min_size_in_bytes", str(_SHARED_FROM_BYTES)
         )
         proto, zeros = _skeleton(model)
-        options.add_external_initializers(list(zeros), list(zeros.values()))  # which have to outlive the session's start
+        options.add_external_initializers(
+            list(zeros), list(zeros.values())
+        )  # which have to outlive the session's start
         try:
             session = ort.InferenceSession(proto.SerializeToString(), options, providers=list(runtime.providers))
             session.run(None, _feeds(model))
@@ -148,7 +150,9 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
             tuple(operands),
             tuple(name in read for name in node.output),
         )
-        weights = {name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight}
+        weights = {
+            name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight
+        }
         helped = next((value_of_reader[name] for name in node.output if name in value_of_reader), "")
         value = origins.of(node, weights) or helped
         value_of_reader |= dict.fromkeys(node.input, value)

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from environment.costs.interface import Priced
 from environment.costs.kernel_prices import KernelPrices
 from environment.costs.lowering import Placed, lower
 from environment.costs.neighbourhood import neighbourhood
-from environment.costs.price_database import PriceList
-from environment.runtimes import OnnxRuntime
-from taso_ext import CostModel, Graph, OnnxModel
+from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting, default_database
+from environment.costs.settings import setting_of
+from environment.runtimes import OnnxRuntime, available_devices
+from environment.runtimes.devices import require_working
+from taso_ext import CostModel, Graph, OnnxModel, State
 
 MOST_WEIGHTS_MB = 64
 """Kernels of models with more weights are timed among this many: beyond any cache."""
@@ -39,22 +44,126 @@ class Totals(NamedTuple):
     kernel_launches: int
 
 
-class MeasuredCosts:
-    """The costs of one model's graphs.
+class Measured:
+    """The sum of what a graph's kernels take.
+
+        costs = Measured("cpu")
+        env = GraphSubstitutionEnv("bert-base", costs=costs)
+
+    Kernels are timed when they are first met, and their prices kept in a database that other processes may use too.
+
+    Args:
+      device: one of `environment.runtimes.available_devices()`.
+      threads: of one operator.
+      database: file of the prices; None: the user's own.
+    Raises:
+      UnavailableError: no such device here; the message lists those that are and how to install others.
+      DatabaseError: from `of`: the database cannot be used.
+    """
+
+    def __init__(self, device: str = "cpu", *, threads: int = 1, database: Path | None = None) -> None:
+        self.runtime = OnnxRuntime(device, threads)
+        self._database = database
+        self._prices: dict[str, MeasuredPrices] = {}
+
+    @property
+    def name(self) -> str:
+        """`measured:<device>`."""
+        return f"measured:{self.runtime.device}"
+
+    def of(self, model: OnnxModel) -> MeasuredPrices:
+        """See `Costs.of`."""
+        if model.graph.hash not in self._prices:
+            require_working(self.runtime.device)
+            database = PriceDatabase(self._database or default_database())
+            prices = database.setting(setting_of(self.runtime))
+            self._prices[model.graph.hash] = MeasuredPrices(model, self.runtime, prices)
+        return self._prices[model.graph.hash]
+
+
+class Recorded:
+    """The same from a database alone: nothing is measured.
+
+    Args:
+      database: with the prices of one setting, or of one that is this machine's.
+    Raises:
+      DatabaseError: no such file, or one that cannot be used; and, from pricing, a price that was not recorded.
+    """
+
+    def __init__(self, database: Path) -> None:
+        if not database.is_file():
+            raise DatabaseError(f"There is no database of prices {database}. Make one with `rlflow costs record`.")
+        self._database = database
+        with PriceDatabase(database) as prices:
+            self.setting = _only(prices)
+        self._prices: dict[str, MeasuredPrices] = {}
+
+    @property
+    def name(self) -> str:
+        """The file's."""
+        return str(self._database)
+
+    def of(self, model: OnnxModel) -> MeasuredPrices:
+        """See `Costs.of`."""
+        if model.graph.hash not in self._prices:
+            prices = PriceDatabase(self._database).setting(self.setting)
+            known = self.setting.device in available_devices()
+            runtime = OnnxRuntime(self.setting.device if known else "cpu", self.setting.threads)
+            self._prices[model.graph.hash] = MeasuredPrices(model, runtime, prices, replay=True)
+        return self._prices[model.graph.hash]
+
+
+def _only(prices: PriceDatabase) -> Setting:
+    settings = list(prices.settings())
+    here = [each for each in settings if each.device == "cpu" and each == setting_of(OnnxRuntime("cpu", each.threads))]
+    chosen = settings if len(settings) == 1 else here
+    if len(chosen) == 1:
+        return chosen[0]
+    listed = "; ".join(str(each) for each in settings) or "none"
+    raise DatabaseError(
+        f"{prices.path}: expected the prices of one setting, or of one of this machine, got {listed}. Take one out "
+        f"with `rlflow costs export`."
+    )
+
+
+class MeasuredPrices:
+    """The costs of one model's graphs: see `Measured.of`.
 
     Args:
       prices: of the runtime's setting.
       replay: nothing is measured: a kernel that was never recorded is an error.
     """
 
+    is_free = True
+
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime, prices: PriceList, *, replay: bool = False) -> None:
         self._model, self._runtime, self._prices = model, runtime, prices
-        start = lower(model.sketch(model.graph).model, runtime)
-        self.weights_mb = _bucket(sum({name: size for each in start for name, size in each.weights.items()}.values()))
+        self.weights_mb = _bucket(model.sketch(model.graph).model.nbytes)
         self._kernels = KernelPrices(prices, self.weights_mb, None if replay else runtime)
         names, rows = prices.appraisals(self.weights_mb)
+        self._priced: tuple[str, Priced] | None = None
         foretold = _FORETOLD.get(runtime.device, "xeon")
-        self.native = CostModel.learned(f"measured:{runtime.device}", foretold, self._appraise, names, rows)
+        self._native = CostModel.learned(f"measured:{runtime.device}", foretold, self._appraise, names, rows)
+
+    @property
+    def native(self) -> CostModel:
+        return self._native
+
+    def price(self, state: State) -> Priced:
+        """See `ModelCosts.price`; the noise is that of the start graph's kernels, most of which all graphs share."""
+        graph_hash = state.hash
+        if self._priced is None or self._priced[0] != graph_hash:
+            self._priced = graph_hash, Priced(state.cost, self.noise)
+        return self._priced[1]
+
+    @cached_property
+    def noise(self) -> float:
+        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples."""
+        placed = lower(self._model.sketch(self._model.graph).model, self._runtime)
+        prices = [self._kernels.price(each.kernel) for each in placed]
+        total = sum(price.ms for price in prices)
+        variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
+        return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
 
     def full(self, graph: Graph) -> Totals:
         """What a graph costs as ONNX Runtime runs it."""

@@ -10,6 +10,7 @@ A price is written when it is known, in a transaction of its own: a killed proce
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -97,6 +98,11 @@ class Price:
     spread: float
     samples: int
 
+    @property
+    def standard_error(self) -> float:
+        """Of the median, as a part of it, if samples are normal: their quartiles then lie 0.67 deviations away."""
+        return 1.25 * self.spread / 0.67 / math.sqrt(self.samples)
+
 
 class PriceDatabase:
     """The file, created with its first setting.
@@ -112,14 +118,7 @@ class PriceDatabase:
             raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
         if self.path.is_dir():
             raise DatabaseError(f"{self.path} is a folder. Name a file for the prices.")
-        with _translated(self.path):
-            self._file = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None)
-        try:
-            with _translated(self.path):
-                self._open()
-        except DatabaseError:
-            self._file.close()
-            raise
+        self._connect()
 
     def __enter__(self) -> PriceDatabase:
         return self
@@ -128,7 +127,28 @@ class PriceDatabase:
         self.close()
 
     def close(self) -> None:
-        self._file.close()
+        self._connection.close()
+
+    @property
+    def _file(self) -> sqlite3.Connection:
+        """The connection, another one in a forked process: SQLite's may not be carried over."""
+        if self._process != os.getpid():
+            self._connect()
+        return self._connection
+
+    def _connect(self) -> None:
+        self._process = os.getpid()
+        with _translated(self.path):
+            # One connection may serve several threads, as long as they take turns: SQLite sees to that.
+            self._connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with _translated(self.path):
+                self._open()
+        except DatabaseError:
+            self._connection.close()
+            raise
 
     def settings(self) -> dict[Setting, int]:
         """All settings, with their numbers of prices."""

@@ -12,10 +12,11 @@ Numbers = Sequence[float] | npt.NDArray[np.float64]
 
 def spearman(predicted: Numbers, measured: Numbers) -> float:
     """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal."""
-    ranks = [_ranks(np.asarray(side, np.float64)) for side in (predicted, measured)]
-    if any(np.ptp(side) == 0 for side in ranks):
+    ranks = np.stack([_ranks(np.asarray(side, np.float64)) for side in (predicted, measured)])
+    if (np.ptp(ranks, axis=1) == 0).any():
         return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
 
 
 def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

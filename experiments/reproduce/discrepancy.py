@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from environment import zoo
-from environment.costs.measured import MeasuredCosts
+from environment.costs.measured import MeasuredPrices
 from environment.costs.price_database import PriceDatabase, default_database
 from environment.costs.settings import setting_of
 from environment.effort import Effort
@@ -156,7 +156,7 @@ class Study:
     def run(self) -> Record:
         """What was predicted and measured."""
         model = OnnxModel.load(zoo.build(self._name))
-        costs = MeasuredCosts(model, self._runtime, self._prices)
+        costs = MeasuredPrices(model, self._runtime, self._prices)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
         made = list(at_random(start, self._scale.random, self._seed))
         if self._scale.rules:

@@ -9,7 +9,7 @@ import numpy as np
 
 from taso_ext import Cost, State
 
-MOST_STEPS = 30
+MOST_STEPS = 100
 MOST_WORK = 4.0
 """Graphs with more than this multiple of the start's operations, or of the memory moved, are left out."""
 
@@ -27,7 +27,7 @@ class Rewritten:
 
 
 def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
-    """Distinct graphs, each reached from the start by 1 to MOST_STEPS steps: a legal rule, then one of its locations."""
+    """Distinct graphs, each 1 to MOST_STEPS steps from the start: a legal rule, then one of its locations."""
     rng = np.random.default_rng(seed)
     met = {start.hash}
     found = 0

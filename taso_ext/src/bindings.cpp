@@ -534,6 +534,8 @@ PYBIND11_MODULE(_core, module) {
              return Session(State::start(graph, rules.book, costs.costs, static_cast<std::int32_t>(max_locations)));
            }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
       .def("copy", [](const Session& session) { return Session(session); })
+      .def("is_legal", [](const Session& session, std::int32_t rule, std::int32_t location) { return session.state().is_legal(rule, location); },
+           py::arg("rule"), py::arg("location"))
       .def("step", &Session::step, py::arg("rule"), py::arg("location"))
       .def("undo", &Session::undo)
       .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })

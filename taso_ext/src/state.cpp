@@ -249,11 +249,15 @@ void State::compact() {
   held_.node_ms = std::move(node_ms);
 }
 
-const Match& State::match(std::int32_t rule, std::int32_t location) const {
+const Match* State::find(std::int32_t rule, std::int32_t location) const {
   Match wanted;
   wanted.rule = rule, wanted.location = location;
   const auto at = std::lower_bound(matches().begin(), matches().end(), wanted, in_order);
-  if (at != matches().end() && at->rule == rule && at->location == location) return *at;
+  return at != matches().end() && at->rule == rule && at->location == location ? &*at : nullptr;
+}
+
+const Match& State::match(std::int32_t rule, std::int32_t location) const {
+  if (const Match* found = find(rule, location)) return *found;
   const std::vector<Rule>& rules = game_->rules();
   if (rule < 0 || rule >= static_cast<std::int32_t>(rules.size())) {
     throw InvalidInput("rule " + std::to_string(rule) + " is out of range: there are " + std::to_string(rules.size()) + " rules");

@@ -91,6 +91,7 @@ class State {
   [[nodiscard]] const std::vector<char>& fused() const { return held_.fused; }
   [[nodiscard]] const std::vector<double>& node_ms() const { return held_.node_ms; }
   [[nodiscard]] Cost cost() const { return total_cost(held_.graph, game_->costs()); }
+  [[nodiscard]] bool is_legal(std::int32_t rule, std::int32_t location) const { return find(rule, location) != nullptr; }
   // Throws InvalidInput when there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
   // All rewrites with their prices; only of a priced state.
@@ -109,6 +110,8 @@ class State {
   void find_changed(Game::Desk& desk, const State& previous);
   // Gives the matches found, of which the first `kept` are in order and have a location already, theirs.
   void settle(std::size_t kept, const State* previous);
+  // nullptr when there is no such rewrite.
+  [[nodiscard]] const Match* find(std::int32_t rule, std::int32_t location) const;
   void drop_unused_ids();
   [[nodiscard]] std::shared_ptr<const State> price_matches() &&;
   void sum_costs(const State* previous, std::span<const NodeId> touched);

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_kernels import KernelClock
 from gymnasium.utils.env_checker import check_env
 from timed_graphs import fake_costs
 
 from environment import Candidates, GraphSubstitutionEnv, Padded, cost_models
+from environment.costs import kernel_prices
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs, MeasuredCost, ModelCosts, Priced
 from environment.runtimes import UnavailableError, available_devices
@@ -23,7 +26,13 @@ def make(name: str) -> Costs:
     return fake_costs() if name.startswith("endtoend") else cost_models.find(name)
 
 
-@pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "endtoend:cpu"])
+@pytest.fixture(autouse=True)
+def fake_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernel_prices, "time_kernel", KernelClock())
+
+
+@pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "measured:cpu", "endtoend:cpu"])
 def costs(request: pytest.FixtureRequest) -> Costs:
     return make(request.param)
 
@@ -31,7 +40,7 @@ def costs(request: pytest.FixtureRequest) -> Costs:
 def test_every_name_is_found_and_says_its_name() -> None:
     assert cost_models.names() == [
         *(f"roofline:{device}" for device in CostModel.devices()),
-        *(f"endtoend:{device}" for device in available_devices()),
+        *(f"{kind}:{device}" for kind in ("measured", "endtoend") for device in available_devices()),
     ]
     for name in cost_models.names():
         found = cost_models.find(name)
@@ -44,7 +53,7 @@ def test_the_interface(costs: Costs) -> None:
     assert isinstance(prices, ModelCosts)
     state = State(model.graph, RuleSet.default(), prices.native)
     priced = prices.price(state)
-    assert isinstance(priced, Priced) and priced.cost.ms > 0 and priced.noise == 0
+    assert isinstance(priced, Priced) and priced.cost.ms > 0 and priced.noise < 0.1
     foretold = model.graph.cost(prices.native)
     for count in ("flops", "memory_bytes", "kernel_launches"):
         assert getattr(priced.cost, count) == getattr(foretold, count) > 0
@@ -104,14 +113,16 @@ def test_wrappers_pass_it_on(costs: Costs) -> None:
 
 
 def test_what_rewrites_are_foretold_to_cost_is_native(costs: Costs) -> None:
+    """Exactly, but where what an operator costs depends on what stands around it: there it is an estimate."""
     env = GraphSubstitutionEnv(MODEL, costs=costs)
+    exact = 0.2 if costs.name.startswith("measured") else 1e-9
     env.reset(seed=0)
     for _ in range(3):
         rules, locations, costs_ms = env.candidates()
         taken = np.random.default_rng(0).integers(len(rules))
         env.step([rules[taken], locations[taken]])
-        assert env.state.cost.ms == pytest.approx(costs_ms[taken], rel=1e-9)
-        assert env.state.graph.cost(env.cost_model).ms == pytest.approx(costs_ms[taken], rel=1e-9)
+        assert env.state.cost.ms == pytest.approx(costs_ms[taken], rel=exact)
+        assert env.state.graph.cost(env.cost_model).ms == pytest.approx(env.state.cost.ms, rel=1e-9)
 
 
 def test_a_cost_model_of_a_users_own() -> None:

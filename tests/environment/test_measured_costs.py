@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_kernels import KernelClock
 
 from environment import zoo
 from environment.costs import kernel_prices
-from environment.costs.kernel import Kernel
 from environment.costs.lowering import lower
-from environment.costs.measured import MeasuredCosts
+from environment.costs.measured import MeasuredPrices
 from environment.costs.neighbourhood import neighbourhood
-from environment.costs.price_database import DatabaseError, Price, PriceDatabase, PriceList, Setting
+from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting
 from environment.runtimes import OnnxRuntime
 from taso_ext import OnnxModel, RuleSet, State
 
@@ -23,21 +22,9 @@ NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-ti
 over_models = pytest.mark.parametrize("name", NAMES)
 
 
-class Clock:
-    """Prices kernels by their signatures, and counts."""
-
-    def __init__(self) -> None:
-        self.timed: list[str] = []
-
-    def __call__(self, kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> Price:
-        self.timed.append(kernel.signature)
-        digest = hashlib.sha256(kernel.signature.encode()).digest()
-        return Price(0.5 + digest[0] / 256, 0.01, 3)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made_up = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
+    made_up = KernelClock()
     monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
     return made_up
 
@@ -53,10 +40,10 @@ def random_step(state: State, rng: np.random.Generator) -> None:
 
 
 @over_models
-def test_the_fast_model_follows_the_full_one(name: str, clock: Clock, tmp_path: Path) -> None:
+def test_the_fast_model_follows_the_full_one(name: str, clock: KernelClock, tmp_path: Path) -> None:
     """Prices are random here, which exaggerates what a kernel in the wrong place makes; by the clock it is 0.2 %."""
     model = OnnxModel.load(zoo.build(name))
-    costs = MeasuredCosts(model, RUNTIME, prices(tmp_path))
+    costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
     state = State(model.graph, RuleSet.default(), costs.native, 0)
     rng, differences = np.random.default_rng(2), []
     for _ in range(8):
@@ -103,29 +90,29 @@ def test_a_neighbourhood_of_any_size_runs(name: str) -> None:
         assert sizes[0] < sizes[1] <= len(sketch.model.skeleton.graph.node)
 
 
-def test_a_recorded_database_needs_no_clock(clock: Clock, tmp_path: Path) -> None:
+def test_a_recorded_database_needs_no_clock(clock: KernelClock, tmp_path: Path) -> None:
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
-    recorded = model.graph.cost(MeasuredCosts(model, RUNTIME, prices(tmp_path)).native)
+    recorded = model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     timed = len(clock.timed)
     assert timed > 5
-    again = MeasuredCosts(model, RUNTIME, prices(tmp_path), replay=True)
+    again = MeasuredPrices(model, RUNTIME, prices(tmp_path), replay=True)
     assert model.graph.cost(again.native).ms == recorded.ms
     assert again.full(model.graph).ms == pytest.approx(recorded.ms, rel=0.02)
     assert len(clock.timed) == timed
 
 
-def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: Clock, tmp_path: Path) -> None:
+def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: KernelClock, tmp_path: Path) -> None:
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
-    costs = MeasuredCosts(model, RUNTIME, prices(tmp_path), replay=True)
+    costs = MeasuredPrices(model, RUNTIME, prices(tmp_path), replay=True)
     with pytest.raises(DatabaseError, match="no price of"):
         model.graph.cost(costs.native)
     assert not clock.timed
 
 
-def test_kernels_are_timed_once(clock: Clock, tmp_path: Path) -> None:
+def test_kernels_are_timed_once(clock: KernelClock, tmp_path: Path) -> None:
     model = OnnxModel.load(zoo.build("bert-base-tiny"))
     for _ in range(2):
-        costs = MeasuredCosts(model, RUNTIME, prices(tmp_path))
+        costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
         model.graph.cost(costs.native)
         costs.full(model.graph)
     assert len(clock.timed) == len(set(clock.timed))
