@@ -116,6 +116,13 @@ class OnnxRuntimeSession:
 
 
 def _bind(session: ort.InferenceSession, feeds: Feeds, place: str) -> ort.IOBinding:
+    known = [value.name for value in session.get_inputs()]
+    for name in feeds:
+        if name not in known:
+            raise ModelError(
+                f"the model has no input '{name}'{did_you_mean(name, known)}; it has {', '.join(known) or 'none'}. "
+                f"Models that are compared have to have the same inputs."
+            )
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, place, 0))

@@ -240,6 +240,15 @@ def test_onnx_runtime_names_the_operator_that_it_cannot_run(case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("feeds", [{}, {"x": np.zeros(2, np.float32), "xx": np.zeros(2, np.float32)}])
+def test_inputs_that_do_not_fit_are_named(feeds: dict[str, np.ndarray]) -> None:
+    """One too many is found when a session is made, a missing one when it runs."""
+    model = one_node(helper.make_node("Relu", ["x"], ["y"], name="relu_7"), {"x": (F, [2])})
+    with pytest.raises(ModelError, match="no input 'xx'.*it has x" if feeds else "relu_7|Relu") as error:
+        OnnxRuntime().open(model, feeds).run()
+    assert "\n" not in str(error.value)
+
+
 def test_openvino_names_the_operator_that_it_cannot_run() -> None:
     with pytest.raises(ModelError, match="Foo"):
         openvino().open(BROKEN["foreign"], {"x": np.zeros(2, np.float32)})
