@@ -59,7 +59,7 @@ class Node:
     def axes(self, inputs: Inputs, index: int, rank: int) -> list[int]:
         """The axes of an input or attribute, from 0 on; all of them where none are given."""
         found = self.constant(inputs, index, "axes")
-        if found is None:
+        if found is None or not found.size:
             return list(range(rank))
         return sorted(int(axis) % rank for axis in found.reshape(-1))
 

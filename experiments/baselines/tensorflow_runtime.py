@@ -50,6 +50,7 @@ class TensorFlow:
         return PROCESS_CPU if self.threads == 1 else WALL
 
     def open(self, model: Model | Path, feeds: Feeds) -> TensorFlowSession:
+        _set_threads(self.threads)  # in a process that this runtime was sent to, nobody has
         detached = read_model(model) if isinstance(model, Path) else detach(model)
         return TensorFlowSession(detached, feeds, xla=self.xla)
 
@@ -58,8 +59,14 @@ class TensorFlowSession:
     """A concrete function with its inputs in place."""
 
     def __init__(self, model: DetachedModel, feeds: Feeds, *, xla: bool) -> None:
+        names = input_names(model)
+        if set(names) != set(feeds):
+            raise ModelError(
+                f"the model's inputs are {', '.join(names) or 'none'}, and values are given for "
+                f"{', '.join(feeds) or 'none'}. Models that are compared have to have the same inputs."
+            )
         self._function = tensorflow_function(model, xla=xla)
-        self._inputs = [tf.constant(feeds[name]) for name in input_names(model)]
+        self._inputs = [tf.constant(feeds[name]) for name in names]
         self._outputs: list[tf.Tensor] = []
 
     def run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from environment.effort import Effort
 from environment.model_inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.timing import Variant, measure
+from experiments.baselines import tensorflow_runtime
 from experiments.baselines.onnx_to_tensorflow import OPERATORS, tensorflow_function
 from experiments.baselines.tensorflow_runtime import TensorFlow
 from taso_ext import OnnxModel
@@ -122,6 +124,7 @@ CASES: dict[str, Any] = {
         f"{op} of axes": one_node(op, [X, ints(-1, 1)]) for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceProd")
     },
     "ReduceMean without axes": one_node("ReduceMean", [X, ints(1, 2)], keepdims=0),
+    "ReduceMax of no axes": one_node("ReduceMax", [X, ints()]),
     "Softmax over channels": one_node("Softmax", [X], axis=1),
     "LayerNormalization": one_node("LayerNormalization", [X, floats(5), floats(5)], epsilon=1e-2),
     "LayerNormalization of axes": one_node("LayerNormalization", [X, floats(4, 5)], axis=-2),
@@ -379,6 +382,21 @@ def test_another_number_of_threads_needs_another_process() -> None:
 
 
 # As a runtime
+
+
+def test_its_threads_are_settled_in_another_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unpickled was never initialised there."""
+    sent = pickle.dumps(TensorFlow(threads=1))
+    settled: list[int] = []
+    monkeypatch.setattr(tensorflow_runtime, "_set_threads", settled.append)
+    pickle.loads(sent).open(CASES["Relu"], {"i0": floats(*X)})
+    assert settled == [1]
+
+
+@pytest.mark.parametrize("feeds", [{}, {"i0": floats(*X), "other": floats(1)}])
+def test_inputs_that_do_not_fit_are_named(feeds: dict[str, np.ndarray]) -> None:
+    with pytest.raises(ModelError, match=r"inputs are i0, and values are given for (none|i0, other)\."):
+        TensorFlow().open(CASES["Relu"], feeds)
 
 
 def test_it_is_timed_against_onnx_runtime() -> None:
