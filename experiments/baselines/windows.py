@@ -118,6 +118,8 @@ def _conv(node: Node, inputs: Inputs) -> list[Laid]:
     if groups == x.dims[1] > 1 and len(set(window.strides)) == 1 and window.dilations == (1, 1):
         multiplier = weight.dims[0] // groups
         filters = tf.reshape(kernel, [*kernel.shape[:2], groups, multiplier])
+        if isinstance(padding, list):  # once TensorFlow 2.21 has fused a bias into it, it aborts the process
+            data, padding = tf.pad(data, padding), "VALID"
         found = tf.nn.depthwise_conv2d(data, filters, [1, *window.strides, 1], padding)
     else:
         found = tf.nn.conv2d(data, kernel, window.strides, padding, dilations=window.dilations)

@@ -285,6 +285,14 @@ def test_convolutions_compute_the_same(
     assert_agree(one_node("Conv", inputs, group=groups, **window), xla=False)
 
 
+@pytest.mark.parametrize("pads", [[0, 0, 1, 1], [1, 1, 0, 0], [0, 2, 2, 2]])
+@pytest.mark.parametrize("multiplier", [1, 2])
+def test_convolutions_by_channel_compute_the_same_with_any_pads(pads: list[int], multiplier: int) -> None:
+    """With other pads than its own and a bias, TensorFlow would abort the process."""
+    inputs = [(2, 4, 9, 8), floats(4 * multiplier, 1, 3, 3), floats(4 * multiplier)]
+    assert_agree(one_node("Conv", inputs, group=4, strides=[2, 2], pads=pads), xla=False)
+
+
 @given(windows(), st.booleans(), st.booleans(), st.sampled_from(["MaxPool", "AveragePool"]))
 @settings(deadline=None, max_examples=40)
 def test_pools_compute_the_same(window: dict[str, Any], ceil: bool, include: bool, op: str) -> None:
