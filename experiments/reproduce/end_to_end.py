@@ -28,6 +28,7 @@ from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from taso_ext import Cost, CostModel, OnnxModel, RuleSet, State, search_taso
+from taso_ext.detached import DetachedModel
 from taso_ext.onnx_session import LEVELS
 
 RANKING = "rtx2070"  # a preset of the roofline; only tells places apart
@@ -93,18 +94,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Climbs from each graph; finished graphs are not climbed again."""
     names = graphs.chosen(options.graphs)
     rules, runtime = RuleSet.default(), OnnxRuntime(options.device, options.threads, options.level)
-    settings = {
-        "scale": asdict(SCALES[options.scale]),
-        "rules": rules.fingerprint,
-        "device": options.device,
-        "threads": options.threads,
-        "level": options.level,
-    }
     rows = []
     with progress.stage("measure zoo graphs", total=len(names)) as bar:
         for name in names:
-            climb = Climb(name, rules, SCALES[options.scale], runtime)
-            rows.append(once("end-to-end", f"{name}-{options.scale}", settings, climb.run))
+            rows.append(climbed(name, rules, options.scale, runtime))
             bar.update(len(rows))
     return Table(
         "end-to-end",
@@ -115,6 +108,36 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         f"{runtime.label}, on both sides. {len(rules)} rules.",
     )
+
+
+def settings_of(rules: RuleSet, scale: str, runtime: OnnxRuntime) -> Record:
+    """What the result of a climb depends on."""
+    return {
+        "scale": asdict(SCALES[scale]),
+        "rules": rules.fingerprint,
+        "device": runtime.device,
+        "threads": runtime.threads,
+        "level": runtime.level,
+    }
+
+
+def climbed(name: str, rules: RuleSet, scale: str, runtime: OnnxRuntime) -> Record:
+    """The row of one graph; a finished climb is not done again."""
+    settings = settings_of(rules, scale, runtime)
+    return once("end-to-end", f"{name}-{scale}", settings, lambda: Climb(name, rules, SCALES[scale], runtime).run())
+
+
+def best_model(row: Record, rules: RuleSet) -> DetachedModel:
+    """The best graph of a climb, from its row."""
+    model = OnnxModel.load(zoo.build(row["graph"]))
+    state = _state(model, rules, RANKING)
+    for rule, location in row["actions"]:
+        state.step(rule, location)
+    return model.export_detached(state.graph)
+
+
+def _state(model: OnnxModel, rules: RuleSet, device: str) -> State:
+    return State(model.graph, rules, CostModel.roofline(device), MOST_MATCHES)
 
 
 def _affordable(base: Cost, candidate: Cost) -> bool:
@@ -148,7 +171,7 @@ class Climb:
 
     def run(self) -> Record:
         """The row of the table."""
-        best = start = Candidate(self._state(RANKING), ())
+        best = start = Candidate(_state(self._model, self._rules, RANKING), ())
         for number in range(self._scale.rounds):
             if self._out_of_time():
                 break
@@ -232,7 +255,7 @@ class Climb:
 
     def _searched(self, start: Candidate) -> Iterator[Candidate]:
         for device in CostModel.devices():
-            found = search_taso(self._state(device), 1.05, self._scale.budget)
+            found = search_taso(_state(self._model, self._rules, device), 1.05, self._scale.budget)
             yield self._replay(start, found.actions)
 
     @staticmethod
@@ -244,6 +267,3 @@ class Climb:
                 state.step(rule, location)
                 taken.append((rule, location))
         return Candidate(state, tuple(taken))
-
-    def _state(self, device: str) -> State:
-        return State(self._model.graph, self._rules, CostModel.roofline(device), MOST_MATCHES)
