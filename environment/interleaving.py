@@ -13,8 +13,13 @@ from environment.sampling import Sampler
 
 BLOCK = 3
 """Candidates that share a sample of the reference: the closer the two in time, the less a drift moves their ratio."""
-FEWEST_OF_SESSION = 5
-"""Pairs of each session before its measurement may count as precise enough."""
+FEWEST_PRECISE, FEWEST_OF_SESSION, ENOUGH_OF_SESSION = 15, 3, 5
+"""Pairs in all sessions, in each of many and in each of few, before they may count as precise enough.
+
+Where it stopped as soon as it could, intervals of 15 pairs in five sessions covered 94 to 99 % (five mixtures of noise,
+300 simulated measurements of each), as those of 25 did. The range of three samples, if they are all there are, has the
+median in it three times out of four; that of five, 15 times out of 16.
+"""
 _RECHECK = 1.1
 """Growth of the number of pairs after which the intervals are computed again."""
 
@@ -52,6 +57,7 @@ class Interleaving:
         self.pairs = 0
         self._open, self._judged, self._effort, self._on_pair, self._now = open_sampler, judged, effort, on_pair, now
         self._sessions = min(effort.sessions, effort.pairs)
+        self._fewest = int(np.clip(math.ceil(FEWEST_PRECISE / self._sessions), FEWEST_OF_SESSION, ENOUGH_OF_SESSION))
         self._deadline = now() + effort.seconds if effort.seconds else math.inf
         self._rng = np.random.default_rng(effort.seed)
         self._opening_s = self._round_s = 0.0  # how long either took last
@@ -115,7 +121,7 @@ class Interleaving:
         samplers = {variant: self._open(variant) for variant in self._rng.permutation(len(self.seconds)).tolist()}
         self._opening_s = self._now() - begin
         left = self._sessions - self.sessions
-        most = math.ceil((self._effort.pairs - self.pairs) / left) if left > 0 else FEWEST_OF_SESSION
+        most = math.ceil((self._effort.pairs - self.pairs) / left) if left > 0 else self._fewest
         until = begin + (self._deadline - begin) / left if left > 0 else self._deadline
         for groups in (*self.seconds, *self.ratios):
             groups.append([])
@@ -123,7 +129,7 @@ class Interleaving:
             begin = self._now()
             self._round(samplers)
             self._round_s = self._now() - begin
-            if done >= FEWEST_OF_SESSION and self.pairs >= self._recheck_at and self._says_enough():
+            if done >= self._fewest and self.pairs >= self._recheck_at and self._says_enough():
                 break
             if self.pairs >= FEWEST_PAIRS and self._now() + self._round_s > until:
                 break

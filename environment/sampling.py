@@ -21,19 +21,23 @@ _SETTLED_S = 0.005
 first inference after another session's took 2.1 ms and its second 1.4; at 7 ms (SqueezeNet) they differed by 1 %."""
 
 
+PROBES = 2
+"""Of the inferences that warm a session up, the last ones, which tell how long one takes."""
+
+
 class Sampler:
     """A session that has been warmed up, and how often it is run for one sample.
 
     Args:
-      warmup: inferences that are not counted.
+      warmup: inferences that are not counted; at least one beside the probes.
       before_each: called before each inference, not timed; None: inferences follow one another, and are timed together.
     """
 
     def __init__(self, session: Session, clock: Clock, warmup: int, before_each: Callable[[], object] | None) -> None:
         self._session, self._clock, self._before_each = session, clock, before_each
-        for _ in range(warmup):
+        for _ in range(max(warmup - PROBES, 1)):
             session.run()
-        fastest = min(self._elapsed(1) for _ in range(2))
+        fastest = min(self._elapsed(1) for _ in range(PROBES))
         self._repeats = int(np.clip(np.ceil(_SHORTEST_SAMPLE_S / max(fastest, 1e-9)), 1, _MOST_REPEATS))
         self._settles = before_each is None and fastest < _SETTLED_S
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1

@@ -18,7 +18,7 @@ from environment.timing import Variant, measure
 from taso_ext.errors import ModelError
 
 ALL = {"resolution": None}
-WARMUP = 5  # inferences of a new session: three to warm up, two to find how long one takes
+WARMUP = 3  # inferences of a new session; the last two also say how long one takes
 
 
 @pytest.mark.parametrize("ratio", [0.7, 0.98, 1.0, 1.1])
@@ -101,6 +101,21 @@ def test_it_stops_at_the_asked_resolution() -> None:
     assert found.ending.startswith("Measured to ±") and "15 pairs" in found.ending
 
 
+@pytest.mark.parametrize(("sessions", "pairs"), [(1, 5), (2, 10), (3, 15), (4, 16), (5, 15), (8, 24)])
+def test_where_all_agree_few_pairs_do(sessions: int, pairs: int) -> None:
+    machine = FakeMachine(noise=1e-4)
+    found = machine.measure([0.9], Effort(resolution=0.01, sessions=sessions, control=False))
+    assert (found.ended, found.pairs, found.sessions) == ("resolution", pairs, sessions)
+    assert len(machine.ran) == 2 * (WARMUP * sessions + pairs)
+
+
+@pytest.mark.parametrize("warmup", [1, 3, 7])
+def test_sessions_are_warmed_up(warmup: int) -> None:
+    machine = FakeMachine()
+    found = machine.measure([0.5], Effort(pairs=2, sessions=1, warmup=warmup, control=False, **ALL))
+    assert len(machine.ran) == 2 * (max(warmup, WARMUP) + found.pairs)
+
+
 def test_a_finer_resolution_takes_more_pairs() -> None:
     pairs = [
         FakeMachine(noise=0.02).measure([0.9], Effort(resolution=resolution, pairs=2000)).pairs
@@ -177,8 +192,7 @@ def test_what_comes_before_each_inference_is_not_timed() -> None:
     variant = machine.variant("r", inference_s=0.001)
     found = measure(variant, effort=Effort(pairs=3, **ALL), feeds={}, before_each=flush, now=machine.now)
     assert found.reference.ms.value == pytest.approx(1.0)
-    warmup = 3 * found.sessions
-    assert calls == len(machine.ran) - warmup
+    assert calls == len(machine.ran) - found.sessions  # the first inference of each session only warms it up
 
 
 @pytest.mark.parametrize("inference_s", [2e-5, 4e-4, 3e-3])
