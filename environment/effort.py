@@ -23,7 +23,8 @@ class Effort:
       seconds: wall-clock time for everything, also for making sessions; 0: no limit. Two pairs are always taken.
       sessions: of each variant, one after the other, so that only one of each is in memory; more are made while the
         interval is too wide and neither pairs nor time are used up.
-      warmup: inferences of a new session that are not counted; fewer than three count as three.
+      warmup: inferences of a new session that are not counted; fewer than three count as three. There is one less where
+        one inference takes over 50 ms.
       control: whether a second session of the reference is measured like a candidate.
       seed: of the inputs, the order and the bootstrap.
     Raises:

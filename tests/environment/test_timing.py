@@ -109,11 +109,14 @@ def test_where_all_agree_few_pairs_do(sessions: int, pairs: int) -> None:
     assert len(machine.ran) == 2 * (WARMUP * sessions + pairs)
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("warmup", [1, 3, 7])
-def test_sessions_are_warmed_up(warmup: int) -> None:
+def test_sessions_are_warmed_up(warmup: int, long: bool) -> None:
     machine = FakeMachine()
-    found = machine.measure([0.5], Effort(pairs=2, sessions=1, warmup=warmup, control=False, **ALL))
-    assert len(machine.ran) == 2 * (max(warmup, WARMUP) + found.pairs)
+    variants = [machine.variant(name, inference_s=0.2 if long else INFERENCE_S) for name in "r0"]
+    effort = Effort(pairs=2, sessions=1, warmup=warmup, control=False, **ALL)
+    found = measure(variants[0], variants[1:], effort, feeds={}, now=machine.now)
+    assert len(machine.ran) == 2 * (max(warmup, WARMUP) - long + found.pairs)
 
 
 def test_a_finer_resolution_takes_more_pairs() -> None:
