@@ -99,6 +99,9 @@ class _Result:
         yield self._row("± %", _percent(ms), {name: _percent(each) for name, each in ratios.items()})
         for figure, key in (("memory", "total"), ("added", "added")):
             found = {name: each[key] for name, each in self.memory.items() if key in each}
+            if REFERENCE not in found:  # nothing to compare with; the notes say why
+                yield self._row(figure, DASH, {})
+                continue
             whole = found[REFERENCE]
             yield self._row(figure, whole / MEBIBYTE, {name: size / whole for name, size in found.items()})
 
@@ -110,7 +113,7 @@ class _Result:
             if "refused" in each:
                 yield f"{self.name}, memory of {name}: {each['refused']}"
 
-    def _row(self, figure: str, reference: float, found: Mapping[str, float]) -> Row:
+    def _row(self, figure: str, reference: float | str, found: Mapping[str, float]) -> Row:
         missing = dict.fromkeys([*self.times["refused"], *self.memory], DASH)
         return {"graph": self.name, "figure": figure, "reference": reference, **missing, **found}
 

@@ -46,6 +46,7 @@ class Contest:
         """Times of all, in one interleaved run; a finished run is not made again.
 
         Args:
+          effort: with a control.
           settings: what the contestants depend on beside their labels.
         Returns:
           `ms` of the reference; by contestant `ratios` to it (of the reference itself 1) and `refused`, why one cannot
@@ -98,11 +99,13 @@ class Contest:
         found = measure(
             self._variant(self._reference), [self._variant(name) for name in fit], effort, feeds=self._feeds
         )
+        if found.control is None:
+            raise ValueError("the effort of a comparison has to have a control")
         ratios = {self._reference: found.reference.ratio, **{each.name: each.ratio for each in found.candidates}}
         return {
             "ms": asdict(found.reference.ms),
             "ratios": {name: asdict(ratio) for name, ratio in ratios.items()},
-            "control": asdict(found.control.ratio) if found.control else None,
+            "control": asdict(found.control.ratio),
             "refused": refused,
             "clock": found.clock,
             "ending": found.ending,

@@ -148,6 +148,18 @@ def test_memory_that_runs_out_is_a_dash_and_a_reason(
     assert f"{GRAPH}, memory of ort-disabled: the process was killed" in capsys.readouterr().out
 
 
+def test_without_the_memory_of_the_reference_there_are_no_ratios(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: object, **__: object) -> PeakMemory:
+        raise MeasuringProcessError("measure on Linux.")
+
+    monkeypatch.setattr(contest, "peak_memory", measured)
+    assert main(COMMAND) == 0
+    assert {rows()["memory"][name] for name in ("reference", *FEW, "ours", "control")} == {baselines.DASH}
+    assert f"{GRAPH}, memory of ort-all: measure on Linux." in capsys.readouterr().out
+
+
 def test_our_own_graph_has_to_run(capsys: pytest.CaptureFixture[str]) -> None:
     other = detach(zoo.build("bert-base-tiny"))
     write_model(other, Path("ours") / f"{GRAPH}.onnx")
