@@ -32,7 +32,7 @@ from taso_ext.detached import DetachedModel
 REFERENCE, OURS, CONTROL = "ort-all", "ours", "control"
 EFFORTS = {
     "smoke": Effort(resolution=None, pairs=4, sessions=2),
-    "full": Effort(resolution=0.01, pairs=40, sessions=5),
+    "full": Effort(resolution=0.01, pairs=150, seconds=600, sessions=5),
 }
 DASH = "–"
 MEBIBYTE = 1 << 20
