@@ -1,0 +1,128 @@
+"""Chooses among the cheapest graphs of a run by the clock, so that no result is slower than its model.
+
+Only where costs are measured: a roofline speaks of another device than the one at hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from controller.evaluate import Evaluation
+from controller.records import EpisodeRecord, is_improvement
+from environment import timing
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
+from environment.timing import VariantTiming
+from experiments.run import Run
+from experiments.stages.load import Loaded
+from taso_ext.detached import detach
+
+STAGE = "select"
+CHECKPOINT = "checkpoints/selected.json"
+MEASURED_KINDS = ("measured", "endtoend")
+MOST = 6
+"""Graphs that are measured."""
+APART = 0.003
+"""By how much they differ in cost, as a part of it: the clock could not tell nearer ones apart."""
+TOGETHER = 3
+"""Graphs that are in memory at once, beside the model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """
+    Attributes:
+      record: ends with the chosen graph; without actions it is the model itself.
+      note: one sentence, where it is not the graph that costs least; else empty.
+    """
+
+    record: EpisodeRecord
+    note: str = ""
+
+
+def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
+    """The graph that is exported: where costs are measured, the fastest that the clock confirms, or the model."""
+    best = evaluation.best
+    if not run.config.measures_costs or not best.best_actions:
+        return Selected(best)
+    offered = list(_cheapest(loaded, [best, *records]))
+    if not run.directory.finished(STAGE):
+        with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
+            found: list[VariantTiming] = []
+            for begin in range(0, len(offered), TOGETHER):
+                found += _measured(run, loaded, offered[begin : begin + TOGETHER])
+                bar.update(len(found))
+            run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
+    return _chosen(offered, run.directory.read_json(CHECKPOINT))
+
+
+def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
+    """The episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
+    ends = [_until(record, step) for record in records for step in _improvements(record)]
+    hashes: set[str] = set()
+    last = 0.0
+    for record in sorted(ends, key=lambda each: each.best_cost_ms / each.costs_ms[0]):
+        cost = record.best_cost_ms / record.costs_ms[0]
+        if cost < last * (1 + APART):
+            continue
+        graph_hash = loaded.env.replay(record.best_actions).hash
+        if graph_hash in hashes:
+            continue
+        hashes.add(graph_hash)
+        last = cost
+        yield record
+        if len(hashes) == MOST:
+            return
+
+
+def _improvements(record: EpisodeRecord) -> Iterator[int]:
+    """Steps after which the graph costs less than any before."""
+    least = record.costs_ms[0]
+    for step, cost_ms in enumerate(record.costs_ms):
+        if is_improvement(cost_ms, least):
+            least = cost_ms
+            yield step
+
+
+def _until(record: EpisodeRecord, step: int) -> EpisodeRecord:
+    return dataclasses.replace(
+        record,
+        actions=record.actions[:step],
+        rule_names=record.rule_names[:step],
+        rewards=record.rewards[:step],
+        costs_ms=record.costs_ms[: step + 1],
+    )
+
+
+def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
+    settings = run.config.measure
+    runtime = OnnxRuntime(run.config.device, settings.threads, settings.level)
+    effort = Effort(
+        resolution=settings.resolution,
+        pairs=settings.pairs,
+        seconds=settings.seconds,
+        sessions=settings.sessions,
+        control=False,
+        seed=run.seed(STAGE),
+    )
+    variants = [
+        timing.Variant(str(index), runtime, loaded.model.export_detached(loaded.env.replay(record.best_actions)))
+        for index, record in enumerate(records)
+    ]
+    return timing.measure(timing.Variant("model", runtime, detach(loaded.model.original)), variants, effort).candidates
+
+
+def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
+    faster = [(ratio["value"], record) for ratio, record in zip(ratios, offered, strict=True) if ratio["high"] < 1]
+    cheapest, first = offered[0], ratios[0]
+    if not faster:
+        return Selected(_until(cheapest, 0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
+    _, fastest = min(faster, key=lambda pair: pair[0])
+    if fastest is cheapest:
+        return Selected(cheapest)
+    return Selected(
+        fastest,
+        f"The graph that costs least takes {first['value']:.3f} of the model's time, this one {min(faster)[0]:.3f}.",
+    )
