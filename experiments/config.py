@@ -29,6 +29,10 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
         raise ValueError(f"'{name}' must be {expected}, but {value!r} came.")
 
 
+MEASURED_COSTS = ("measured", "endtoend")
+"""Kinds of cost models that measure on a device."""
+
+
 @dataclasses.dataclass(frozen=True)
 class EnvironmentConfig:
     """The MDP.
@@ -232,6 +236,12 @@ class RunConfig:
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
+        _require_one_device(self)
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether costs are measured on the device that the result is for; then so is what is exported."""
+        return self.costs.partition(":")[0] in MEASURED_COSTS
 
     def bound_dims(self) -> dict[str, int]:
         """The bindings of `dims`, parsed."""
@@ -285,3 +295,12 @@ def _parse_dim(binding: str) -> tuple[str, int]:
             f"--dim expects name=value with a positive integer, for example --dim batch=1, but got '{binding}'."
         )
     return name, int(value)
+
+
+def _require_one_device(config: RunConfig) -> None:
+    device = config.costs.partition(":")[2]
+    if config.measures_costs and device and device != config.device:
+        raise UserError(
+            f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
+            f"{device}, or choose other --costs."
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import time
 import warnings
@@ -28,6 +29,7 @@ from experiments.stages.evaluate import train_and_evaluate
 from experiments.stages.export import Exported, export_verified, require_verifiable
 from experiments.stages.load import Loaded, load
 from experiments.stages.measure import measure
+from experiments.stages.select import Selected, confirmed, select
 from experiments.summary import print_summary
 from taso_ext.onnx_export import opset_of
 
@@ -53,10 +55,13 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
         loaded = load(request.model, request.config)
         run = begin_run(request, loaded, progress)
         evaluation, training = train_and_evaluate(run, loaded)
-    exported = export_verified(run, loaded, evaluation.best)
+    selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
+    exported = export_verified(run, loaded, selected.record)
     measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
-    result = assemble_result(request, run, loaded, training, evaluation, exported, measured)
-    leave_report(run, result, evaluation)
+    if run.config.measures_costs and (final := confirmed(selected, measured)) is not selected:
+        selected, exported, measured = final, export_verified(run, loaded, final.record), None
+    result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
+    leave_report(run, result, evaluation, selected.record)
     write_model(exported.model, request.output)
     print_summary(result, str(request.output), str(run.directory.path))
     return result
@@ -109,11 +114,12 @@ def assemble_result(
     loaded: Loaded,
     training: TrainingFacts,
     evaluation: Evaluation,
+    selected: Selected,
     exported: Exported,
     measured: MeasuredRatio | None,
 ) -> Result:
     """All figures of the run in one place."""
-    best = evaluation.best
+    best = selected.record
     start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
     sources = sources_of(evaluation)
     episodes = {kind: len(records) for kind, records in sources.items()}
@@ -141,6 +147,7 @@ def assemble_result(
         peak_memory_bytes=run.directory.peak_memory_bytes(),
         graph_hash=found.hash,
         raised_opset=_raised_opset(loaded, exported),
+        selection=selected.note,
     )
 
 
@@ -161,9 +168,8 @@ def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
     return {kind: records for kind, records in parts.items() if records}
 
 
-def leave_report(run: Run, result: Result, evaluation: Evaluation) -> None:
+def leave_report(run: Run, result: Result, evaluation: Evaluation, best: EpisodeRecord) -> None:
     """Writes the action log, the figures, the plots and the report; the run is complete then."""
-    best = evaluation.best
     steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
     log = [
         {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}
@@ -171,5 +177,5 @@ def leave_report(run: Run, result: Result, evaluation: Evaluation) -> None:
     ]
     run.directory.write_json("actions.json", {"initial_cost_ms": best.costs_ms[0], "actions": log})
     run.directory.write_json("result.json", result.to_json())
-    write_report(run.directory.path, result, evaluation)
+    write_report(run.directory.path, result, evaluation, best)
     run.directory.mark_done()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from controller.evaluate import Evaluation
+from controller.records import EpisodeRecord
 from controller.storage import write_text
 from experiments import plots
 from experiments.metrics_log import MetricsLog
@@ -28,19 +29,22 @@ ACCURACY_COLUMNS = {
 STAGES_OF_LOSSES = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
 
 
-def write_report(run_directory: Path, result: Result, evaluation: Evaluation) -> None:
+def write_report(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> None:
     """Draws the plots and writes report.md beside them.
 
     Args:
       run_directory: of a run whose metrics are complete.
       result: its figures.
       evaluation: its real episodes.
+      exported: the one whose best graph was exported.
     """
-    pictures = draw_plots(run_directory, result, evaluation)
+    pictures = draw_plots(run_directory, result, evaluation, exported)
     write_text(run_directory / "report.md", report_text(result, pictures))
 
 
-def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation) -> dict[str, str]:
+def draw_plots(
+    run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord
+) -> dict[str, str]:
     """Draws what the run has data for; returns caption -> path relative to the run directory."""
     metrics = MetricsLog(run_directory / "metrics.jsonl")
     pictures: dict[str, str] = {}
@@ -49,8 +53,8 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation) -> d
         pictures[caption] = f"plots/{name}.png"
         return run_directory / pictures[caption]
 
-    best = evaluation.best
-    plots.plot_costs(picture("Cost along the exported episode", "cost"), best.costs_ms, best.rule_names, best.best_step)
+    log = exported.costs_ms, exported.rule_names, exported.best_step
+    plots.plot_costs(picture("Cost along the exported episode", "cost"), *log)
     plots.plot_improvements(
         picture("Best graph of each source", "improvements"),
         {source: percent / 100 for source, percent in result.improvements.items()},

@@ -98,6 +98,7 @@ class Result:
       peak_memory_bytes: largest resident size.
       graph_hash: of the exported graph.
       raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
+      selection: one sentence where the clock chose another graph than the one that costs least; else empty.
     """
 
     model: str
@@ -121,6 +122,7 @@ class Result:
     peak_memory_bytes: int
     graph_hash: str
     raised_opset: str = ""
+    selection: str = ""
 
     @property
     def improvement_percent(self) -> float:
@@ -131,11 +133,12 @@ class Result:
         """What the user should know first."""
         if not self.candidates:
             return "No rule applies anywhere in this model, so nothing could be rewritten: the result equals the model."
+        if not self.rules_applied and self.selection:
+            return f"{self.selection} The result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
-        return f"{self.improvement_percent:.2f} % less estimated time ({self.costs})." + (
-            f" {self.measured.verdict()}" if self.measured else ""
-        )
+        estimate = f"{self.improvement_percent:.2f} % less estimated time ({self.costs})."
+        return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` is its inverse."""

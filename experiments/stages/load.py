@@ -13,6 +13,7 @@ import numpy as np
 from environment import GraphSubstitutionEnv, cost_models, zoo
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.interface import Costs
+from environment.costs.measured import Measured
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.devices import require_working
 from experiments.config import RunConfig
@@ -113,6 +114,8 @@ def _find_costs(config: RunConfig) -> Costs:
     """The cost model, one for all environments of the run; what measures does it as the final measurement will."""
     settings, (kind, _, device) = config.measure, config.costs.partition(":")
     try:
+        if kind == "measured" and device:
+            return Measured(device, threads=settings.threads)
         if kind != "endtoend" or not device:
             return cost_models.find(config.costs)
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)

@@ -15,13 +15,13 @@ from environment import timing
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import VariantTiming
+from experiments.result import MeasuredRatio
 from experiments.run import Run
 from experiments.stages.load import Loaded
 from taso_ext.detached import detach
 
 STAGE = "select"
 CHECKPOINT = "checkpoints/selected.json"
-MEASURED_KINDS = ("measured", "endtoend")
 MOST = 6
 """Graphs that are measured."""
 APART = 0.003
@@ -56,6 +56,14 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
                 bar.update(len(found))
             run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
     return _chosen(offered, run.directory.read_json(CHECKPOINT))
+
+
+def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
+    """The same, or the model itself, if a measurement of its own does not confirm that the graph is faster."""
+    if measured is None or measured.high < 1:
+        return selected
+    ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+    return Selected(_until(selected.record, 0), f"The fastest graph, measured again, took {ratio} of the model's time.")
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
