@@ -42,9 +42,7 @@ def write_report(run_directory: Path, result: Result, evaluation: Evaluation, ex
     write_text(run_directory / "report.md", report_text(result, pictures))
 
 
-def draw_plots(
-    run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord
-) -> dict[str, str]:
+def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> dict[str, str]:
     """Draws what the run has data for; returns caption -> path relative to the run directory."""
     metrics = MetricsLog(run_directory / "metrics.jsonl")
     pictures: dict[str, str] = {}

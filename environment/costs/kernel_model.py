@@ -6,14 +6,14 @@ whether they come from a cache or from memory is decided by how much there is of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx_ir as ir
+from onnx import TensorProto, helper
 
 from environment.costs.kernel import Kernel, Operand, attributes_of
 from environment.model_inputs import Feeds
+from taso_ext.detached import DetachedModel
 from taso_ext.errors import ModelError
 
 _IR_VERSION = 10
@@ -26,7 +26,7 @@ def weight_bytes(kernel: Kernel) -> int:
     return sum(each.nbytes for each in kernel.operands if each is not None and each.is_weight)
 
 
-def copies_model(kernel: Kernel, copies: int) -> tuple[onnx.ModelProto, Feeds]:
+def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
     """A model in which `copies` of a kernel read the same inputs and weights of their own, and what to feed it.
 
     Raises:
@@ -37,13 +37,16 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[onnx.ModelProto, Feeds]:
         raise ModelError(f"{kernel.op_type} runs a graph of its own and cannot be timed alone.")
     rng = np.random.default_rng(0)
     graph = onnx.GraphProto(name=kernel.op_type)
+    arrays = {place: _array(operand, rng) for place, operand in enumerate(kernel.operands) if operand is not None}
     feeds: Feeds = {}
+    tensors: dict[str, ir.TensorProtocol] = {}
     for place, operand in enumerate(kernel.operands):
         if operand is not None and not operand.constant:
             graph.input.append(helper.make_tensor_value_info(f"x{place}", operand.dtype, operand.dims))
-            feeds[f"x{place}"] = _array(operand, rng)
+            feeds[f"x{place}"] = arrays[place]
     for copy in range(copies):
-        inputs = list(_inputs(kernel, copy, graph, rng))
+        inputs = [_name(operand, place, copy) for place, operand in enumerate(kernel.operands)]
+        tensors |= {name: ir.tensor(arrays[place].copy()) for place, name in enumerate(inputs) if name[:1] == "w"}
         outputs = [f"y{copy}.{place}" if used else "" for place, used in enumerate(kernel.results)]
         node = helper.make_node(kernel.op_type, inputs, outputs, name=f"{kernel.op_type}{copy}", domain=kernel.domain)
         node.attribute.extend(attributes)
@@ -51,23 +54,17 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[onnx.ModelProto, Feeds]:
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs if name)
     domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), feeds
+    return DetachedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
 
 
 _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
-def _inputs(kernel: Kernel, copy: int, graph: onnx.GraphProto, rng: np.random.Generator) -> Iterator[str]:
-    """Names of a copy's inputs; its constants are added to the graph."""
-    for place, operand in enumerate(kernel.operands):
-        if operand is None:
-            yield ""
-        elif not operand.constant:
-            yield f"x{place}"
-        else:
-            name = f"w{place}.{copy}"
-            graph.initializer.append(numpy_helper.from_array(_array(operand, rng), name))
-            yield name
+def _name(operand: Operand | None, place: int, copy: int) -> str:
+    """What a copy calls an operand: all read the same inputs, and each has constants of its own."""
+    if operand is None:
+        return ""
+    return f"w{place}.{copy}" if operand.constant else f"x{place}"
 
 
 def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
