@@ -144,7 +144,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
             log.append("controller", step, {"return": float(step), "best_return": step + 0.5})
     record = make_record("deterministic", (4.0, 3.5, 3.0, 3.2))
     evaluation = Evaluation(None, record, (record,) * 3, (make_record("random", (4.0, 4.1)),) * 4)
-    write_report(tmp_path, make_result(), evaluation)
+    write_report(tmp_path, make_result(), evaluation, record)
     text = (tmp_path / "report.md").read_text()
     pictures = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert pictures == sorted(
@@ -161,5 +161,5 @@ def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:
     record = make_record("deterministic", (4.0, 3.5))
     evaluation = Evaluation(None, record, (), (record,))
     for name in ("one", "two"):
-        write_report(tmp_path / name, make_result(), evaluation)
+        write_report(tmp_path / name, make_result(), evaluation, record)
     assert (tmp_path / "one/plots/cost.png").read_bytes() == (tmp_path / "two/plots/cost.png").read_bytes()

@@ -1,0 +1,69 @@
+"""How predicted and measured run times are compared, and what graphs they are compared on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from environment import zoo
+from experiments.reproduce.agreement import left_out_scales, signs_right, spearman
+from experiments.reproduce.rewritten import affordable, at_random, everywhere
+from taso_ext import CostModel, OnnxModel, RuleSet, State
+
+RNG = np.random.default_rng(0)
+
+
+def test_rank_correlation_is_that_of_the_ranks() -> None:
+    predicted, measured = RNG.normal(size=(2, 200))
+    ranks = [np.argsort(np.argsort(side)).astype(float) for side in (predicted, measured)]
+    expected = np.corrcoef(np.stack(ranks))[0, 1]
+    assert spearman(predicted, measured) == pytest.approx(expected, abs=1e-12)
+    assert spearman(np.exp(predicted), measured) == pytest.approx(expected, abs=1e-12)
+    assert spearman(predicted, predicted**3) == pytest.approx(1)
+    assert spearman(predicted, -predicted) == pytest.approx(-1)
+    assert np.isnan(spearman(predicted, np.ones(200)))
+
+
+def test_equal_numbers_share_their_rank() -> None:
+    assert spearman([1, 1, 2, 3], [4, 5, 6, 7]) == pytest.approx(spearman([1, 1, 2, 3], [5, 4, 6, 7]))
+    assert spearman([1, 1, 2], [1, 1, 2]) == pytest.approx(1)
+
+
+def test_signs_count_where_the_difference_is_large_enough() -> None:
+    measured = [1.05, 0.9, 1.01, 1.3]
+    assert signs_right([1.01, 1.2, 0.5, 1.1], measured, 0.02) == (2, 3)
+    assert signs_right(measured, measured, 0.02) == (3, 3)
+    assert signs_right(measured, [1.0, 1.01, 0.99, 1.0], 0.02) == (0, 0)
+
+
+def test_a_factor_knows_nothing_of_what_it_is_judged_on() -> None:
+    predicted, measured = RNG.uniform(1, 2, (2, 6))
+    scales = left_out_scales(predicted, measured)
+    for index in range(6):
+        changed = measured.copy()
+        changed[index] *= 100
+        assert left_out_scales(predicted, changed)[index] == pytest.approx(scales[index])
+    assert left_out_scales(predicted, 1.07 * predicted) == pytest.approx(np.full(6, 1.07))
+    assert left_out_scales([2.0], [3.0]) == pytest.approx([1.0])
+
+
+@pytest.fixture(scope="module")
+def start() -> State:
+    model = OnnxModel.load(zoo.build("bert-base-tiny"))
+    return State(model.graph, RuleSet.default(), CostModel.roofline("xeon"), 4096)
+
+
+def test_random_graphs_are_distinct_and_can_be_had_again(start: State) -> None:
+    first, again, others = ([each.state.hash for each in at_random(start, 10, seed)] for seed in (1, 1, 2))
+    assert len(set(first)) == len(first) == 10
+    assert first == again != others
+    assert start.hash not in first
+
+
+def test_a_rule_everywhere_applies_nowhere_any_more(start: State) -> None:
+    rules = RuleSet.default()
+    found = list(everywhere(start, rules.names, most_steps=60))
+    assert len(found) > 5
+    for each in found:
+        assert each.steps == 60 or not each.state.location_mask()[rules.names.index(each.how)].any()
+        assert affordable(start.cost, each.state.cost)

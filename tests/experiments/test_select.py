@@ -1,0 +1,144 @@
+"""What is exported where costs are measured: nothing that the clock does not confirm."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from controller.evaluate import Evaluation
+from controller.records import EpisodeLog, EpisodeRecord
+from environment.intervals import Estimate
+from environment.timing import Timing, Variant, VariantTiming
+from experiments.cli import main
+from experiments.config import RunConfig
+from experiments.errors import UserError
+from experiments.progress import make_progress
+from experiments.result import MeasuredRatio
+from experiments.run import Run
+from experiments.run_directory import RunDirectory
+from experiments.stages import select as selecting
+from experiments.stages.load import Loaded, load
+from experiments.stages.select import MOST, Selected, confirmed, select
+from taso_ext import State
+
+CONFIG = RunConfig(controller="random", costs="measured:cpu")
+
+
+class Clock:
+    """Answers with made-up ratios, in the order in which graphs are offered."""
+
+    def __init__(self, ratios: Sequence[float]) -> None:
+        self.ratios, self.asked = list(ratios), 0
+
+    def __call__(self, reference: Variant, candidates: Sequence[Variant], effort: object) -> Timing:
+        found = []
+        for each in candidates:
+            ratio = self.ratios[min(self.asked, len(self.ratios) - 1)]
+            self.asked += 1
+            estimate = Estimate(ratio, ratio - 0.01, ratio + 0.01)
+            found.append(VariantTiming(each.name, "made up", estimate, estimate, 0.0))
+        one = VariantTiming("model", "made up", Estimate(1, 1, 1), Estimate(1, 1, 1), 0.0)
+        return Timing(one, tuple(found), None, 2, 1, "pairs", None, 0.01, "clock", 1.0)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    return load("bert-base-tiny", dataclasses.replace(CONFIG, costs="roofline:xeon"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(CONFIG, RunDirectory.open(tmp_path / "run", {}, {}), make_progress())
+
+
+def episode(loaded: Loaded, costs_ms: Sequence[float]) -> EpisodeRecord:
+    """Real rewrites, to graphs that all differ, with made-up costs."""
+    env, rng = loaded.make_env(), np.random.default_rng(0)
+    _, info = env.reset(seed=0)
+    met = {info["graph_hash"]}
+    log = EpisodeLog("deterministic", 0, {**info, "cost_ms": costs_ms[0]})
+    for cost_ms in costs_ms[1:]:
+        action = rng.choice(env.legal_actions())
+        while after(env.state, action) in met:
+            action = rng.choice(env.legal_actions())
+        met.add(after(env.state, action))
+        _, reward, terminated, truncated, info = env.step(action)
+        log.add(action, float(reward), terminated, truncated, {**info, "cost_ms": cost_ms})
+    return log.record()
+
+
+def after(state: State, action: np.ndarray) -> str:
+    stepped = state.copy()
+    stepped.step(int(action[0]), int(action[1]))
+    return stepped.hash
+
+
+def selected(
+    run: Run, loaded: Loaded, record: EpisodeRecord, ratios: Sequence[float], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Selected, Clock]:
+    clock = Clock(ratios)
+    monkeypatch.setattr(selecting.timing, "measure", clock)
+    return select(run, loaded, Evaluation(None, record, (), (record,)), [record]), clock
+
+
+def test_the_cheapest_is_taken_if_it_is_the_fastest(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = episode(loaded, [10, 9, 9.5, 8, 8.5])
+    found, clock = selected(run, loaded, record, [0.8, 0.9], monkeypatch)
+    assert found.record.best_actions == record.best_actions and not found.note
+    assert len(found.record.actions) == 3 and clock.asked == 2
+
+
+def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = episode(loaded, [10, 9, 8, 7])
+    found, _ = selected(run, loaded, record, [0.97, 0.9, 0.95], monkeypatch)
+    assert found.record.best_cost_ms == 8
+    assert "0.970" in found.note and "0.900" in found.note
+
+
+def test_nothing_that_is_slower_is_taken(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = selected(run, loaded, episode(loaded, [10, 9, 8]), [1.2, 0.995], monkeypatch)
+    assert not found.record.best_actions and "None of 2 graphs" in found.note
+
+
+def test_no_more_are_measured_than_can_be_told_apart(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, clock = selected(run, loaded, episode(loaded, [10, 9.999, 9.998, 9.997, 5]), [0.9], monkeypatch)
+    assert clock.asked == 2
+    many = episode(loaded, [10 - 0.5 * step for step in range(12)])
+    run = dataclasses.replace(run, directory=RunDirectory.open(run.directory.path.with_name("other"), {}, {}))
+    _, clock = selected(run, loaded, many, [0.9], monkeypatch)
+    assert clock.asked == MOST
+
+
+def test_a_resumed_run_does_not_measure_again(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = episode(loaded, [10, 9, 8])
+    first, _ = selected(run, loaded, record, [0.95, 0.9], monkeypatch)
+    again, clock = selected(run, loaded, record, [2.0], monkeypatch)
+    assert again == first and clock.asked == 0
+
+
+def test_with_a_roofline_the_clock_does_not_choose(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = dataclasses.replace(run, config=dataclasses.replace(CONFIG, costs="roofline:xeon"))
+    record = episode(loaded, [10, 9, 8])
+    found, clock = selected(run, loaded, record, [2.0], monkeypatch)
+    assert found.record == record and clock.asked == 0
+
+
+@pytest.mark.parametrize(("high", "kept"), [(0.99, True), (1.001, False)])
+def test_what_was_chosen_for_its_luck_is_given_up(loaded: Loaded, high: float, kept: bool) -> None:
+    chosen = Selected(episode(loaded, [10, 9]))
+    words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
+    measured = MeasuredRatio(0.97, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
+    final = confirmed(chosen, measured)
+    assert (final is chosen) == kept
+    assert kept or (not final.record.best_actions and "measured again" in final.note)
+
+
+def test_costs_and_result_are_of_one_device(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="--device cuda"):
+        dataclasses.replace(CONFIG, costs="measured:cuda")
+    assert main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--costs", "endtoend:cuda"]) == 2
+    assert "expected one device" in capsys.readouterr().err
