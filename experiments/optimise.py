@@ -46,6 +46,18 @@ SOURCES = {
 def optimise(request: Request, progress: ProgressDisplay) -> Result:
     """Runs, or resumes, one optimisation, writes its result and prints the summary.
 
+    Raises: as `optimised`.
+    """
+    result, run_directory = optimised(request, progress)
+    print_summary(result, str(request.output), str(run_directory))
+    return result
+
+
+def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
+    """Runs, or resumes, one optimisation and writes its result.
+
+    Returns:
+      The figures, and the run directory.
     Raises:
       UserError, ModelError and their like: bad input; nothing was written.
       VerificationFailed: the result does not equal the model; OUT was not written.
@@ -63,8 +75,7 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
     leave_report(run, result, evaluation, selected.record)
     write_model(exported.model, request.output)
-    print_summary(result, str(request.output), str(run.directory.path))
-    return result
+    return result, run.directory.path
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Kernel:
 
     Attributes:
       domain, op_type: the runtime's own domains included.
-      version: of the domain's operators.
+      version: of the domain, the first that has the operator in this form.
       attributes: by name, as JSON text.
       operands: None where an optional one is left out.
       results: which outputs are used, by position.

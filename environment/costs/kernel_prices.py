@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from environment.costs.kernel import Kernel
-from environment.costs.kernel_timing import time_kernel
+from environment.costs.kernel_timing import YARDSTICK, time_kernel, time_yardstick
 from environment.costs.price_database import DatabaseError, Price, PriceList
 from environment.runtimes import OnnxRuntime
 
@@ -34,8 +34,19 @@ class KernelPrices:
         if (known := self._known.get(signature) or self._prices.get(signature)) is None:
             if self._runtime is None:
                 raise DatabaseError(f"{self._prices.place} has no price of {kernel.op_type}: {kernel.signature}.")
-            self._prices.put(signature, time_kernel(kernel, weights_mb, self._runtime))
+            self._prices.put(
+                signature, time_kernel(kernel, weights_mb, self._runtime, self._yardstick_ms(self._runtime))
+            )
             known = self._prices.get(signature)  # another process may have been faster
             assert known is not None
         self._known[signature] = known
         return known
+
+    def _yardstick_ms(self, runtime: OnnxRuntime) -> float:
+        """What the yardstick costs: measured once for each setting."""
+        signature = f"yardstick {YARDSTICK.signature}"
+        if self._prices.get(signature) is None:
+            self._prices.put(signature, time_yardstick(runtime))
+        price = self._prices.get(signature)
+        assert price is not None
+        return price.ms

@@ -145,7 +145,7 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
         kernel = Kernel(
             node.domain,
             node.op_type,
-            versions.get(node.domain, 1),
+            _since(node, versions.get(node.domain, 1)),
             attributes_text(node.attribute),
             tuple(operands),
             tuple(name in read for name in node.output),
@@ -158,6 +158,13 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
         value_of_reader |= dict.fromkeys(node.input, value)
         placed.append(Placed(kernel, value, weights, sum(each.nbytes for each in (*operands, *results) if each)))
     return placed[::-1]
+
+
+def _since(node: onnx.NodeProto, version: int) -> int:
+    """The version of its domain that brought an operator in its present form: later ones run the same kernel."""
+    if not onnx.defs.has(node.op_type, version, node.domain):
+        return version
+    return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
 
 
 _EVENT = "_kernel_time"

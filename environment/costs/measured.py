@@ -158,7 +158,7 @@ class MeasuredPrices:
 
     @cached_property
     def noise(self) -> float:
-        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples."""
+        """Half the width of the 95 % interval of the start graph's time, from those of its kernels' prices."""
         placed = lower(self._model.sketch(self._model.graph).model, self._runtime)
         prices = [self._kernels.price(each.kernel) for each in placed]
         total = sum(price.ms for price in prices)

@@ -10,7 +10,6 @@ A price is written when it is known, in a transaction of its own: a killed proce
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import time
@@ -89,8 +88,8 @@ class Setting:
 class Price:
     """
     Attributes:
-      ms: median time of one run.
-      spread: half the distance between the quartiles of the samples, over their median.
+      ms: time of one run.
+      spread: half the width of its 95 % interval, as a part of it.
       samples: how many there were.
     """
 
@@ -100,8 +99,8 @@ class Price:
 
     @property
     def standard_error(self) -> float:
-        """Of the median, as a part of it, if samples are normal: their quartiles then lie 0.67 deviations away."""
-        return 1.25 * self.spread / 0.67 / math.sqrt(self.samples)
+        """As a part of it."""
+        return self.spread / 1.96
 
 
 class PriceDatabase:

@@ -73,7 +73,7 @@ class Scale:
     rules: bool
 
 
-SCALES = {"smoke": Scale(4, 3, 1, False), "full": Scale(60, 12, 2, True)}
+SCALES = {"smoke": Scale(4, 3, 1, False), "full": Scale(60, 16, 3, True)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
