@@ -1,6 +1,7 @@
 // Costs that are learned from whole graphs: what an operator costs depends on what stands around it.
 #pragma once
 
+#include <bit>
 #include <functional>
 #include <shared_mutex>
 #include <unordered_map>
@@ -35,7 +36,10 @@ class LearnedCosts final : public CostModel {
     double sum_ms = 0;
     std::int64_t count = 0;
   };
-  static std::uint64_t kind(const Signature& signature, bool fused) { return signature.hash.high ^ (fused ? 0x9e3779b97f4a7c15ULL : 0); }
+  // The hash of a signature leaves out the types of what is read, since graphs hash that as well.
+  static std::uint64_t kind(const Signature& signature, bool fused) {
+    return fold(fold(fold(signature.hash, std::bit_cast<std::uint64_t>(signature.flops)), std::bit_cast<std::uint64_t>(signature.bytes)), fused).high;
+  }
   [[nodiscard]] std::vector<std::int64_t> unknown(std::span<const std::uint64_t> surroundings) const;
   void learn(const Graph& graph, std::span<const std::uint64_t> surroundings, const std::vector<std::int64_t>& unknown) const;
   void count(const Graph& graph, std::span<const NodeId> nodes, std::span<const std::uint64_t> surroundings) const;

@@ -14,10 +14,13 @@ Source source(const Graph& graph, ValueId operand) {
   return value.producer == kNoNode ? Source::kInput : Source::kResult;
 }
 
-// The operator alone, and where its operands come from.
+// The operator alone, what its operands are and where they come from.
 Hash128 name_of(const Graph& graph, NodeId id) {
   Hash128 name = graph.signature(id).hash;
-  for (const ValueId operand : graph.operands(id)) name = fold(name, static_cast<std::uint64_t>(source(graph, operand)));
+  for (const ValueId operand : graph.operands(id)) {
+    name = fold(name, static_cast<std::uint64_t>(source(graph, operand)));
+    if (operand != kNoValue) name = fold(name, graph.context().type_hash(graph.value(operand).type));
+  }
   const Node& node = graph.node(id);
   for (std::uint32_t k = 0; k < node.output_count; ++k) name = fold(name, graph.is_output(node.output_begin + static_cast<ValueId>(k)));
   return name;

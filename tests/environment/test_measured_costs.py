@@ -41,7 +41,6 @@ def random_step(state: State, rng: np.random.Generator) -> None:
 
 @over_models
 def test_the_fast_model_follows_the_full_one(name: str, clock: KernelClock, tmp_path: Path) -> None:
-    """Prices are random here, which exaggerates what a kernel in the wrong place makes; by the clock it is 0.2 %."""
     model = OnnxModel.load(zoo.build(name))
     costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
     state = State(model.graph, RuleSet.default(), costs.native, 0)

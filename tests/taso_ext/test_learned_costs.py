@@ -100,7 +100,7 @@ def test_surroundings_do_not_depend_on_the_way_to_a_graph() -> None:
 def test_equal_layers_have_equal_names() -> None:
     names = zoo_model("bert-base").graph.surroundings()
     assert len(names) > 400
-    assert len(set(names.tolist())) < 60
+    assert len(set(names.tolist())) < 80
 
 
 @pytest.mark.parametrize(
