@@ -1,1 +1,1 @@
-"""What operators cost on a device: measured one signature at a time, kept in a database, and summed over graphs."""
+"""What graphs cost: by formula, as the sum of measured kernels, or timed as a whole."""
