@@ -461,6 +461,7 @@ PYBIND11_MODULE(_core, module) {
         const py::gil_scoped_release release;
         return total_cost(graph, *model.costs);
       }, py::arg("model"))
+      .def_property_readonly("weights_mb", &weights_mb)
       .def("surroundings", [](const Graph& graph) {
         std::vector<std::uint64_t> names = surroundings(graph);
         const auto size = static_cast<py::ssize_t>(names.size());

@@ -1,6 +1,8 @@
 #include "surroundings.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace rlflow {
 namespace {
@@ -54,14 +56,28 @@ std::uint64_t newest_opset(const Graph& graph, const std::vector<NodeId>& nodes)
 
 }  // namespace
 
+std::int64_t weights_mb(const Graph& graph) {
+  std::vector<char> counted(graph.value_count());
+  double bytes = 0;
+  for (const NodeId id : graph.order()) {
+    if (graph.node(id).weight_only) continue;
+    for (const ValueId operand : graph.operands(id)) {
+      if (source(graph, operand) == Source::kWeight && !std::exchange(counted[operand], 1)) bytes += static_cast<double>(graph.type(operand).bytes());
+    }
+  }
+  std::int64_t size = 1;
+  while (size < kMostWeightsMb && bytes > 1e6 * std::sqrt(2.0) * static_cast<double>(size)) size *= 2;
+  return size;
+}
+
 std::vector<std::uint64_t> surroundings(const Graph& graph) {
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
   }
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
-  const std::uint64_t opset = newest_opset(graph, nodes);
-  for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), opset);
+  const Hash128 whole = fold(Hash128{27, 28}, Hash128{newest_opset(graph, nodes), static_cast<std::uint64_t>(weights_mb(graph))});
+  for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), whole);
   for (int round = 0; round < kSurroundings; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
     names.swap(wider);

@@ -5,11 +5,17 @@
 
 namespace rlflow {
 
+inline constexpr std::int64_t kMostWeightsMb = 64;
+
+// Megabytes of all weights that run-time operators read, as the nearest power of two from 1 to kMostWeightsMb: what
+// cache they fit, if any, decides what it costs to read one of them.
+[[nodiscard]] std::int64_t weights_mb(const Graph& graph);
+
 inline constexpr int kSurroundings = 3;    // operators away, in either direction
 
 // One for each run-time operator, in the graph's order: equal, in any graph, where the operators within kSurroundings
 // have the same signatures and read one another alike (Weisfeiler and Leman's refinement, that many rounds of it), and
-// the graphs need the same opset.
+// the graphs need the same opset and read about as much of weights.
 [[nodiscard]] std::vector<std::uint64_t> surroundings(const Graph& graph);
 
 }  // namespace rlflow
