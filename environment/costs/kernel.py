@@ -40,6 +40,13 @@ class Operand:
         return self.constant and self.values is None
 
     @property
+    def description(self) -> str:
+        """For example `float 1x64x56x56`, `weight float 64x64x3x3` or `constant int64 2`."""
+        role = "weight " if self.is_weight else "constant " if self.constant else ""
+        kind = helper.tensor_dtype_to_string(self.dtype).rpartition(".")[2].lower()
+        return f"{role}{kind} {'x'.join(str(dim) for dim in self.dims) or 'scalar'}"
+
+    @property
     def nbytes(self) -> int:
         return math.prod(self.dims) * helper.tensor_dtype_to_np_dtype(self.dtype).itemsize
 
@@ -70,6 +77,12 @@ class Kernel:
         attributes = json.loads(self.attributes)
         parts = [self.domain, self.op_type, self.version, attributes, operands, self.results]
         return json.dumps(parts, separators=(",", ":"))
+
+    @property
+    def description(self) -> str:
+        """Operator and operands for the eye, for example `MatMul(float 128x768, weight float 768x768)`."""
+        name = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+        return f"{name}({', '.join(each.description if each else '-' for each in self.operands)})"
 
     @classmethod
     def of_signature(cls, text: str) -> Kernel:

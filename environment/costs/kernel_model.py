@@ -30,11 +30,10 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
     """A model in which `copies` of a kernel read the same inputs and weights of their own, and what to feed it.
 
     Raises:
-      ModelError: a kernel with a subgraph, which reads values by name, or with text in place of numbers.
+      ModelError: see `require_timeable`.
     """
+    require_timeable(kernel)
     attributes = attributes_of(kernel.attributes)
-    if any(each.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for each in attributes):
-        raise ModelError(f"{kernel.op_type} runs a graph of its own and cannot be timed alone.")
     rng = np.random.default_rng(0)
     graph = onnx.GraphProto(name=kernel.op_type)
     arrays = {place: _array(operand, rng) for place, operand in enumerate(kernel.operands) if operand is not None}
@@ -57,6 +56,24 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
     return DetachedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
 
 
+def require_timeable(kernel: Kernel) -> None:
+    """
+    Raises:
+      ModelError: a kernel with a subgraph, which reads values by name, or with text in place of numbers.
+    """
+    reason = ""
+    if any(each.type in _GRAPHS for each in attributes_of(kernel.attributes)):
+        reason = "runs a graph of its own, as loops and branches do"
+    elif any(operand is not None and operand.dtype == TensorProto.STRING for operand in kernel.operands):
+        reason = "reads text"
+    if reason:
+        raise ModelError(
+            f"The operator {kernel.op_type} {reason}, and cannot be timed alone. Price whole graphs instead, by the "
+            f"cost model endtoend:<device>, for example --costs endtoend:cpu."
+        )
+
+
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
@@ -68,8 +85,6 @@ def _name(operand: Operand | None, place: int, copy: int) -> str:
 
 
 def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
-    if operand.dtype == TensorProto.STRING:
-        raise ModelError("a kernel that reads text cannot be timed alone.")
     dtype = helper.tensor_dtype_to_np_dtype(operand.dtype)
     if operand.values is not None:
         return np.array(operand.values, dtype).reshape(operand.dims)

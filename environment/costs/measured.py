@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,8 @@ class Measured:
         costs = Measured("cpu")
         env = GraphSubstitutionEnv("bert-base", costs=costs)
 
-    Kernels are timed when they are first met, and their prices kept in a database that other processes may use too.
+    Kernels are timed when they are first met, and their prices kept in a database that other processes may use too. It
+    pickles to its settings: a process that is given one opens the database itself, and so agrees with the others.
 
     Args:
       device: one of `environment.runtimes.available_devices()`.
@@ -80,9 +81,12 @@ class Measured:
             self._prices[model.graph.hash] = MeasuredPrices(model, self.runtime, prices)
         return self._prices[model.graph.hash]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prices": {}}
+
 
 class Recorded:
-    """The same from a database alone: nothing is measured.
+    """The same from a database alone: nothing is measured, and the file is not written to.
 
     Args:
       database: with the prices of one setting, or of one that is this machine's.
@@ -91,10 +95,8 @@ class Recorded:
     """
 
     def __init__(self, database: Path) -> None:
-        if not database.is_file():
-            raise DatabaseError(f"There is no database of prices {database}. Make one with `rlflow costs record`.")
         self._database = database
-        with PriceDatabase(database) as prices:
+        with PriceDatabase(database, create=False) as prices:
             self.setting = _only(prices)
         self._prices: dict[str, MeasuredPrices] = {}
 
@@ -106,11 +108,14 @@ class Recorded:
     def of(self, model: OnnxModel) -> MeasuredPrices:
         """See `Costs.of`."""
         if model.graph.hash not in self._prices:
-            prices = PriceDatabase(self._database).setting(self.setting)
+            prices = PriceDatabase(self._database, create=False).setting(self.setting)
             known = self.setting.device in available_devices()
             runtime = OnnxRuntime(self.setting.device if known else "cpu", self.setting.threads)
             self._prices[model.graph.hash] = MeasuredPrices(model, runtime, prices, replay=True)
         return self._prices[model.graph.hash]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prices": {}}
 
 
 def _only(prices: PriceDatabase) -> Setting:
@@ -137,9 +142,9 @@ class MeasuredPrices:
     is_free = True
 
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime, prices: PriceList, *, replay: bool = False) -> None:
-        self._model, self._runtime, self._prices = model, runtime, prices
+        self._model, self._runtime, self._prices, self._replay = model, runtime, prices, replay
         self.weights_mb = _bucket(model.sketch(model.graph).model.nbytes)
-        self._kernels = KernelPrices(prices, self.weights_mb, None if replay else runtime)
+        self.kernels = KernelPrices(prices, self.weights_mb, None if replay else runtime)
         names, rows = prices.appraisals(self.weights_mb)
         self._priced: tuple[str, Priced] | None = None
         foretold = _FORETOLD.get(runtime.device, "xeon")
@@ -158,22 +163,26 @@ class MeasuredPrices:
 
     @cached_property
     def noise(self) -> float:
-        """Half the width of the 95 % interval of the start graph's time, from those of its kernels' prices."""
-        placed = lower(self._model.sketch(self._model.graph).model, self._runtime)
-        prices = [self._kernels.price(each.kernel) for each in placed]
+        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples."""
+        placed = self.lowered(self._model.graph)
+        prices = [self.kernels.price(each.kernel) for each in placed]
         total = sum(price.ms for price in prices)
         variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
         return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
 
     def full(self, graph: Graph) -> Totals:
         """What a graph costs as ONNX Runtime runs it."""
-        placed = lower(self._model.sketch(graph).model, self._runtime)
+        placed = self.lowered(graph)
         ms, moved, launches = self._rows(placed).sum(axis=0).tolist()
         return Totals(ms, moved, round(launches))
 
+    def lowered(self, graph: Graph) -> list[Placed]:
+        """The kernels that ONNX Runtime makes of a graph, in their order."""
+        return lower(self._model.sketch(graph).model, self._runtime)
+
     def _rows(self, placed: Sequence[Placed]) -> npt.NDArray[np.float64]:
         """[n, 3]: ms, bytes, launches of each kernel."""
-        rows = [(self._kernels.price(each.kernel).ms, each.nbytes, 1.0) for each in placed]
+        rows = [(self.kernels.price(each.kernel).ms, each.nbytes, 1.0) for each in placed]
         return np.array(rows, np.float64).reshape(-1, 3)
 
     def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
@@ -190,7 +199,8 @@ class MeasuredPrices:
             if position in costs:
                 costs[position] += row
         found = np.array([costs[position] for position in positions])
-        self._prices.put_appraisals(self.weights_mb, graph.surroundings()[positions], found)
+        if not self._replay:
+            self._prices.put_appraisals(self.weights_mb, graph.surroundings()[positions], found)
         return found
 
 

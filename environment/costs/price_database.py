@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -52,9 +52,19 @@ create table appraisal (
 
 
 def default_database() -> Path:
-    """The user's own database, `rlflow/prices.sqlite` in the cache folder; the folder is made."""
+    """The user's own database, `rlflow/prices.sqlite` in the cache folder; the folder is made.
+
+    Raises:
+      DatabaseError: the folder cannot be made.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(
+            f"Cannot make the folder {folder} for prices: {error.strerror or error}. Name another cache folder with "
+            f"the environment variable XDG_CACHE_HOME."
+        ) from error
     return folder / "prices.sqlite"
 
 
@@ -104,19 +114,23 @@ class Price:
 
 
 class PriceDatabase:
-    """The file, created with its first setting.
+    """The file.
 
+    Args:
+      create: whether a file that is not there is made; if not, it is an error.
     Raises:
       DatabaseError: from every method: a file that is no database of prices, is damaged, or of a newer version, or
         cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
         if self.path.is_dir():
             raise DatabaseError(f"{self.path} is a folder. Name a file for the prices.")
+        if not create and not (self.path.is_file() and self.path.stat().st_size):
+            raise DatabaseError(f"There is no database of prices {self.path}. Make one with `rlflow costs record`.")
         self._connect()
 
     def __enter__(self) -> PriceDatabase:
@@ -132,6 +146,7 @@ class PriceDatabase:
     def _file(self) -> sqlite3.Connection:
         """The connection, another one in a forked process: SQLite's may not be carried over."""
         if self._process != os.getpid():
+            _INHERITED.append(self._connection)
             self._connect()
         return self._connection
 
@@ -157,20 +172,38 @@ class PriceDatabase:
             return {Setting(*row[:5]): row[5] for row in self._file.execute(query)}
 
     def setting(self, setting: Setting) -> PriceList:
-        """The prices of one setting, which may have none yet."""
+        """The prices of one setting, which may have none yet; a file that has it is not written to."""
+        query = "select id from setting where (device, processor, runtime, version, threads) = (?, ?, ?, ?, ?)"
         with _translated(self.path):
-            self._file.execute(
-                "insert or ignore into setting (device, processor, runtime, version, threads) values (?, ?, ?, ?, ?)",
-                astuple(setting),
-            )
-            query = "select id from setting where (device, processor, runtime, version, threads) = (?, ?, ?, ?, ?)"
-            (number,) = self._file.execute(query, astuple(setting)).fetchone()
-        return PriceList(self, setting, number)
+            found = self._file.execute(query, astuple(setting)).fetchone()
+            if found is None:
+                self._file.execute(
+                    "insert or ignore into setting (device, processor, runtime, version, threads) "
+                    "values (?, ?, ?, ?, ?)",
+                    astuple(setting),
+                )
+                found = self._file.execute(query, astuple(setting)).fetchone()
+        return PriceList(self, setting, found[0])
 
-    def copy_from(self, other: PriceDatabase) -> int:
-        """Adds all prices of another file but those that are here already; returns how many came."""
+    def require_sound(self) -> None:
+        """Reads the whole file.
+
+        Raises:
+          DatabaseError: some of it is damaged.
+        """
+        with _translated(self.path):
+            said = self._file.execute("pragma quick_check(1)").fetchone()[0]
+            if said != "ok":
+                raise sqlite3.DatabaseError(str(said).splitlines()[-1])
+
+    def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
+        """Adds prices of another file, but those that are here already; returns how many came.
+
+        Args:
+          settings: those to copy; None: all of the other file.
+        """
         added = 0
-        for setting in other.settings():
+        for setting in other.settings() if settings is None else settings:
             mine, theirs = self.setting(setting), other.setting(setting)
             with self.transaction():
                 added += sum(mine.put(signature, price) for signature, price in theirs.items())
@@ -191,8 +224,10 @@ class PriceDatabase:
             self._file.execute("commit")
 
     def _open(self) -> None:
-        application, version = (self._file.execute(f"pragma {name}").fetchone()[0] for name in _HEADER)
-        if application == version == 0 and not self._file.execute("select count(*) from sqlite_master").fetchone()[0]:
+        self._file.execute("begin")  # one view of the file, which another process may be creating
+        application, version, tables = (self._file.execute(query).fetchone()[0] for query in _HEADER)
+        self._file.execute("commit")
+        if application == version == tables == 0:
             self._create()
         elif application != _APPLICATION:
             raise DatabaseError(f"{self.path} is a database of another program. Name another file for the prices.")
@@ -214,7 +249,9 @@ class PriceDatabase:
         self._file.execute("commit")
 
 
-_HEADER = ("application_id", "user_version")
+_HEADER = ("pragma application_id", "pragma user_version", "select count(*) from sqlite_master")
+_INHERITED: list[sqlite3.Connection] = []
+"""Connections that a forked process has from its parent, never closed there: that would undo the parent's locks."""
 
 
 class PriceList:
@@ -265,6 +302,14 @@ class PriceList:
         ]
         with self._database.transaction() as file:
             file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?, ?)", rows)
+
+    @property
+    def num_appraisals(self) -> int:
+        """Operators in their surroundings whose costs are known, over all sizes of weights."""
+        query = "select count(*) from appraisal where setting = ?"
+        with _translated(self._database.path):
+            count: int = self._database._file.execute(query, (self._number,)).fetchone()[0]
+        return count
 
     @property
     def place(self) -> Path:
