@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from experiments.costs.command import add_costs
 from experiments.rules.command import add_rules
 
 BAD_INPUT = 2
@@ -41,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_optimise(commands)
     _add_reproduce(commands)
     add_rules(commands, _Parser)
+    add_costs(commands, _Parser)
     zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
     zoo.add_argument("name", nargs="?", help="the model to write")
     zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
@@ -107,7 +110,11 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
 
     costs = parser.add_argument_group("what is counted")
-    costs.add_argument("--costs", help="cost model: roofline:<device> (default roofline:rtx2070), endtoend:<device>")
+    costs.add_argument(
+        "--costs",
+        help="cost model: roofline:<device> (default roofline:rtx2070), measured:<device>, endtoend:<device>, or a "
+        "file of recorded prices (.sqlite)",
+    )
     costs.add_argument("--device", help="where the result is measured end to end: cpu (default), cuda, tensorrt")
 
     model = parser.add_argument_group("how the model is read")
@@ -143,7 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    run = {"zoo": _zoo, "reproduce": _reproduce, "rules": _rules}.get(options.command)
+    if options.command in ("rules", "costs"):
+        return _with_subcommands(options)
+    run = {"zoo": _zoo, "reproduce": _reproduce}.get(options.command)
     return run(options) if run else _optimise(options, arguments)
 
 
@@ -190,14 +199,13 @@ def _reproduce(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rules(options: argparse.Namespace) -> int:
+def _with_subcommands(options: argparse.Namespace) -> int:
     from experiments.interruption import Interrupted, listening
 
     try:
         with listening():
-            from experiments.rules import command
-
-            return command.run(options)
+            status: int = import_module(f"experiments.{options.command}.command").run(options)
+            return status
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -227,13 +235,14 @@ def _zoo(options: argparse.Namespace) -> int:
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback."""
     from controller.base import UnknownControllerError
+    from environment.costs.price_database import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
 
-    return UserError, ModelError, UnavailableError, ZooError, UnknownControllerError, RewardError
+    return UserError, ModelError, UnavailableError, DatabaseError, ZooError, UnknownControllerError, RewardError
 
 
 if __name__ == "__main__":

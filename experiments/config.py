@@ -195,7 +195,9 @@ class RunConfig:
       world: where ppo is trained: in the world model or in the real environment.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
         threads, level and resolution of `measure`; what looks ahead (greedy, taso, beam, restarts) then goes by a
-        roofline, and the graphs on the way that it finds are timed.
+        roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
+        each timed once with the threads of `measure` and kept for later runs; the path of a database of such prices,
+        which ends in `.sqlite`, replays them and measures nothing.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
@@ -245,7 +247,7 @@ class RunConfig:
 
     def bound_dims(self) -> dict[str, int]:
         """The bindings of `dims`, parsed."""
-        return dict(_parse_dim(binding) for binding in self.dims)
+        return parse_dims(self.dims)
 
     def uses_world_model(self) -> bool:
         """Whether the controller learns from latent states; the others never load TensorFlow."""
@@ -286,6 +288,15 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
     config = replaced(config, parse_overrides(assignments), "--set")
     config.bound_dims()
     return config
+
+
+def parse_dims(bindings: Sequence[str]) -> dict[str, int]:
+    """Sizes of symbolic dimensions from `name=value` texts.
+
+    Raises:
+      UserError: another text.
+    """
+    return dict(_parse_dim(binding) for binding in bindings)
 
 
 def _parse_dim(binding: str) -> tuple[str, int]:

@@ -23,11 +23,9 @@ def require_writable(output: Path, *, force: bool) -> None:
       UserError: it exists and `force` is not set, it is a directory, or its directory cannot be written.
     """
     if output.is_dir():
-        raise UserError(
-            f"{output} is a directory: name the ONNX file to write, for example -o {output / 'model.opt.onnx'}."
-        )
+        raise UserError(f"{output} is a directory: name the file to write, in it or elsewhere.")
     if output.exists() and not force:
-        raise UserError(f"{output} exists. Use --force to overwrite it, or name another file with -o.")
+        raise UserError(f"{output} exists. Use --force to overwrite it, or name another file.")
     require_writable_directory(output.parent)
 
 

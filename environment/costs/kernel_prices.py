@@ -55,8 +55,8 @@ class KernelPrices:
         return (
             f"{self._prices.place} has no price of {kernel.description}, and a replay measures nothing. Record it "
             f"where the others were: run the same command with --costs measured:{device} there, or `rlflow costs "
-            f"record` with more --walks, and then `rlflow costs export`. A runtime of another version, or a processor of "
-            f"another kind, may make other kernels of a model than were recorded ({self._prices.setting})."
+            f"record` with more --walks, and then `rlflow costs export`. A runtime of another version, or a processor "
+            f"of another kind, may make other kernels of a model than were recorded ({self._prices.setting})."
         )
 
 

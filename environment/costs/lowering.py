@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from taso_ext.onnx_session import session_options
 from taso_ext.weights import static_dims, tensor_proto
 
 _SHARED_FROM_BYTES = 1 << 12
+_ROOM = 4  # times the weights: folding may add to them, and other processes write there too
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | Non
     Raises:
       ModelError: ONNX Runtime cannot run the model.
     """
-    with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_memory_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_folder_for(model)) as folder:
         options = session_options(runtime.level, threads=runtime.threads)
         options.optimized_model_filepath = f"{folder}/optimised.onnx"
         options.enable_profiling = True
@@ -81,9 +83,10 @@ def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | Non
     return _placed(optimised, events, _Origins(whole or model))
 
 
-def _memory_folder() -> str | None:
-    """A folder in memory, where the system has one: the optimiser writes all weights beside its graph."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+def _folder_for(model: DetachedModel) -> str | None:
+    """A folder in memory, where the system has one with room: the optimiser writes all weights beside its graph."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > _ROOM * model.nbytes else None
 
 
 def _skeleton(model: DetachedModel) -> tuple[onnx.ModelProto, dict[str, ort.OrtValue]]:

@@ -51,15 +51,16 @@ create table appraisal (
 """
 
 
-def default_database() -> Path:
-    """The user's own database, `rlflow/prices.sqlite` in the cache folder; the folder is made.
+def default_database(*, make_folder: bool = True) -> Path:
+    """The user's own database, `rlflow/prices.sqlite` in the cache folder.
 
     Raises:
       DatabaseError: the folder cannot be made.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if make_folder:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseError(
             f"Cannot make the folder {folder} for prices: {error.strerror or error}. Name another cache folder with "
@@ -125,12 +126,12 @@ class PriceDatabase:
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
         if self.path.is_dir():
             raise DatabaseError(f"{self.path} is a folder. Name a file for the prices.")
         if not create and not (self.path.is_file() and self.path.stat().st_size):
             raise DatabaseError(f"There is no database of prices {self.path}. Make one with `rlflow costs record`.")
+        if not self.path.parent.is_dir():
+            raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
         self._connect()
 
     def __enter__(self) -> PriceDatabase:
@@ -195,6 +196,11 @@ class PriceDatabase:
             said = self._file.execute("pragma quick_check(1)").fetchone()[0]
             if said != "ok":
                 raise sqlite3.DatabaseError(str(said).splitlines()[-1])
+
+    def settle(self) -> None:
+        """Makes it one file that needs none beside it, so that it can be read where nothing can be written."""
+        with _translated(self.path):
+            self._file.execute("pragma journal_mode = delete")
 
     def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
         """Adds prices of another file, but those that are here already; returns how many came.
@@ -273,6 +279,13 @@ class PriceList:
         with _translated(self._database.path):
             done = self._database._file.execute("insert or ignore into price values (?, ?, ?, ?, ?, ?)", values)
         return done.rowcount == 1
+
+    def __len__(self) -> int:
+        """The number of prices."""
+        query = "select count(*) from price where setting = ?"
+        with _translated(self._database.path):
+            count: int = self._database._file.execute(query, (self._number,)).fetchone()[0]
+        return count
 
     def weights_mb(self) -> list[int]:
         """For which sizes of weights there are appraisals."""

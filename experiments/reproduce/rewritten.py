@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taso_ext import Cost, State
+from experiments.random_rewriting import affordable, random_step
+from taso_ext import State
 
 MOST_STEPS = 100
-MOST_WORK = 4.0
-"""Graphs with more than this multiple of the start's operations, or of the memory moved, are left out."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,7 @@ def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
     for _ in range(20 * count):
         steps = int(rng.integers(1, MOST_STEPS + 1))
         state, taken = start.copy(), 0
-        while taken < steps and len(actions := state.legal_actions()):
-            rule = rng.choice(np.unique(actions[:, 0]))
-            state.step(*rng.choice(actions[actions[:, 0] == rule]).tolist())
+        while taken < steps and random_step(state, rng):
             taken += 1
         if state.hash in met or not affordable(start.cost, state.cost):
             continue
@@ -63,8 +60,3 @@ def everywhere(start: State, names: list[str], most_steps: int = 400) -> Iterato
         if state.hash not in met and affordable(start.cost, state.cost):
             met.add(state.hash)
             yield Rewritten(state, names[rule], taken)
-
-
-def affordable(start: Cost, cost: Cost) -> bool:
-    """Whether a graph is small enough to be run."""
-    return cost.flops <= MOST_WORK * start.flops and cost.memory_bytes <= MOST_WORK * start.memory_bytes

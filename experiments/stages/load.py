@@ -6,11 +6,10 @@ import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from environment import GraphSubstitutionEnv, cost_models, zoo
+from environment import GraphSubstitutionEnv, cost_models
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.interface import Costs
 from environment.costs.measured import Measured
@@ -18,6 +17,7 @@ from environment.runtimes import OnnxRuntime
 from environment.runtimes.devices import require_working
 from experiments.config import RunConfig
 from experiments.errors import UserError
+from experiments.model_source import find_model
 from experiments.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
 
@@ -62,14 +62,13 @@ def load(model: str, config: RunConfig) -> Loaded:
     """
     start = time.perf_counter()
     require_working(config.device)  # now rather than after the search
-    is_zoo = model in zoo.names() and not Path(model).is_file()
-    source = zoo.build(model) if is_zoo else _model_path(model)
-    loaded = OnnxModel.load(source, dims=config.bound_dims(), clean=config.clean)
+    source = find_model(model)
+    loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
     rules = _allowed(_load_rules(config.rules), loaded, config)
     make_env = partial(_make_environment, loaded, rules, _find_costs(config), config)
     env = make_env()
     return Loaded(
-        name=model if is_zoo else Path(model).stem,
+        name=source.name,
         model=loaded,
         make_env=make_env,
         env=env,
@@ -78,17 +77,6 @@ def load(model: str, config: RunConfig) -> Loaded:
         fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint},
         seconds=time.perf_counter() - start,
     )
-
-
-def _model_path(model: str) -> Path:
-    """The path, or an error that lists the zoo where it can only have been meant as a name."""
-    path = Path(model)
-    if not path.exists() and path.suffix != ".onnx" and path.name == model:
-        try:
-            zoo.build(model)
-        except zoo.ZooError as error:
-            raise UserError(f"There is no file '{model}', and {error}") from error
-    return path
 
 
 def _load_rules(path: str | None) -> RuleSet:

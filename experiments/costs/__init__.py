@@ -1,0 +1,1 @@
+"""The command `rlflow costs`: one module for each of its subcommands, imported when it is used."""

@@ -1,0 +1,97 @@
+"""The parser of `rlflow costs`; each subcommand's options stand here, so that --help imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+WALKS, STEPS = 4, 30
+_OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
+
+
+def add_costs(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
+    """Adds `costs` and its subcommands to the commands of `rlflow`."""
+    costs = commands.add_parser("costs", help="record, show, export and import measured prices of operators")
+    subcommands = costs.add_subparsers(
+        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=parser_class
+    )
+    _add_record(subcommands)
+    _add_show(subcommands)
+    _add_export(subcommands)
+    _add_import(subcommands)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the subcommand; its module has its name, `bring_in` for `import`. Returns the exit status."""
+    module = {"import": "bring_in"}.get(options.subcommand, options.subcommand)
+    status: int = import_module(f"experiments.costs.{module}").run(options)
+    return status
+
+
+def _add_record(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "record",
+        help="time the kernels of models and of their rewritten graphs",
+        description="Times every kernel that ONNX Runtime makes of each MODEL, and of the graphs met on random walks "
+        "of rewrites, and keeps the prices for --costs measured:<device>. What is known is not timed again, so the "
+        "same command goes on after an interruption; several may record into one database at once.",
+    )
+    parser.add_argument(
+        "models", metavar="MODEL", nargs="*", help="ONNX files or zoo names (default: the full-size zoo)"
+    )
+    parser.add_argument("--device", default="cpu", help="where to time: cpu (default), cuda, tensorrt")
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="of each operator (1)")
+    _add_database(parser)
+    parser.add_argument("--walks", metavar="K", type=int, default=WALKS, help=f"random walks of each model ({WALKS})")
+    parser.add_argument("--steps", metavar="N", type=int, default=STEPS, help=f"rewrites of each walk ({STEPS})")
+    parser.add_argument("--seed", type=int, default=0, help="of the walks (0)")
+    _add_dim(parser)
+
+
+def _add_show(subcommands: Any) -> None:
+    parser = subcommands.add_parser("show", help="list what has been recorded, and where")
+    _add_database(parser)
+    _add_setting(parser)
+    parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N dearest kernels too")
+    parser.add_argument("--model", metavar="MODEL", help="list the prices of this model's kernels, in their order")
+    _add_dim(parser)
+
+
+def _add_export(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "export",
+        help="write prices into a file of their own",
+        description="Writes prices into FILE, which can be replayed anywhere without measuring: --costs FILE.",
+    )
+    parser.add_argument("file", metavar="FILE.sqlite", type=Path, help="the file to write")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    _add_database(parser)
+    _add_setting(parser)
+
+
+def _add_import(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "import",
+        help="add the prices of another file",
+        description="Adds the prices of FILE to a database; those that are there already stay.",
+    )
+    parser.add_argument("file", metavar="FILE.sqlite", type=Path, help="the file to read")
+    _add_database(parser)
+
+
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--database", metavar="FILE", type=Path, help=f"of prices (default: {_OWN})")
+
+
+def _add_setting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--setting", metavar="TEXT", help="only what was recorded where the name, as `show` lists it, contains TEXT"
+    )
+
+
+def _add_dim(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dim", metavar="NAME=VALUE", action="append", default=[], help="bind a symbolic dimension (repeatable)"
+    )
