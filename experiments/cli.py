@@ -75,7 +75,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
         table.table = name
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
         table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
-        table.add_argument("--force", action="store_true", help="overwrite TABLE.md and TABLE.csv in DIR")
+        table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
 
 
 def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -185,8 +185,9 @@ def _reproduce(options: argparse.Namespace) -> int:
     options.command_line = " ".join(["rlflow", *sys.argv[1:]])
     try:
         with listening():
-            for suffix in ("md", "csv"):
-                require_writable(directory / f"{options.table}.{suffix}", force=options.force or options.output is None)
+            files = [directory / f"{options.table}.{suffix}" for suffix in ("md", "csv")]
+            for file in [*files, *directory.glob(f"{options.table}-*.png")]:
+                require_writable(file, force=options.force or options.output is None)
             table = reproduce.load(options.table).reproduce(options, make_progress())
             table.write(directory)
     except _input_errors() as error:

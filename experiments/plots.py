@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from controller.storage import write_atomically
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2a6fb0", "#d9772b", "#3f8f5f", "#9aa0a6", "#26292d"
 CYCLE = (BLUE, ORANGE, GREEN, "#8a5fb0", "#b04a5a", "#6b7a2a", "#4aa3a8", "#7a6a58")
@@ -99,6 +105,71 @@ def plot_improvements(path: Path, improvements: Mapping[str, float]) -> None:
     _save(figure, path)
 
 
+def plot_pairs(
+    path: Path,
+    title: str,
+    groups: Mapping[str, Mapping[str, Sequence[float]]],
+    correlation: Callable[[Sequence[float], Sequence[float]], float],
+) -> None:
+    """Every quantity against every other: points below the diagonal, histograms on it, correlations above it.
+
+    Args:
+      path: the PNG to write.
+      groups: label -> quantity -> values, in percent; each group has the same quantities.
+      correlation: of two quantities of a group; NaN where there is none.
+    """
+    quantities = list(next(iter(groups.values())))
+    size = len(quantities)
+    figure = Figure(figsize=(2.3 * size, 2.15 * size + 0.7), layout="constrained")
+    cells = figure.subplots(size, size, squeeze=False, sharex="col")
+    colours = dict(zip(groups, (BLUE, ORANGE, GREEN), strict=False))
+    for (row, down), (column, across) in itertools.product(enumerate(quantities), repeat=2):
+        axes = cells[row][column]
+        if row > column:
+            _scatter(axes, {label: (group[across], group[down]) for label, group in groups.items()}, colours)
+        elif row == column:
+            _spread(axes, down, {label: group[down] for label, group in groups.items()}, colours)
+        else:
+            values = {label: correlation(group[across], group[down]) for label, group in groups.items()}
+            _correlations(axes, values, colours)
+        axes.tick_params(labelleft=column == 0 and row > 0, labelbottom=row == size - 1 and column <= row)
+        axes.set_ylabel(down if column == 0 and row > 0 else "", fontsize=9, color=INK)
+        axes.set_xlabel(across if row == size - 1 else "", fontsize=9, color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], marker="o", linestyle="", color=colour, label=label) for label, colour in colours.items()]
+    handles.append(Line2D([], [], marker="+", linestyle="", color=INK, markersize=9, label="start graph"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]) -> None:
+    for label, (across, down) in points.items():
+        axes.scatter(across, down, s=12, color=colours[label], alpha=0.6, linewidth=0)
+    axes.plot(100, 100, "+", color=INK, markersize=9, zorder=3)
+    _finish(axes, "", "", "")
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> None:
+    """A histogram; each group's bars sum up to one, so that a small group is seen beside a large one."""
+    edges = np.histogram_bin_edges(np.concatenate([np.asarray(group) for group in values.values()]), 24).tolist()
+    for label, group in values.items():
+        axes.hist(group, edges, weights=np.full(len(group), 1 / len(group)), color=colours[label], alpha=0.6)
+    _finish(axes, name, "", "")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
+def _correlations(axes: Axes, values: Mapping[str, float], colours: Mapping[str, str]) -> None:
+    for index, (label, value) in enumerate(values.items()):
+        text = "–" if np.isnan(value) else f"{value:+.2f}"
+        height = 1 - (index + 1) / (len(values) + 1)
+        label_text = axes.text(0.5, height, text, color=colours[label], fontsize=15, transform=axes.transAxes)
+        label_text.set(ha="center", va="center")
+    axes.set_axis_off()
+
+
 def _finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.set_title(title, loc="left", fontsize=10, color=INK)
     axes.set_xlabel(x_label, fontsize=9, color=INK)
@@ -111,5 +182,5 @@ def _finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140, metadata={"Software": None})  # no version string: equal data, equal file
+    # No version string: equal data, equal file.
+    write_atomically(path, partial(figure.savefig, format="png", dpi=140, metadata={"Software": None}))

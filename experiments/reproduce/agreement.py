@@ -10,6 +10,15 @@ import numpy.typing as npt
 Numbers = Sequence[float] | npt.NDArray[np.float64]
 
 
+def pearson(first: Numbers, second: Numbers) -> float:
+    """Linear correlation; NaN where all numbers of a side are equal, or as good as."""
+    sides = np.stack([np.asarray(side, np.float64) for side in (first, second)])
+    centred = sides - sides.mean(axis=1, keepdims=True)
+    if (np.abs(centred).max(axis=1) <= 1e-12 * np.abs(sides).max(axis=1)).any():
+        return float("nan")
+    return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
+
+
 def spearman(predicted: Numbers, measured: Numbers) -> float:
     """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal."""
     ranks = np.stack([_ranks(np.asarray(side, np.float64)) for side in (predicted, measured)])

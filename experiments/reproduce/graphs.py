@@ -9,9 +9,9 @@ from environment import zoo
 from experiments.errors import UserError, nearest_match
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
-    """Graphs by name."""
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="zoo graphs (default: the full-size ones)")
+def add_option(parser: argparse.ArgumentParser, default: str = "the full-size ones") -> None:
+    """Graphs by name; `default` is for the help."""
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
 
 
 def chosen(named: Sequence[str]) -> list[str]:

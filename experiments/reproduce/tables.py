@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.storage import write_text
@@ -24,6 +24,7 @@ class Table:
       columns: what each means, by its key in the rows.
       formats: format specifications of numbers, by column.
       command: that makes the table again.
+      pictures: by file name, what draws each into a PNG of a given path.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Table:
     rows: Sequence[Row]
     command: str
     notes: str = ""
+    pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
     def markdown(self) -> str:
         """The table with what its columns mean below."""
@@ -40,7 +42,9 @@ class Table:
         lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
         lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
         lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
-        return "\n".join([*lines, *(["", self.notes] if self.notes else [])]) + "\n"
+        lines += ["", self.notes] if self.notes else []
+        lines += ["", *(f"![{name}]({name})" for name in self.pictures)] if self.pictures else []
+        return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
         """The rows, unrounded."""
@@ -51,8 +55,10 @@ class Table:
         return text.getvalue()
 
     def write(self, directory: Path) -> None:
-        """Writes `name.md` and `name.csv`."""
+        """Writes `name.md`, `name.csv` and the pictures."""
         require_writable_directory(directory)
+        for name, draw in self.pictures.items():
+            draw(directory / name)
         write_text(directory / f"{self.name}.md", self.markdown())
         write_text(directory / f"{self.name}.csv", self.csv())
 

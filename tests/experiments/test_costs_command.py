@@ -42,10 +42,11 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Everything that a command could leave behind, the user's own database included, is below `tmp_path`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
     made_up = Clock()
     monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
     return made_up
