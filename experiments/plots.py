@@ -147,7 +147,7 @@ def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]
         axes.scatter(across, down, s=12, color=colours[label], alpha=0.6, linewidth=0)
     axes.plot(100, 100, "+", color=INK, markersize=9, zorder=3)
     _finish(axes, "", "", "")
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
 def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> None:
@@ -156,7 +156,7 @@ def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colour
     for label, group in values.items():
         axes.hist(group, edges, weights=np.full(len(group), 1 / len(group)), color=colours[label], alpha=0.6)
     _finish(axes, name, "", "")
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
 

@@ -22,7 +22,7 @@ from environment.costs.lowering import Placed, lower
 from environment.costs.neighbourhood import neighbourhood
 from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting, default_database
 from environment.costs.settings import setting_of
-from environment.runtimes import OnnxRuntime, available_devices
+from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.devices import require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
 
@@ -88,6 +88,9 @@ class Measured:
 class Recorded:
     """The same from a database alone: nothing is measured, and the file is not written to.
 
+    Where the device is, graphs that were never met are priced too, as long as their kernels are known. Elsewhere nobody
+    can tell which kernels they would have: only operators whose surroundings were met are priced.
+
     Args:
       database: with the prices of one setting, or of one that is this machine's.
     Raises:
@@ -109,13 +112,20 @@ class Recorded:
         """See `Costs.of`."""
         if model.graph.hash not in self._prices:
             prices = PriceDatabase(self._database, create=False).setting(self.setting)
-            known = self.setting.device in available_devices()
-            runtime = OnnxRuntime(self.setting.device if known else "cpu", self.setting.threads)
-            self._prices[model.graph.hash] = MeasuredPrices(model, runtime, prices, replay=True)
+            self._prices[model.graph.hash] = MeasuredPrices(model, replaying_runtime(self.setting), prices, replay=True)
         return self._prices[model.graph.hash]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prices": {}}
+
+
+def replaying_runtime(setting: Setting) -> OnnxRuntime:
+    """That of a setting, or, where its device cannot be used, one of the CPU."""
+    try:
+        require_working(setting.device)
+    except UnavailableError:
+        return OnnxRuntime("cpu", setting.threads)
+    return OnnxRuntime(setting.device, setting.threads)
 
 
 def _only(prices: PriceDatabase) -> Setting:
@@ -147,8 +157,9 @@ class MeasuredPrices:
         self.kernels = KernelPrices(prices, self.weights_mb, None if replay else runtime)
         names, rows = prices.appraisals(self.weights_mb)
         self._priced: tuple[str, Priced] | None = None
-        foretold = _FORETOLD.get(runtime.device, "xeon")
-        self._native = CostModel.learned(f"measured:{runtime.device}", foretold, self._appraise, names, rows)
+        device = prices.setting.device
+        foretold = _FORETOLD.get(device, "xeon")
+        self._native = CostModel.learned(f"measured:{device}", foretold, self._appraise, names, rows)
 
     @property
     def native(self) -> CostModel:
@@ -163,9 +174,16 @@ class MeasuredPrices:
 
     @cached_property
     def noise(self) -> float:
-        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples."""
-        placed = self.lowered(self._model.graph)
-        prices = [self.kernels.price(each.kernel) for each in placed]
+        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples.
+
+        In a replay on another machine, whose runtime makes other kernels, of those that were recorded, or of all.
+        """
+        kernels = [each.kernel for each in self.lowered(self._model.graph)]
+        if self._replay:
+            prices = [price for price in map(self.kernels.known, kernels) if price]
+            prices = prices or [price for _, price in self._prices.items()]
+        else:
+            prices = [self.kernels.price(kernel) for kernel in kernels]
         total = sum(price.ms for price in prices)
         variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
         return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
@@ -187,6 +205,8 @@ class MeasuredPrices:
 
     def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
         """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them."""
+        if self._runtime.device != self._prices.setting.device:
+            raise DatabaseError(self._unmet(graph, positions))
         sketch = self._model.sketch(graph)
         costs = {position: np.zeros(3) for position in positions}
         wanted = {name for name, position in sketch.computed_by.items() if position in costs}
@@ -202,6 +222,17 @@ class MeasuredPrices:
         if not self._replay:
             self._prices.put_appraisals(self.weights_mb, graph.surroundings()[positions], found)
         return found
+
+    def _unmet(self, graph: Graph, positions: Sequence[int]) -> str:
+        running = [node for node in graph.nodes() if not node.weight_only]
+        operators = ", ".join(sorted({running[position].op_type for position in positions}))
+        device = self._prices.setting.device
+        return (
+            f"{self._prices.place} has no prices of {operators} where they stand now in the graph, and which kernels "
+            f"{device} would run there cannot be found out without it. Record more on a machine that has it: run the "
+            f"same command with --costs measured:{device} there, or `rlflow costs record` with more --walks, and then "
+            f"`rlflow costs export`."
+        )
 
 
 def _bucket(nbytes: int) -> int:

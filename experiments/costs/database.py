@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from environment.costs.price_database import PriceDatabase, Setting, default_database
-from environment.runtimes import OnnxRuntime, available_devices
 from experiments.errors import UserError
 
 
@@ -27,11 +26,6 @@ def chosen_settings(database: PriceDatabase, text: str | None) -> list[Setting]:
         wanted = "any prices" if text is None else f"prices of a setting that contains {text!r}"
         raise UserError(f"{database.path}: expected {wanted}, but it has {listed}.")
     return found
-
-
-def runtime_of(setting: Setting) -> OnnxRuntime:
-    """What lowers graphs for a setting: its own device where that is here, else the CPU."""
-    return OnnxRuntime(setting.device if setting.device in available_devices() else "cpu", setting.threads)
 
 
 def require_other(file: Path, database: Path) -> None:

@@ -7,10 +7,10 @@ import heapq
 from collections.abc import Iterator
 
 from environment.costs.kernel_prices import split_key
-from environment.costs.measured import MeasuredPrices
+from environment.costs.measured import MeasuredPrices, replaying_runtime
 from environment.costs.price_database import Price, PriceDatabase, PriceList
 from experiments.config import parse_dims
-from experiments.costs.database import chosen_settings, counted, path_of, runtime_of
+from experiments.costs.database import chosen_settings, counted, path_of
 from experiments.errors import UserError
 from experiments.model_source import find_models
 from taso_ext import OnnxModel
@@ -44,7 +44,7 @@ def _slowest(prices: PriceList, count: int) -> Iterator[str]:
 
 
 def _in_order(prices: PriceList, model: OnnxModel) -> Iterator[str]:
-    costs = MeasuredPrices(model, runtime_of(prices.setting), prices, replay=True)
+    costs = MeasuredPrices(model, replaying_runtime(prices.setting), prices, replay=True)
     kernels = [each.kernel for each in costs.lowered(model.graph)]
     known = [costs.kernels.known(kernel) for kernel in kernels]
     for kernel, price in zip(kernels, known, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from fake_kernels import KernelClock
 from environment import zoo
 from environment.costs import kernel_prices
 from environment.costs.lowering import lower
-from environment.costs.measured import MeasuredPrices
+from environment.costs.measured import MeasuredPrices, Recorded
 from environment.costs.neighbourhood import neighbourhood
 from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting
 from environment.runtimes import OnnxRuntime
@@ -106,6 +108,33 @@ def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: KernelCloc
     with pytest.raises(DatabaseError, match="no price of"):
         model.graph.cost(costs.native)
     assert not clock.timed
+
+
+def test_prices_of_a_device_that_is_not_here_are_replayed_as_far_as_they_were_met(
+    clock: KernelClock, tmp_path: Path
+) -> None:
+    model, rules, path = OnnxModel.load(zoo.build("squeezenet1.1-tiny")), RuleSet.default(), tmp_path / "cuda.sqlite"
+    here = Setting("cpu", "made up", "onnxruntime", "1", 1)
+    recorded = MeasuredPrices(model, RUNTIME, PriceDatabase(path).setting(here))
+    met = walked_ms(State(model.graph, rules, recorded.native), 3)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("update setting set device = 'cuda'")
+    replayed = Recorded(path).of(model)
+    start = State(model.graph, rules, replayed.native)
+    assert replayed.native.name == "measured:cuda"
+    assert 0 < replayed.price(start).noise < 0.1
+    assert walked_ms(start, 3) == met
+    with pytest.raises(DatabaseError, match="which kernels cuda would run"):
+        walked_ms(start, 50)
+
+
+def walked_ms(start: State, steps: int) -> list[float]:
+    """The costs of the graphs on a random walk."""
+    state, rng, found = start.copy(), np.random.default_rng(0), [start.cost.ms]
+    for _ in range(steps):
+        random_step(state, rng)
+        found.append(state.cost.ms)
+    return found
 
 
 def test_kernels_are_timed_once(clock: KernelClock, tmp_path: Path) -> None:
