@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from environment.costs.kernel import Kernel
-from environment.costs.kernel_timing import time_kernel
+from environment.costs.kernel_timing import YARDSTICK, time_kernel, time_yardstick
 from environment.costs.price_database import DatabaseError, Price, PriceList
 from environment.runtimes import OnnxRuntime
 
@@ -13,7 +13,7 @@ class KernelPrices:
 
     Args:
       prices: of the runtime's setting.
-      weights_mb: of the model that the kernels belong to.
+      weights_mb: of the graph that the kernels belong to.
       runtime: None to measure nothing.
     """
 
@@ -32,7 +32,8 @@ class KernelPrices:
             if self._runtime is None:
                 raise DatabaseError(self._missing(kernel))
             weights_mb, signature = self._key(kernel)
-            self._prices.put(signature, time_kernel(kernel, weights_mb, self._runtime))
+            yardstick_ms = self._yardstick_ms(self._runtime)
+            self._prices.put(signature, time_kernel(kernel, weights_mb, self._runtime, yardstick_ms))
             known = self.known(kernel)  # another process may have been faster
             assert known is not None
         return known
@@ -43,6 +44,15 @@ class KernelPrices:
         if (found := self._known.get(signature) or self._prices.get(signature)) is not None:
             self._known[signature] = found
         return found
+
+    def _yardstick_ms(self, runtime: OnnxRuntime) -> float:
+        """What the yardstick costs: measured once for each setting."""
+        key = f"0 {YARDSTICK.signature}"
+        if self._prices.get(key) is None:
+            self._prices.put(key, time_yardstick(runtime))
+        price = self._prices.get(key)
+        assert price is not None
+        return price.ms
 
     def _key(self, kernel: Kernel) -> tuple[int, str]:
         """Among how many megabytes of weights it runs, and what its price is kept under: see `split_key`."""

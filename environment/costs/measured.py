@@ -26,8 +26,6 @@ from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.devices import require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
 
-MOST_WEIGHTS_MB = 64
-"""Kernels of models with more weights are timed among this many: beyond any cache."""
 DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
 _WHOLE = 0.5
@@ -153,9 +151,8 @@ class MeasuredPrices:
 
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime, prices: PriceList, *, replay: bool = False) -> None:
         self._model, self._runtime, self._prices, self._replay = model, runtime, prices, replay
-        self.weights_mb = _bucket(model.sketch(model.graph).model.nbytes)
-        self.kernels = KernelPrices(prices, self.weights_mb, None if replay else runtime)
-        names, rows = prices.appraisals(self.weights_mb)
+        self._kernels: dict[int, KernelPrices] = {}
+        names, rows = prices.appraisals()
         self._priced: tuple[str, Priced] | None = None
         device = prices.setting.device
         foretold = _FORETOLD.get(device, "xeon")
@@ -174,16 +171,17 @@ class MeasuredPrices:
 
     @cached_property
     def noise(self) -> float:
-        """Half the width of the 95 % interval of the start graph's time, from the spread of its kernels' samples.
+        """Half the width of the 95 % interval of the start graph's time, from those of its kernels' prices.
 
         In a replay on another machine, whose runtime makes other kernels, of those that were recorded, or of all.
         """
+        known = self.kernels(self._model.graph)
         kernels = [each.kernel for each in self.lowered(self._model.graph)]
         if self._replay:
-            prices = [price for price in map(self.kernels.known, kernels) if price]
+            prices = [price for price in map(known.known, kernels) if price]
             prices = prices or [price for _, price in self._prices.items()]
         else:
-            prices = [self.kernels.price(kernel) for kernel in kernels]
+            prices = [known.price(kernel) for kernel in kernels]
         total = sum(price.ms for price in prices)
         variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
         return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
@@ -191,16 +189,24 @@ class MeasuredPrices:
     def full(self, graph: Graph) -> Totals:
         """What a graph costs as ONNX Runtime runs it."""
         placed = self.lowered(graph)
-        ms, moved, launches = self._rows(placed).sum(axis=0).tolist()
+        ms, moved, launches = self._rows(graph, placed).sum(axis=0).tolist()
         return Totals(ms, moved, round(launches))
 
     def lowered(self, graph: Graph) -> list[Placed]:
         """The kernels that ONNX Runtime makes of a graph, in their order."""
         return lower(self._model.sketch(graph).model, self._runtime)
 
-    def _rows(self, placed: Sequence[Placed]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of each kernel."""
-        rows = [(self.kernels.price(each.kernel).ms, each.nbytes, 1.0) for each in placed]
+    def kernels(self, graph: Graph) -> KernelPrices:
+        """Prices of the kernels of a graph."""
+        size = graph.weights_mb
+        if size not in self._kernels:
+            self._kernels[size] = KernelPrices(self._prices, size, None if self._replay else self._runtime)
+        return self._kernels[size]
+
+    def _rows(self, graph: Graph, placed: Sequence[Placed]) -> npt.NDArray[np.float64]:
+        """[n, 3]: ms, bytes, launches of each kernel, some of a graph's."""
+        prices = self.kernels(graph)
+        rows = [(prices.price(each.kernel).ms, each.nbytes, 1.0) for each in placed]
         return np.array(rows, np.float64).reshape(-1, 3)
 
     def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
@@ -214,13 +220,13 @@ class MeasuredPrices:
         if len(positions) < _WHOLE * len(sketch.model.skeleton.graph.node):
             part = neighbourhood(part, wanted, DISTANCE, sketch.types)
         placed = lower(part, self._runtime, sketch.model)
-        for each, row in zip(placed, self._rows(placed), strict=True):
+        for each, row in zip(placed, self._rows(graph, placed), strict=True):
             position = sketch.computed_by.get(each.value, -1)
             if position in costs:
                 costs[position] += row
         found = np.array([costs[position] for position in positions])
         if not self._replay:
-            self._prices.put_appraisals(self.weights_mb, graph.surroundings()[positions], found)
+            self._prices.put_appraisals(graph.surroundings()[positions], found)
         return found
 
     def _unmet(self, graph: Graph, positions: Sequence[int]) -> str:
@@ -233,8 +239,3 @@ class MeasuredPrices:
             f"same command with --costs measured:{device} there, or `rlflow costs record` with more --walks, and then "
             f"`rlflow costs export`."
         )
-
-
-def _bucket(nbytes: int) -> int:
-    """Megabytes, as a power of two."""
-    return min(2 ** max(math.ceil(math.log2(max(nbytes, 1) / 1e6)), 0), MOST_WEIGHTS_MB)

@@ -43,10 +43,9 @@ create table price (
 ) without rowid;
 create table appraisal (
   setting integer not null references setting(id),
-  weights_mb integer not null,
   surroundings blob not null,
   ms real not null check (ms >= 0), bytes real not null, launches real not null,
-  primary key (setting, weights_mb, surroundings)
+  primary key (setting, surroundings)
 ) without rowid;
 """
 
@@ -213,8 +212,7 @@ class PriceDatabase:
             mine, theirs = self.setting(setting), other.setting(setting)
             with self.transaction():
                 added += sum(mine.put(signature, price) for signature, price in theirs.items())
-            for weights_mb in theirs.weights_mb():
-                mine.put_appraisals(weights_mb, *theirs.appraisals(weights_mb))
+            mine.put_appraisals(*theirs.appraisals())
         return added
 
     @contextmanager
@@ -287,34 +285,26 @@ class PriceList:
             count: int = self._database._file.execute(query, (self._number,)).fetchone()[0]
         return count
 
-    def weights_mb(self) -> list[int]:
-        """For which sizes of weights there are appraisals."""
-        query = "select distinct weights_mb from appraisal where setting = ? order by weights_mb"
-        with _translated(self._database.path):
-            return [size for (size,) in self._database._file.execute(query, (self._number,))]
-
-    def appraisals(self, weights_mb: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
-        """What operators cost in their surroundings in models with that much of weights.
+    def appraisals(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
+        """What operators cost in their surroundings.
 
         Returns:
           [n] names of surroundings and [n, 3] ms, bytes, launches.
         """
-        query = "select surroundings, ms, bytes, launches from appraisal where setting = ? and weights_mb = ?"
+        query = "select surroundings, ms, bytes, launches from appraisal where setting = ?"
         with _translated(self._database.path):
-            rows = self._database._file.execute(query, (self._number, weights_mb)).fetchall()
+            rows = self._database._file.execute(query, (self._number,)).fetchall()
         names = np.frombuffer(b"".join(row[0] for row in rows), "<u8")
         return names, np.array([row[1:] for row in rows], np.float64).reshape(-1, 3)
 
-    def put_appraisals(
-        self, weights_mb: int, surroundings: npt.NDArray[np.uint64], costs: npt.NDArray[np.float64]
-    ) -> None:
+    def put_appraisals(self, surroundings: npt.NDArray[np.uint64], costs: npt.NDArray[np.float64]) -> None:
         """Keeps what operators cost in surroundings that are new: [n] names and [n, 3] ms, bytes, launches."""
         rows = [
-            (self._number, weights_mb, name.tobytes(), *cost)
+            (self._number, name.tobytes(), *cost)
             for name, cost in zip(surroundings.astype("<u8"), costs.tolist(), strict=True)
         ]
         with self._database.transaction() as file:
-            file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?, ?)", rows)
+            file.executemany("insert or ignore into appraisal values (?, ?, ?, ?, ?)", rows)
 
     @property
     def num_appraisals(self) -> int:

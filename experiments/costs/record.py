@@ -11,6 +11,7 @@ import numpy as np
 
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
+from environment.costs.kernel_prices import KernelPrices
 from environment.costs.lowering import lower
 from environment.costs.measured import MeasuredPrices
 from environment.costs.price_database import PriceDatabase, PriceList
@@ -70,7 +71,7 @@ class Recording:
         """Records a model as it is, then the graphs on its walks."""
         kernels = self._kernels(model)
         costs = MeasuredPrices(model, self._runtime, self._prices)
-        self._time(source.name, costs, kernels)
+        self._time(source.name, costs.kernels(model.graph), kernels)
         model.graph.cost(costs.native)
         if self._walks:
             self._walk(source.name, costs, model)
@@ -91,14 +92,14 @@ class Recording:
             require_timeable(kernel)
         return list(kernels.values())
 
-    def _time(self, name: str, costs: MeasuredPrices, kernels: list[Kernel]) -> None:
-        fresh = [kernel for kernel in kernels if costs.kernels.known(kernel) is None]
+    def _time(self, name: str, prices: KernelPrices, kernels: list[Kernel]) -> None:
+        fresh = [kernel for kernel in kernels if prices.known(kernel) is None]
         if not fresh:
             self._progress.note(f"{name}: all {len(kernels)} kernels are known")
             return
         with self._progress.stage(f"{name}: kernels", len(fresh)) as bar:
             for done, kernel in enumerate(fresh, 1):
-                costs.kernels.price(kernel)
+                prices.price(kernel)
                 raise_if_received()
                 bar.update(done)
 

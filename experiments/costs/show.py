@@ -46,7 +46,7 @@ def _slowest(prices: PriceList, count: int) -> Iterator[str]:
 def _in_order(prices: PriceList, model: OnnxModel) -> Iterator[str]:
     costs = MeasuredPrices(model, replaying_runtime(prices.setting), prices, replay=True)
     kernels = [each.kernel for each in costs.lowered(model.graph)]
-    known = [costs.kernels.known(kernel) for kernel in kernels]
+    known = [costs.kernels(model.graph).known(kernel) for kernel in kernels]
     for kernel, price in zip(kernels, known, strict=True):
         yield f"{_amount(price) if price else 'not recorded':>20}  {kernel.description}"
     total, missing = sum(price.ms for price in known if price), known.count(None)

@@ -13,6 +13,8 @@ TABLES = {
     "rule-sets": "which rules apply to each zoo graph and what they find, against another rule set",
     "end-to-end": "what rewriting gains on this machine when candidates are ranked by the clock",
     "discrepancy": "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
+    "never-slower": "what a search under measured costs makes of the zoo, checked end to end",
+    "baselines": "time and memory of other tools and of our best graphs, as ratios in one interleaved run",
     "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
 }
 """What can be reproduced, each with one line about it."""
