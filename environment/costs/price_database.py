@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -140,13 +141,12 @@ class PriceDatabase:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self._closing()
 
     @property
     def _file(self) -> sqlite3.Connection:
         """The connection, another one in a forked process: SQLite's may not be carried over."""
         if self._process != os.getpid():
-            _INHERITED.append(self._connection)
             self._connect()
         return self._connection
 
@@ -157,11 +157,13 @@ class PriceDatabase:
             self._connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
             )
+        # At the latest when the process ends, so that no file with the newest prices stays beside the database.
+        self._closing = weakref.finalize(self, _close, self._connection, self._process)
         try:
             with _translated(self.path):
                 self._open()
         except DatabaseError:
-            self._connection.close()
+            self.close()
             raise
 
     def settings(self) -> dict[Setting, int]:
@@ -258,6 +260,13 @@ _INHERITED: list[sqlite3.Connection] = []
 """Connections that a forked process has from its parent, never closed there: that would undo the parent's locks."""
 
 
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if process == os.getpid():
+        connection.close()
+    else:
+        _INHERITED.append(connection)
+
+
 class PriceList:
     """The prices of one setting."""
 
@@ -280,10 +289,7 @@ class PriceList:
 
     def __len__(self) -> int:
         """The number of prices."""
-        query = "select count(*) from price where setting = ?"
-        with _translated(self._database.path):
-            count: int = self._database._file.execute(query, (self._number,)).fetchone()[0]
-        return count
+        return self._count("price")
 
     def appraisals(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """What operators cost in their surroundings.
@@ -309,8 +315,11 @@ class PriceList:
     @property
     def num_appraisals(self) -> int:
         """Operators in their surroundings whose costs are known, over all sizes of weights."""
-        query = "select count(*) from appraisal where setting = ?"
+        return self._count("appraisal")
+
+    def _count(self, table: str) -> int:
         with _translated(self._database.path):
+            query = f"select count(*) from {table} where setting = ?"
             count: int = self._database._file.execute(query, (self._number,)).fetchone()[0]
         return count
 

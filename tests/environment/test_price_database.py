@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,6 +88,19 @@ def test_a_killed_process_loses_nothing_that_it_had_written(path: Path) -> None:
 def _count(path: Path) -> int:
     with PriceDatabase(path) as prices:
         return sum(prices.settings().values())
+
+
+def test_a_database_that_nobody_closed_is_one_file(path: Path) -> None:
+    """Its newest prices would else be beside it, and be lost where it is copied."""
+    code = (
+        f"import ctypes, sys\nsys.path[:] = {sys.path!r}\nfrom test_price_database import *\n"
+        f"prices = PriceDatabase({str(path)!r})\nprices.setting(CPU).put('Relu', PRICE)\n"
+        "ctypes.pythonapi.Py_IncRef(ctypes.py_object(prices))  # held to the end, as native code holds callbacks"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    assert list(path.parent.iterdir()) == [path]
+    with PriceDatabase(path) as prices:
+        assert prices.settings() == {CPU: 1}
 
 
 def test_prices_are_copied_between_files_and_the_own_stay(path: Path, tmp_path: Path) -> None:
