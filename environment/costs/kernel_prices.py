@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from environment.costs.kernel import Kernel
-from environment.costs.kernel_timing import YARDSTICK, time_kernel, time_yardstick
+from environment.costs.kernel_timing import time_kernel, time_yardstick
 from environment.costs.price_database import DatabaseError, Price, PriceList
 from environment.runtimes import OnnxRuntime
 
@@ -47,12 +47,8 @@ class KernelPrices:
 
     def _yardstick_ms(self, runtime: OnnxRuntime) -> float:
         """What the yardstick costs: measured once for each setting."""
-        key = f"0 {YARDSTICK.signature}"
-        if self._prices.get(key) is None:
-            self._prices.put(key, time_yardstick(runtime))
-        price = self._prices.get(key)
-        assert price is not None
-        return price.ms
+        known = self._prices.yardstick_ms
+        return self._prices.keep_yardstick(time_yardstick(runtime)) if known is None else known
 
     def _key(self, kernel: Kernel) -> tuple[int, str]:
         """Among how many megabytes of weights it runs, and what its price is kept under: see `split_key`."""

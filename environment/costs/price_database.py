@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ _TABLES = """
 create table setting (
   id integer primary key,
   device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  yardstick_ms real check (yardstick_ms > 0),
   unique (device, processor, runtime, version, threads)
 );
 create table price (
@@ -206,15 +207,21 @@ class PriceDatabase:
     def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
         """Adds prices of another file, but those that are here already; returns how many came.
 
+        Prices are ratios to the yardstick, which may have been slower or faster there: they are scaled to it.
+
         Args:
           settings: those to copy; None: all of the other file.
         """
         added = 0
         for setting in other.settings() if settings is None else settings:
             mine, theirs = self.setting(setting), other.setting(setting)
+            unit_ms = theirs.yardstick_ms
+            factor = 1.0 if unit_ms is None else mine.keep_yardstick(unit_ms) / unit_ms
             with self.transaction():
-                added += sum(mine.put(signature, price) for signature, price in theirs.items())
-            mine.put_appraisals(*theirs.appraisals())
+                for signature, price in theirs.items():
+                    added += mine.put(signature, replace(price, ms=price.ms * factor))
+            names, costs = theirs.appraisals()
+            mine.put_appraisals(names, costs * [factor, 1, 1])
         return added
 
     @contextmanager
@@ -290,6 +297,23 @@ class PriceList:
     def __len__(self) -> int:
         """The number of prices."""
         return self._count("price")
+
+    @property
+    def yardstick_ms(self) -> float | None:
+        """What the kernel took that all others are timed beside; None before any was timed."""
+        with _translated(self._database.path):
+            query = "select yardstick_ms from setting where id = ?"
+            found: float | None = self._database._file.execute(query, (self._number,)).fetchone()[0]
+        return found
+
+    def keep_yardstick(self, ms: float) -> float:
+        """Keeps it unless there is one already; returns the one that is kept."""
+        change = "update setting set yardstick_ms = coalesce(yardstick_ms, ?) where id = ?"
+        with _translated(self._database.path):
+            self._database._file.execute(change, (ms, self._number))
+        kept = self.yardstick_ms
+        assert kept is not None
+        return kept
 
     def appraisals(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """What operators cost in their surroundings.

@@ -30,6 +30,7 @@ def make(name: str) -> Costs:
 def fake_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(kernel_prices, "time_kernel", KernelClock())
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
 
 
 @pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "measured:cpu", "endtoend:cpu"])

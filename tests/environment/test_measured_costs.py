@@ -28,6 +28,7 @@ over_models = pytest.mark.parametrize("name", NAMES)
 def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
     made_up = KernelClock()
     monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
     return made_up
 
 

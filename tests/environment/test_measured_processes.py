@@ -25,6 +25,7 @@ MODEL = "squeezenet1.1-tiny"
 def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
     made_up = KernelClock()
     monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
     return made_up
 
 
@@ -36,6 +37,7 @@ class Make:
 
     def __call__(self) -> Padded:
         kernel_prices.time_kernel = KernelClock()  # type: ignore[assignment]
+        kernel_prices.time_yardstick = lambda runtime: 1.0  # type: ignore[assignment]
         return Padded(GraphSubstitutionEnv(MODEL, costs=self.costs, max_steps=3), 512, 1024)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from environment.costs.price_database import DatabaseError, Price, PriceDatabase, Setting
@@ -156,3 +157,16 @@ def test_a_file_that_is_no_database_of_prices_is_one_error(
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="does not exist"):
         PriceDatabase(tmp_path / "nowhere" / "costs.sqlite")
+
+
+def test_prices_of_a_faster_machine_are_scaled_to_this_one(tmp_path: Path) -> None:
+    """What is kept are ratios to the yardstick, stated in the milliseconds that it took in each file."""
+    with PriceDatabase(tmp_path / "mine.sqlite") as mine, PriceDatabase(tmp_path / "theirs.sqlite") as theirs:
+        assert mine.setting(CPU).keep_yardstick(2.0) == 2.0
+        assert theirs.setting(CPU).keep_yardstick(1.0) == 1.0
+        assert theirs.setting(CPU).keep_yardstick(7.0) == 1.0
+        theirs.setting(CPU).put("Relu", PRICE)
+        theirs.setting(CPU).put_appraisals(np.array([3], np.uint64), np.array([[1.0, 5.0, 1.0]]))
+        assert mine.copy_from(theirs) == 1
+        assert mine.setting(CPU).get("Relu") == replace(PRICE, ms=2 * PRICE.ms)
+        assert mine.setting(CPU).appraisals()[1].tolist() == [[2.0, 5.0, 1.0]]
