@@ -113,7 +113,7 @@ class Graph:
     def num_runtime_nodes(self) -> int: ...
     @property
     def weights_mb(self) -> int:
-        """Megabytes of the weights that run-time operators read, as the nearest power of two, from 1 to 64."""
+        """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 64."""
     def surroundings(self) -> npt.NDArray[np.uint64]:
         """[N], one name for each run-time operator, in order: equal where operators and what stands around them are."""
     def cost(self, model: CostModel) -> Cost: ...

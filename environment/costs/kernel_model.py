@@ -45,7 +45,9 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
             feeds[f"x{place}"] = arrays[place]
     for copy in range(copies):
         inputs = [_name(operand, place, copy) for place, operand in enumerate(kernel.operands)]
-        tensors |= {name: ir.tensor(arrays[place].copy()) for place, name in enumerate(inputs) if name[:1] == "w"}
+        for place, name in enumerate(inputs):
+            if name.startswith("w"):
+                tensors[name] = ir.tensor(_own(kernel.operands[place], arrays[place], copy))
         outputs = [f"y{copy}.{place}" if used else "" for place, used in enumerate(kernel.results)]
         node = helper.make_node(kernel.op_type, inputs, outputs, name=f"{kernel.op_type}{copy}", domain=kernel.domain)
         node.attribute.extend(attributes)
@@ -82,6 +84,14 @@ def _name(operand: Operand | None, place: int, copy: int) -> str:
     if operand is None:
         return ""
     return f"w{place}.{copy}" if operand.constant else f"x{place}"
+
+
+def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
+    """A copy's own constant. ONNX Runtime keeps equal weights only once, so no two may be equal."""
+    own = array.copy()
+    if operand is not None and operand.is_weight and own.dtype.kind == "f":
+        own.flat[0] = copy + 1
+    return own
 
 
 def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:

@@ -1,6 +1,7 @@
 #include "surroundings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -15,6 +16,9 @@ Source source(const Graph& graph, ValueId operand) {
   if (value.weight_only) return Source::kWeight;
   return value.producer == kNoNode ? Source::kInput : Source::kResult;
 }
+
+// Closest where caches end.
+constexpr auto kWeightsMb = std::to_array<std::int64_t>({1, 2, 4, 8, 11, 16, 23, 32, 45, 64});
 
 // The operator alone, what its operands are and where they come from.
 Hash128 name_of(const Graph& graph, NodeId id) {
@@ -65,9 +69,8 @@ std::int64_t weights_mb(const Graph& graph) {
       if (source(graph, operand) == Source::kWeight && !std::exchange(counted[operand], 1)) bytes += static_cast<double>(graph.type(operand).bytes());
     }
   }
-  std::int64_t size = 1;
-  while (size < kMostWeightsMb && bytes > 1e6 * std::sqrt(2.0) * static_cast<double>(size)) size *= 2;
-  return size;
+  const auto distance = [&](std::int64_t size) { return std::abs(std::log(std::max(bytes, 1.0) / (1e6 * static_cast<double>(size)))); };
+  return *std::ranges::min_element(kWeightsMb, {}, distance);
 }
 
 std::vector<std::uint64_t> surroundings(const Graph& graph) {

@@ -5,10 +5,8 @@
 
 namespace rlflow {
 
-inline constexpr std::int64_t kMostWeightsMb = 64;
-
-// Megabytes of all weights that run-time operators read, as the nearest power of two from 1 to kMostWeightsMb: what
-// cache they fit, if any, decides what it costs to read one of them.
+// Megabytes of all weights that run-time operators read, as the nearest of some sizes from 1 to 64: which cache they
+// fit, if any, decides what it costs to read one of them.
 [[nodiscard]] std::int64_t weights_mb(const Graph& graph);
 
 inline constexpr int kSurroundings = 3;    // operators away, in either direction
