@@ -28,7 +28,6 @@ from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from taso_ext import Cost, CostModel, OnnxModel, RuleSet, State, search_taso
-from taso_ext.detached import DetachedModel
 from taso_ext.onnx_session import LEVELS
 
 RANKING = "rtx2070"  # a preset of the roofline; only tells places apart
@@ -125,15 +124,6 @@ def climbed(name: str, rules: RuleSet, scale: str, runtime: OnnxRuntime) -> Reco
     """The row of one graph; a finished climb is not done again."""
     settings = settings_of(rules, scale, runtime)
     return once("end-to-end", f"{name}-{scale}", settings, lambda: Climb(name, rules, SCALES[scale], runtime).run())
-
-
-def best_model(row: Record, rules: RuleSet) -> DetachedModel:
-    """The best graph of a climb, from its row."""
-    model = OnnxModel.load(zoo.build(row["graph"]))
-    state = _state(model, rules, RANKING)
-    for rule, location in row["actions"]:
-        state.step(rule, location)
-    return model.export_detached(state.graph)
 
 
 def _state(model: OnnxModel, rules: RuleSet, device: str) -> State:

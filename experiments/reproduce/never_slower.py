@@ -91,7 +91,8 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
             "rules": result.rules_applied,
         }
 
-    return once(TABLE, f"{name}-{scale}", settings, work)
+    record = once(TABLE, f"{name}-{scale}", settings, work)
+    return record if path.is_file() else work()  # the run is finished; only its result has been removed
 
 
 def config_of(scale: str, device: str) -> RunConfig:

@@ -16,6 +16,8 @@ from onnx import numpy_helper
 from environment import zoo
 from environment.clocks import WALL, Clock
 from environment.comparison import Scale, difference, spread_of
+from environment.costs import kernel_prices
+from environment.costs.price_database import Price
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from environment.peak_memory import MeasuringProcessError, PeakMemory
 from environment.runtimes import Model, OnnxRuntime, Session, UnavailableError, openvino_runtime
@@ -23,9 +25,12 @@ from experiments.baselines import contestants, simplifier
 from experiments.baselines.contestants import Contestant, Maker, installed, onnx_runtime
 from experiments.baselines.simplifier import simplified
 from experiments.cli import main
-from experiments.reproduce import baselines, contest, end_to_end
+from experiments.progress import ProgressDisplay
+from experiments.reproduce import baselines, contest, never_slower
 from experiments.reproduce.our_best import our_best
-from taso_ext import OnnxModel, RuleSet, State
+from experiments.request import Request
+from experiments.result import Result
+from taso_ext import OnnxModel
 from taso_ext.detached import detach
 from taso_ext.errors import ModelError
 from taso_ext.model_writing import write_model
@@ -291,26 +296,23 @@ def test_unavailable_tools_are_told_apart_from_defects() -> None:
 # Our graph
 
 
-def test_our_graph_is_that_of_the_climb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found once, by its rewrites; the table of the climbs would find it finished."""
-    rules, runtime = RuleSet.default(), OnnxRuntime()
-    climbs = []
+def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found once: by its table, or here; and written again if its file is gone."""
+    runtime, requests = OnnxRuntime(), []
+    optimised = never_slower.optimised
 
-    def run(climb: end_to_end.Climb) -> dict[str, object]:
-        state: State = end_to_end._state(climb._model, rules, end_to_end.RANKING)
-        climbs.append(state)
-        actions = []
-        for _ in range(2):
-            rule, location = (int(each) for each in state.legal_actions()[0])
-            state.step(rule, location)
-            actions.append((rule, location))
-        return {"graph": GRAPH, "actions": actions}
+    def note(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
+        requests.append(request)
+        return optimised(request, progress)
 
-    monkeypatch.setattr(end_to_end.Climb, "run", run)
-    found = [our_best(GRAPH, "smoke", runtime, None).model() for _ in range(2)]
-    end_to_end.climbed(GRAPH, rules, "smoke", runtime)
-    assert len(climbs) == 1
-    rewritten = OnnxModel.load(zoo.build(GRAPH))
-    expected = rewritten.export_detached(climbs[0].graph)
-    assert all(each.skeleton == expected.skeleton for each in found)
-    assert our_best(GRAPH, "smoke", runtime, None).settings != our_best(GRAPH, "full", runtime, None).settings
+    monkeypatch.setattr(never_slower, "optimised", note)
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01, 3))
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    ours = our_best(GRAPH, "smoke", runtime, None)
+    found = [ours.model().skeleton for _ in range(2)]
+    assert found[0] == found[1] and len(requests) == 1
+    (request,) = requests
+    assert request.config.costs == "measured:cpu" and request.config.controller == "taso"
+    request.output.unlink()
+    assert ours.model().skeleton == found[0]
+    assert ours.settings != our_best(GRAPH, "full", runtime, None).settings
