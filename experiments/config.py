@@ -238,7 +238,6 @@ class RunConfig:
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
-        _require_one_device(self)
 
     @property
     def measures_costs(self) -> bool:
@@ -306,12 +305,3 @@ def _parse_dim(binding: str) -> tuple[str, int]:
             f"--dim expects name=value with a positive integer, for example --dim batch=1, but got '{binding}'."
         )
     return name, int(value)
-
-
-def _require_one_device(config: RunConfig) -> None:
-    device = config.costs.partition(":")[2]
-    if config.measures_costs and device and device != config.device:
-        raise UserError(
-            f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
-            f"{device}, or choose other --costs."
-        )

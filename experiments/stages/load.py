@@ -102,14 +102,20 @@ def _find_costs(config: RunConfig) -> Costs:
     """The cost model, one for all environments of the run; what measures does it as the final measurement will."""
     settings, (kind, _, device) = config.measure, config.costs.partition(":")
     try:
-        if kind == "measured" and device:
-            return Measured(device, threads=settings.threads)
-        if kind != "endtoend" or not device:
+        if not config.measures_costs or not device:
             return cost_models.find(config.costs)
-        effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-        return EndToEnd(device, runtime=OnnxRuntime(device, settings.threads, settings.level), effort=effort)
+        runtime = OnnxRuntime(device, settings.threads, settings.level)
     except ValueError as error:  # an unknown cost model or device: the texts list what there is
         raise UserError(str(error)) from error
+    if device != config.device:
+        raise UserError(
+            f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
+            f"{device}, or choose other --costs."
+        )
+    if kind == "measured":
+        return Measured(device, threads=settings.threads)
+    effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
+    return EndToEnd(device, runtime=runtime, effort=effort)
 
 
 def _make_environment(model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig) -> GraphSubstitutionEnv:

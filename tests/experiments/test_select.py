@@ -13,13 +13,13 @@ from controller.evaluate import Evaluation
 from controller.records import EpisodeLog, EpisodeRecord
 from environment.intervals import Estimate
 from environment.timing import Timing, Variant, VariantTiming
-from experiments.cli import main
 from experiments.config import RunConfig
 from experiments.errors import UserError
 from experiments.progress import make_progress
 from experiments.result import MeasuredRatio
 from experiments.run import Run
 from experiments.run_directory import RunDirectory
+from experiments.stages import load as loading
 from experiments.stages import select as selecting
 from experiments.stages.load import Loaded, load
 from experiments.stages.select import MOST, Selected, confirmed, select
@@ -137,8 +137,9 @@ def test_what_was_chosen_for_its_luck_is_given_up(loaded: Loaded, high: float, k
     assert kept or (not final.record.best_actions and "measured again" in final.note)
 
 
-def test_costs_and_result_are_of_one_device(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", ["measured", "endtoend"])
+def test_costs_and_result_are_of_one_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
+    monkeypatch.setattr(loading, "require_working", lambda device: None)
     with pytest.raises(UserError, match="--device cuda"):
-        dataclasses.replace(CONFIG, costs="measured:cuda")
-    assert main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--costs", "endtoend:cuda"]) == 2
-    assert "expected one device" in capsys.readouterr().err
+        load("squeezenet1.1-tiny", dataclasses.replace(CONFIG, costs=f"{kind}:cuda"))
