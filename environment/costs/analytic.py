@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from environment.costs.interface import Priced
 from taso_ext import CostModel, OnnxModel, State
 
+_FORETOLD_BY = {"cuda": "h200", "tensorrt": "h200"}
+_FORETOLD_ELSEWHERE = "xeon"
+
+
+def foretelling_preset(device: str) -> str:
+    """The preset of the roofline that foretells what has not been measured on a device of a runtime."""
+    return _FORETOLD_BY.get(device, _FORETOLD_ELSEWHERE)
+
 
 @dataclass(frozen=True)
 class Analytic:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from environment.costs.analytic import foretelling_preset
 from environment.costs.interface import MeasuredCost, Priced
 from environment.effort import Effort
 from environment.model_inputs import Feeds, input_specs, random_feeds
@@ -25,9 +26,6 @@ _START = {"resolution": None, "pairs": 6, "sessions": 2}
 _MOST_PRICES = 1 << 16
 """Graphs of a model whose prices are kept, about 20 MB."""
 _MOST_MODELS = 64
-_FORETOLD_BY = {"cuda": "h200", "tensorrt": "h200"}
-"""Presets of the roofline that foretell what rewrites would cost on a device."""
-_FORETOLD_ELSEWHERE = "xeon"
 
 
 class NoisyClockWarning(UserWarning):
@@ -85,7 +83,7 @@ class EndToEnd:
         """
         self.device, self.effort = device, effort
         self.runtime: Runtime = OnnxRuntime(device) if runtime is None else runtime
-        self.native = CostModel.roofline(_FORETOLD_BY.get(device, _FORETOLD_ELSEWHERE))
+        self.native = CostModel.roofline(foretelling_preset(device))
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._warned = False
 

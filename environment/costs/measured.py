@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from environment.costs.analytic import foretelling_preset
 from environment.costs.interface import Priced
 from environment.costs.kernel_prices import KernelPrices
 from environment.costs.lowering import Placed, lower
@@ -30,8 +31,6 @@ DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
 _WHOLE = 0.5
 """The whole graph is lowered if more of its operators than this are new."""
-_FORETOLD = {"cpu": "xeon", "cuda": "h200", "tensorrt": "h200"}
-"""Whose roofline foretells operators of a kind that has never been measured."""
 
 
 class Totals(NamedTuple):
@@ -155,8 +154,8 @@ class MeasuredPrices:
         names, rows = prices.appraisals()
         self._priced: tuple[str, Priced] | None = None
         device = prices.setting.device
-        foretold = _FORETOLD.get(device, "xeon")
-        self._native = CostModel.learned(f"measured:{device}", foretold, self._appraise, names, rows)
+        foretold_by = foretelling_preset(device)
+        self._native = CostModel.learned(f"measured:{device}", foretold_by, self._appraise, names, rows)
 
     @property
     def native(self) -> CostModel:

@@ -338,7 +338,7 @@ class PriceList:
 
     @property
     def num_appraisals(self) -> int:
-        """Operators in their surroundings whose costs are known, over all sizes of weights."""
+        """Operators in their surroundings whose costs are known."""
         return self._count("appraisal")
 
     def _count(self, table: str) -> int:

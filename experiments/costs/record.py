@@ -24,7 +24,7 @@ from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.model_source import ModelSource, find_models
 from experiments.progress import ProgressDisplay, format_duration, make_progress
-from experiments.random_rewriting import affordable, random_step
+from experiments.rewriting import affordable, random_step
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 _COUNTED_BY = "rtx2070"  # any roofline: it only tells how large graphs are

@@ -27,18 +27,14 @@ from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
-from taso_ext import Cost, CostModel, OnnxModel, RuleSet, State, search_taso
+from experiments.rewriting import affordable, exhaust
+from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
 from taso_ext.onnx_session import LEVELS
 
 RANKING = "rtx2070"  # a preset of the roofline; only tells places apart
 FLOPS_PER_BYTE = 13.0  # that a core computes while a byte comes from memory
 MOST_TIMES = 3  # that a rule is applied at one place: groups of convolutions are merged by twos
-MOST_STEPS = 400  # of one rule applied until it applies no longer
 MOST_MATCHES = 4096
-MOST_WORK = 4.0
-"""Candidates with more than this multiple of the operations, or of the memory moved, are not measured.
-
-All groups of ResNet-50's convolutions by Winograd merged into one would have 4.8 GB of weights."""
 WORTH_MEASURING_WELL = 1.03
 """A candidate whose ratio in a first look is greater is dropped."""
 
@@ -130,10 +126,6 @@ def _state(model: OnnxModel, rules: RuleSet, device: str) -> State:
     return State(model.graph, rules, CostModel.roofline(device), MOST_MATCHES)
 
 
-def _affordable(base: Cost, candidate: Cost) -> bool:
-    return candidate.flops <= MOST_WORK * base.flops and candidate.memory_bytes <= MOST_WORK * base.memory_bytes
-
-
 def _alike(state: State) -> Iterator[tuple[int, list[int]]]:
     """Rules with the locations at which they match operators that do as much, and promise the same change of cost.
 
@@ -194,7 +186,7 @@ class Climb:
         for candidate in candidates.values():
             if self._out_of_time():
                 break
-            if candidate.state.hash in self._measured or not _affordable(base.state.cost, candidate.state.cost):
+            if candidate.state.hash in self._measured or not affordable(base.state.cost, candidate.state.cost):
                 continue
             self._measured.add(candidate.state.hash)
             if self._measure(base, candidate, pairs=2, sessions=1).ratio.value > WORTH_MEASURING_WELL:
@@ -233,15 +225,9 @@ class Climb:
                 yield self._replay(base, [(rule, place) for place in places] * times)
 
     def _exhausted(self, base: Candidate, rule: int) -> Candidate:
-        """`rule` applied wherever it applies, until it does not; most rules end soon, some never do."""
-        state, actions = base.state.copy(), list(base.actions)
-        for _ in range(MOST_STEPS):
-            places = np.flatnonzero(state.location_mask()[rule])
-            if not len(places):
-                break
-            state.step(rule, int(places[0]))
-            actions.append((rule, int(places[0])))
-        return Candidate(state, tuple(actions))
+        state = base.state.copy()
+        actions = exhaust(state, rule)
+        return Candidate(state, (*base.actions, *actions))
 
     def _searched(self, start: Candidate) -> Iterator[Candidate]:
         for device in CostModel.devices():

@@ -25,11 +25,11 @@ from environment.costs.settings import setting_of
 from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.progress import ProgressDisplay
-from experiments.random_rewriting import affordable, random_step
 from experiments.reproduce import graphs
 from experiments.reproduce.agreement import Numbers, pearson, spearman
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
+from experiments.rewriting import affordable, random_step
 from taso_ext import OnnxModel, RuleSet, State, search_taso
 
 DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"

@@ -10,8 +10,6 @@ model itself. The graphs are left beside the table, as GRAPH.onnx.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 from pathlib import Path
 
 from experiments.config import RunConfig, load_config
@@ -19,7 +17,7 @@ from experiments.optimise import optimised
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
-from experiments.reproduce.units import DIRECTORY, Record, once
+from experiments.reproduce.units import Record, once, unit_path
 from experiments.request import Request
 from taso_ext import RuleSet
 
@@ -52,9 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph; finished graphs are not optimised again."""
     names = graphs.chosen(options.graphs)
-    rows = []
-    for name in names:
-        rows.append(optimised_graph(name, options.scale, options.device, progress))
+    rows = [optimised_graph(name, options.scale, options.device, progress) for name in names]
     slower = [row["graph"] for row in rows if row["low"] > 1]
     return Table(
         TABLE,
@@ -70,7 +66,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def optimised_graph(name: str, scale: str, device: str, progress: ProgressDisplay) -> Record:
     """The row of a graph; its result is at `result_path`."""
-    settings = settings_of(scale, device)
     path = result_path(name, scale, device)
 
     def work() -> Record:
@@ -91,7 +86,7 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
             "rules": result.rules_applied,
         }
 
-    record = once(TABLE, f"{name}-{scale}", settings, work)
+    record = once(TABLE, f"{name}-{scale}", settings_of(scale, device), work)
     return record if path.is_file() else work()  # the run is finished; only its result has been removed
 
 
@@ -113,5 +108,4 @@ def settings_of(scale: str, device: str) -> Record:
 
 def result_path(name: str, scale: str, device: str) -> Path:
     """Where the result of a graph is left."""
-    digest = hashlib.sha256(json.dumps(settings_of(scale, device), sort_keys=True).encode()).hexdigest()[:8]
-    return DIRECTORY / TABLE / f"{name}-{scale}-{digest}.onnx"
+    return unit_path(TABLE, f"{name}-{scale}", settings_of(scale, device)).with_suffix(".onnx")

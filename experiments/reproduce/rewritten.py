@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.random_rewriting import affordable, random_step
+from experiments.rewriting import MOST_STEPS as MOST_OF_A_RULE
+from experiments.rewriting import affordable, exhaust, random_step
 from taso_ext import State
 
 MOST_STEPS = 100
@@ -44,7 +45,7 @@ def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
             return
 
 
-def everywhere(start: State, names: list[str], most_steps: int = 400) -> Iterator[Rewritten]:
+def everywhere(start: State, names: list[str], most_steps: int = MOST_OF_A_RULE) -> Iterator[Rewritten]:
     """For each rule that applies to the start: the graph in which it has been applied until it applies no longer.
 
     Args:
@@ -53,10 +54,8 @@ def everywhere(start: State, names: list[str], most_steps: int = 400) -> Iterato
     """
     met = {start.hash}
     for rule in np.unique(start.legal_actions()[:, 0]).tolist():
-        state, taken = start.copy(), 0
-        while taken < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
-            state.step(rule, int(places[0]))
-            taken += 1
+        state = start.copy()
+        actions = exhaust(state, rule, most_steps)
         if state.hash not in met and affordable(start.cost, state.cost):
             met.add(state.hash)
-            yield Rewritten(state, names[rule], taken)
+            yield Rewritten(state, names[rule], len(actions))

@@ -21,15 +21,7 @@ def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> Measur
     if run.directory.finished(STAGE):
         return MeasuredRatio(**run.directory.read_json(name))
     settings = run.config.measure
-    runtime = OnnxRuntime(run.config.device, settings.threads, settings.level)
-    effort = Effort(
-        resolution=settings.resolution,
-        pairs=settings.pairs,
-        seconds=settings.seconds,
-        sessions=settings.sessions,
-        control=settings.control,
-        seed=run.seed(STAGE),
-    )
+    runtime, effort = runtime_of(run), effort_of(run, STAGE, control=settings.control)
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
         found = timing.measure(
             timing.Variant("model", runtime, model),
@@ -40,6 +32,25 @@ def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> Measur
         measured = _measured_ratio(found, run.config.device)
         run.directory.write_json(name, dataclasses.asdict(measured))
     return measured
+
+
+def runtime_of(run: Run) -> OnnxRuntime:
+    """What a run measures whole graphs in."""
+    settings = run.config.measure
+    return OnnxRuntime(run.config.device, settings.threads, settings.level)
+
+
+def effort_of(run: Run, stage: str, *, control: bool) -> Effort:
+    """What a run spends on measuring whole graphs in a stage."""
+    settings = run.config.measure
+    return Effort(
+        resolution=settings.resolution,
+        pairs=settings.pairs,
+        seconds=settings.seconds,
+        sessions=settings.sessions,
+        control=control,
+        seed=run.seed(stage),
+    )
 
 
 def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:

@@ -12,12 +12,11 @@ from typing import Any
 from controller.evaluate import Evaluation
 from controller.records import EpisodeRecord, is_improvement
 from environment import timing
-from environment.effort import Effort
-from environment.runtimes import OnnxRuntime
 from environment.timing import VariantTiming
 from experiments.result import MeasuredRatio
 from experiments.run import Run
 from experiments.stages.load import Loaded
+from experiments.stages.measure import effort_of, runtime_of
 from taso_ext.detached import detach
 
 STAGE = "select"
@@ -105,21 +104,13 @@ def _until(record: EpisodeRecord, step: int) -> EpisodeRecord:
 
 
 def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
-    settings = run.config.measure
-    runtime = OnnxRuntime(run.config.device, settings.threads, settings.level)
-    effort = Effort(
-        resolution=settings.resolution,
-        pairs=settings.pairs,
-        seconds=settings.seconds,
-        sessions=settings.sessions,
-        control=False,
-        seed=run.seed(STAGE),
-    )
+    runtime = runtime_of(run)
     variants = [
         timing.Variant(str(index), runtime, loaded.model.export_detached(loaded.env.replay(record.best_actions)))
         for index, record in enumerate(records)
     ]
-    return timing.measure(timing.Variant("model", runtime, detach(loaded.model.original)), variants, effort).candidates
+    model = timing.Variant("model", runtime, detach(loaded.model.original))
+    return timing.measure(model, variants, effort_of(run, STAGE, control=False)).candidates
 
 
 def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_kernels import KernelClock
+from fake_kernels import price_without_a_clock
 from gymnasium.utils.env_checker import check_env
 from timed_graphs import fake_costs
 
 from environment import Candidates, GraphSubstitutionEnv, Padded, cost_models
-from environment.costs import kernel_prices
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs, MeasuredCost, ModelCosts, Priced
 from environment.runtimes import UnavailableError, available_devices
@@ -29,8 +28,7 @@ def make(name: str) -> Costs:
 @pytest.fixture(autouse=True)
 def fake_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kernel_prices, "time_kernel", KernelClock())
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    price_without_a_clock(monkeypatch)
 
 
 @pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "measured:cpu", "endtoend:cpu"])

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_kernels import KernelClock
+from fake_kernels import KernelClock, price_without_a_clock
 
 from environment import zoo
-from environment.costs import kernel_prices
 from environment.costs.lowering import lower
 from environment.costs.measured import MeasuredPrices, Recorded
 from environment.costs.neighbourhood import neighbourhood
@@ -26,10 +25,7 @@ over_models = pytest.mark.parametrize("name", NAMES)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
-    made_up = KernelClock()
-    monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
-    return made_up
+    return price_without_a_clock(monkeypatch)
 
 
 def prices(path: Path) -> PriceList:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_kernels import KernelClock
+from fake_kernels import KernelClock, price_without_a_clock
 from gymnasium.vector import AsyncVectorEnv
 
 from environment import GraphSubstitutionEnv
@@ -23,10 +23,7 @@ MODEL = "squeezenet1.1-tiny"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
-    made_up = KernelClock()
-    monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
-    return made_up
+    return price_without_a_clock(monkeypatch)
 
 
 class Make:

@@ -7,7 +7,8 @@ import pytest
 
 from environment import zoo
 from experiments.reproduce.agreement import left_out_scales, signs_right, spearman
-from experiments.reproduce.rewritten import affordable, at_random, everywhere
+from experiments.reproduce.rewritten import at_random, everywhere
+from experiments.rewriting import affordable
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 RNG = np.random.default_rng(0)
