@@ -70,8 +70,10 @@ def create_session(
     if once:
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.disable_prepacking", "1")
-    source: str | bytes = str(model)
-    if not isinstance(model, Path):
+    source: str | bytes
+    if isinstance(model, Path):
+        source = str(model)
+    else:
         source, shared = _without_large_weights(detach(model))
         # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
         options.add_external_initializers(list(shared), list(shared.values()))

@@ -17,8 +17,8 @@ from taso_ext.detached import DetachedModel
 from taso_ext.errors import ModelError
 
 _IR_VERSION = 10
-_FLOATS = (1 / 16, 17 / 16)
-"""Range of random numbers: positive, so that no root, logarithm or quotient leaves the normal numbers."""
+_SMALLEST = 1 / 16
+"""Of random numbers, which reach up to 1 above: so no root, logarithm or quotient leaves the normal numbers."""
 
 
 def weight_bytes(kernel: Kernel) -> int:
@@ -100,4 +100,6 @@ def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
         return np.array(operand.values, dtype).reshape(operand.dims)
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
         return np.zeros(operand.dims, dtype)  # the first row, where these are indices
-    return rng.uniform(*_FLOATS, operand.dims).astype(dtype)
+    floats = rng.random(operand.dims, np.float32)
+    floats += _SMALLEST
+    return floats.astype(dtype, copy=False)

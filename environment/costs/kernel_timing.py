@@ -28,11 +28,13 @@ YARDSTICK = Kernel(
     (True,),
 )
 FEWEST_COPIES, MOST_COPIES = 4, 64
-"""Fewer would time the session's own work, more take longer to load than to run."""
-LONGEST_MS = 20.0
-"""Of one inference: a kernel that takes longer than a few copies may is not waiting for its weights."""
+"""Of a kernel of few weights: fewer would time the session's own work, more take longer to load than to run."""
+LONG_MS, LONGEST_MS = 20.0, 40.0
+"""Of one inference, of more than the fewest copies and of these: slow kernels are not those that wait for weights."""
+MOST_MB = 128.0
+"""Of weights of all copies, unless one has more: no cache is that large, and they have to be written first."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, control=False)
-EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.3, sessions=1, warmup=1, control=False)
+EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, control=False)
 CAREFUL = Effort(resolution=0.002, pairs=200, seconds=2, sessions=3, warmup=3, control=False)
 
 
@@ -53,17 +55,25 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
       ModelError: the kernel cannot be run alone.
     """
     alone = _plain(runtime)
-    wanted = math.ceil(1e6 * weights_mb / max(weight_bytes(kernel), 1))
-    wanted = min(max(wanted, FEWEST_COPIES), MOST_COPIES)
-    model, feeds = copies_model(kernel, FEWEST_COPIES)
-    few_ms = measure(Variant(kernel.op_type, alone, model), effort=GLANCE, feeds=feeds).reference.ms.value
-    copies = min(wanted, max(FEWEST_COPIES, math.floor(LONGEST_MS * FEWEST_COPIES / few_ms)))
-    if copies != FEWEST_COPIES:
+    fewest, wanted = _copies(weight_bytes(kernel) / 1e6, weights_mb)
+    copies, (model, feeds) = 1, copies_model(kernel, 1)
+    if wanted > 1:
+        one_ms = measure(Variant(kernel.op_type, alone, model), effort=GLANCE, feeds=feeds).reference.ms.value
+        copies = max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
+    if copies > 1:
         model, feeds = copies_model(kernel, copies)
     yardstick = Variant("yardstick", alone, _yardstick_with_inputs_of(model))
     timing = measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds)
     ms = timing.ratio.value * yardstick_ms * FEWEST_COPIES / copies
     return Price(ms, timing.ratio.half_width, timing.pairs)
+
+
+def _copies(own_mb: float, weights_mb: float) -> tuple[int, int]:
+    """The fewest copies, and how many are wanted, of a kernel with so much of weights among others'."""
+    if not own_mb:
+        return FEWEST_COPIES, FEWEST_COPIES
+    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1)
+    return fewest, max(fewest, min(MOST_COPIES, math.ceil(weights_mb / own_mb)))
 
 
 def _plain(runtime: OnnxRuntime) -> OnnxRuntime:

@@ -68,12 +68,14 @@ class Scale:
     """How many graphs are measured, and how well."""
 
     random: int
-    pairs: int
-    sessions: int
     rules: bool
+    effort: Effort
 
 
-SCALES = {"smoke": Scale(4, 3, 1, False), "full": Scale(60, 16, 3, True)}
+SCALES = {
+    "smoke": Scale(4, False, Effort(resolution=None, pairs=3, sessions=1, control=False)),
+    "full": Scale(60, True, Effort(resolution=0.004, pairs=200, seconds=30, sessions=3, control=False)),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +186,7 @@ class Study:
         found = measure(
             Variant("start", self._runtime, model.export_detached(model.graph)),
             [Variant(each.how, self._runtime, model.export_detached(each.state.graph)) for each in batch],
-            Effort(resolution=None, pairs=self._scale.pairs, sessions=self._scale.sessions, control=False),
+            self._scale.effort,
         )
         ratios = [each.ratio for each in found.candidates]
         records: list[Record] = [{"measured": ratio.value, "half_width": ratio.half_width} for ratio in ratios]

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.rewriting import MOST_STEPS as MOST_OF_A_RULE
-from experiments.rewriting import affordable, exhaust, random_step
+from experiments.rewriting import MOST_STEPS, affordable, exhaust, random_step
 from taso_ext import State
-
-MOST_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -27,12 +24,12 @@ class Rewritten:
 
 
 def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
-    """Distinct graphs, each 1 to MOST_STEPS steps from the start: a legal rule, then one of its locations."""
+    """Distinct graphs, each up to as many steps from the start as that has nodes: a legal rule, then a location."""
     rng = np.random.default_rng(seed)
-    met = {start.hash}
+    met, most_steps = {start.hash}, len(start.graph.nodes())
     found = 0
     for _ in range(20 * count):
-        steps = int(rng.integers(1, MOST_STEPS + 1))
+        steps = int(rng.integers(1, most_steps + 1))
         state, taken = start.copy(), 0
         while taken < steps and random_step(state, rng):
             taken += 1
@@ -45,7 +42,7 @@ def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
             return
 
 
-def everywhere(start: State, names: list[str], most_steps: int = MOST_OF_A_RULE) -> Iterator[Rewritten]:
+def everywhere(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
     """For each rule that applies to the start: the graph in which it has been applied until it applies no longer.
 
     Args:
