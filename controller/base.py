@@ -18,6 +18,7 @@ _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports
     "taso": "controller.taso:TasoController",
     "beam": "controller.beam:BeamController",
     "restarts": "controller.restarts:RestartsController",
+    "passes": "controller.passes:PassesController",
     "ppo": "controller.ppo_controller:PpoController",
 }
 
@@ -36,7 +37,7 @@ class Controller(Protocol):
 
         controller.train(world, seed=seed)                    # the real environment, or a dream of it
         view = controller.view(env)                           # e.g. a LatentEnv around the real environment
-        observation, info = view.reset(seed=seed)
+        observation, info = view.reset(seed=seed)  # options={"max_steps": controller.max_steps} if it has any
         controller.begin_episode(view, seed=seed)
         terminated = truncated = False
         while not (terminated or truncated):
@@ -50,6 +51,11 @@ class Controller(Protocol):
 
     name: ClassVar[str]
     stochastic: ClassVar[bool] = False
+
+    @property
+    def max_steps(self) -> int | None:
+        """Most steps of its episodes, where it knows that better than the environment; by default None."""
+        return None
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
         """Learns, or searches, in `world`; nothing by default.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import taso_ext
-from controller.native_search import DEFAULT_LIMITS, NativeSearch, SearchLimits
+from controller.native_search import NativeSearch
+from controller.search import DEFAULT_LIMITS, SearchLimits
 
 
 class BeamController(NativeSearch):

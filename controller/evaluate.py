@@ -148,7 +148,8 @@ def play_episode(
       kind: kept in the record.
     """
     view = controller.view(env)
-    observation, info = view.reset(seed=seed)
+    options = {} if controller.max_steps is None else {"options": {"max_steps": controller.max_steps}}
+    observation, info = view.reset(seed=seed, **options)
     controller.begin_episode(view, seed=seed)
     log = EpisodeLog(kind, seed, info)
     while not log.over:

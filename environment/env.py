@@ -119,22 +119,28 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """Of the start graph."""
         return self._start_price.cost
 
-    def _begin(self) -> None:
+    def _begin(self, max_steps: int | None = None) -> None:
         self.state = self._start.copy()
         self._price = self._last_measured = self._start_price
         self._fresh = True
         self._best_cost_ms = self.initial_cost.ms
-        self._steps = 0
+        self._steps, self._limit = 0, max_steps or self.max_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Starts an episode. `options={"graph": ...}` changes to another model for this and later episodes."""
+        """Starts an episode.
+
+        Args:
+          options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, is the limit
+            of this one.
+        """
         super().reset(seed=seed)
-        if options and "graph" in options:
+        settings = options or {}
+        if "graph" in settings:
             self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
-            self._load(options["graph"])
-        self._begin()
+            self._load(settings["graph"])
+        self._begin(settings.get("max_steps"))
         return self._observation(), self._info("")
 
     def step(
@@ -148,14 +154,14 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if self.strict or self.state.is_legal(rule, location):
             self.state.step(rule, location)
         else:
-            truncated = self._steps >= self.max_steps
+            truncated = self._steps >= self._limit
             return self._observation(), self.invalid_reward, False, truncated, self._info("invalid")
         return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
 
     def _finish_step(
         self, rule_name: str, terminated: bool
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        truncated = not terminated and self._steps >= self.max_steps
+        truncated = not terminated and self._steps >= self._limit
         done = terminated or truncated
         before, measures = self._price, self.reward.measures(self._steps, done)
         self._fresh = measures or self._prices.is_free
@@ -211,7 +217,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _globals(self) -> list[float]:
         """Columns in `environment.features`."""
-        everywhere = [self._log_ratio(self._price), self._steps / self.max_steps]
+        everywhere = [self._log_ratio(self._price), self._steps / self._limit]
         period = self.reward.period
         if not period:
             return everywhere

@@ -110,19 +110,22 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig:
-    """The searches of the native engine.
+    """The searches.
 
     Attributes:
       alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
+      passes: taso: whether whole passes of rules are tried first, and the search goes on from there and from the model,
+        each within the limits below.
       width: beam: graphs of a level.
       walk: restarts: random rewrites before each descent.
-      budget: graphs to expand.
+      budget: graphs to expand, or passes to try.
       seconds: limit of time; 0 means none. A run that it stops is not repeatable.
       memory_mb: limit of memory of the search.
       threads: of the search; the result does not depend on it.
     """
 
     alpha: float = 1.05
+    passes: bool = False
     width: int = 16
     walk: int = 10
     budget: int = 1000
@@ -194,7 +197,7 @@ class RunConfig:
       controller: what picks the rewrites.
       world: where ppo is trained: in the world model or in the real environment.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
-        threads, level and resolution of `measure`; what looks ahead (greedy, taso, beam, restarts) then goes by a
+        threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a
         roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
         each timed once with the threads of `measure` and kept for later runs; the path of a database of such prices,
         which ends in `.sqlite`, replays them and measures nothing.

@@ -10,8 +10,6 @@ MOST_WORK = 4.0
 """Graphs with more than this multiple of the start's operations, or of the memory moved, are left out.
 
 All groups of ResNet-50's convolutions by Winograd merged into one would have 4.8 GB of weights."""
-MOST_STEPS = 400
-"""Of one rule applied until it applies no longer; most end soon, some never do."""
 
 
 def random_step(state: State, rng: np.random.Generator) -> bool:
@@ -22,15 +20,6 @@ def random_step(state: State, rng: np.random.Generator) -> bool:
     rule = rng.choice(np.unique(actions[:, 0]))
     state.step(*rng.choice(actions[actions[:, 0] == rule]).tolist())
     return True
-
-
-def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> list[tuple[int, int]]:
-    """Applies a rule wherever it applies, until it does not; returns the actions taken."""
-    actions: list[tuple[int, int]] = []
-    while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
-        actions.append((rule, int(places[0])))
-        state.step(*actions[-1])
-    return actions
 
 
 def affordable(start: Cost, cost: Cost) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from controller.passes import exhaust
 from environment import zoo
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
@@ -27,7 +28,7 @@ from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
-from experiments.rewriting import affordable, exhaust
+from experiments.rewriting import affordable
 from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
 from taso_ext.onnx_session import LEVELS
 

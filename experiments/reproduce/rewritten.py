@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.rewriting import MOST_STEPS, affordable, exhaust, random_step
+from controller.passes import MOST_STEPS, exhaust
+from experiments.rewriting import affordable, random_step
 from taso_ext import State
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.base import Controller, factory
-from controller.native_search import SearchLimits
 from controller.records import EpisodeRecord
+from controller.search import SearchLimits
 from experiments.run import Run
 from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes
@@ -57,8 +57,9 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     search = run.config.search
     limits = SearchLimits(search.budget, search.seconds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
-        "taso": {"alpha": search.alpha, "limits": limits},
+        "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
+        "passes": {"limits": limits},
         "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": run.config.collect.noop_probability},
     }

@@ -26,7 +26,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(typo: str, meant: str) 
 
 
 def test_a_name_like_no_other_lists_them_all() -> None:
-    with pytest.raises(UnknownControllerError, match="beam, greedy, ppo, random, restarts, taso"):
+    with pytest.raises(UnknownControllerError, match="beam, greedy, passes, ppo, random, restarts, taso"):
         base.factory("zzzzzzzz")
 
 

@@ -4,20 +4,24 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from controller.beam import BeamController
 from controller.evaluate import play_episode, replay
 from controller.greedy import GreedyController
-from controller.native_search import NativeSearch, SearchLimits
+from controller.passes import PassesController, exhaust
 from controller.random import RandomController
 from controller.records import EpisodeRecord, best_improvement, is_improvement
 from controller.restarts import RestartsController
+from controller.search import Search, SearchLimits
 from controller.taso import TasoController
 from environment import GraphSubstitutionEnv
+from taso_ext import RuleSet
 
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny"]
-SEARCHES: list[type[NativeSearch]] = [TasoController, BeamController, RestartsController]
+SEARCHES: list[type[Search]] = [TasoController, BeamController, RestartsController, PassesController]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -25,13 +29,13 @@ def env(request: pytest.FixtureRequest) -> GraphSubstitutionEnv:
     return GraphSubstitutionEnv(request.param, strict=True)  # strict: an illegal action raises
 
 
-def searched(env: GraphSubstitutionEnv, controller: NativeSearch, seed: int = 0) -> NativeSearch:
+def searched(env: GraphSubstitutionEnv, controller: Search, seed: int = 0) -> Search:
     env.reset()
     controller.train(env, seed=seed)
     return controller
 
 
-def played(env: GraphSubstitutionEnv, controller: NativeSearch | GreedyController) -> EpisodeRecord:
+def played(env: GraphSubstitutionEnv, controller: Search | GreedyController) -> EpisodeRecord:
     return play_episode(env, controller, seed=0, deterministic=True)
 
 
@@ -44,7 +48,7 @@ def test_greedy_only_ever_improves_and_leaves_nothing_that_does(env: GraphSubsti
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, search: type[NativeSearch]) -> None:
+def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, search: type[Search]) -> None:
     reported = []
     env.reset()
     controller = search(limits=SearchLimits(budget=50))
@@ -72,7 +76,7 @@ def test_taso_finds_what_greedy_misses() -> None:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_any_number_of_threads_finds_the_same(env: GraphSubstitutionEnv, search: type[NativeSearch]) -> None:
+def test_any_number_of_threads_finds_the_same(env: GraphSubstitutionEnv, search: type[Search]) -> None:
     one, three = (searched(env, search(limits=SearchLimits(100, threads=threads))) for threads in (1, 3))
     assert one.actions == three.actions
 
@@ -84,9 +88,7 @@ def test_restarts_beat_one_descent_and_follow_their_seed(env: GraphSubstitutionE
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_is_stored_and_read_back(
-    env: GraphSubstitutionEnv, search: type[NativeSearch], tmp_path: Path
-) -> None:
+def test_a_search_is_stored_and_read_back(env: GraphSubstitutionEnv, search: type[Search], tmp_path: Path) -> None:
     controller, restored = searched(env, search(limits=SearchLimits(50))), search(limits=SearchLimits())
     controller.save(tmp_path / "log.json")
     restored.load(tmp_path / "log.json")
@@ -124,3 +126,47 @@ def test_random_is_a_function_of_its_seed(env: GraphSubstitutionEnv) -> None:
     first, again, other = (play_episode(env, RandomController(), seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert first.actions != other.actions
+
+
+def test_passes_end_where_no_rule_helps_wherever_it_is_applied(env: GraphSubstitutionEnv) -> None:
+    record = played(env, searched(env, PassesController()))
+    for rule in np.unique(env.state.legal_actions()[:, 0]).tolist():
+        state = env.state.copy()
+        assert exhaust(state, rule) and not is_improvement(state.cost.ms, record.best_cost_ms)
+
+
+def test_passes_take_what_pays_only_together() -> None:
+    """A transpose that two products share is gone only after both have taken it in."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        f (float[64, 32] x, float[64, 16] w1, float[64, 16] w2, float[16] c) => (float[32, 16] y1, float[32, 16] y2) {
+            t = Transpose <perm = [1, 0]> (x)
+            y1 = Gemm (t, w1, c)
+            y2 = Gemm (t, w2, c)
+        }"""
+    )
+    rules = RuleSet.parse(
+        """rule fold-transpose
+             var    x: float[k, m]; w: float[...]; c: float[...]
+             source t = Transpose(x; perm=[1, 0]); y = Gemm(t, w, c; @r, transA=0)
+             target t = Transpose(x; perm=[1, 0]); y = Gemm(x, w, c; @r, transA=1)"""
+    )
+    env = GraphSubstitutionEnv(model, rules=rules, strict=True)
+    assert played(env, GreedyController()).improvement == 0
+    passes = played(env, searched(env, PassesController()))
+    assert passes.improvement > 0 and passes.best_step == 2
+
+
+def test_taso_after_passes_is_never_worse_than_either(env: GraphSubstitutionEnv) -> None:
+    limits = SearchLimits(50)
+    both = played(env, searched(env, TasoController(limits=limits, passes=True)))
+    for alone in (TasoController(limits=limits), PassesController(limits)):
+        assert not is_improvement(played(env, searched(env, alone)).best_cost_ms, both.best_cost_ms)
+
+
+def test_a_log_longer_than_an_episode_is_played_to_its_end() -> None:
+    env = GraphSubstitutionEnv("bert-base-tiny", strict=True, max_steps=3)
+    controller = searched(env, PassesController())
+    assert len(controller.actions or ()) > 3
+    assert played(env, controller).best_actions == tuple(controller.actions or ())
+    assert play_episode(env, RandomController(), seed=0).truncated  # others keep the environment's limit
