@@ -7,13 +7,16 @@ from collections.abc import Callable
 import sonnet as snt
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
-from graph_nets import modules
 
 from worldmodel.config import EncoderConfig
 from worldmodel.graphs import FeatureSpec
+from worldmodel.message_passing import MessagePassingRound
+from worldmodel.segments import owners_of, segment_max, segment_sum
 
-# Maps a round's number to a module GraphsTuple -> GraphsTuple that updates nodes and globals of width `hidden`.
-RoundFactory = Callable[[int], Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]]
+# Updates nodes and globals of width `hidden`; edges come in the order of their receivers.
+Round = Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]
+RoundFactory = Callable[[int], Round]
+"""Builds round i."""
 
 
 class FeatureEmbedding(snt.Module):
@@ -57,39 +60,20 @@ class Calibration(snt.Module):
         return (features - mean) * tf.math.rsqrt(variance + self._EPSILON)
 
 
-class ResidualRound(snt.Module):
-    """One `graph_nets` GraphNetwork round with residual connections and LayerNorm; edges keep their embedding."""
-
-    def __init__(self, hidden: int, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._network = modules.GraphNetwork(
-            edge_model_fn=lambda: snt.nets.MLP([hidden], activate_final=True),
-            node_model_fn=lambda: snt.nets.MLP([hidden, hidden]),
-            global_model_fn=lambda: snt.nets.MLP([hidden, hidden]),
-            reducer=tf.math.unsorted_segment_sum,
-            edge_block_opt={"use_globals": False, "use_receiver_nodes": False},
-            node_block_opt={"use_sent_edges": False},
-            global_block_opt={"use_edges": False, "nodes_reducer": tf.math.unsorted_segment_mean},
-        )
-        self._node_norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
-        self._global_norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
-
-    def __call__(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-        update = self._network(graph)
-        return graph.replace(
-            nodes=self._node_norm(graph.nodes + update.nodes),
-            globals=self._global_norm(graph.globals + update.globals),
-        )
-
-
 def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
     """Mean, maximum and sum/√n over the nodes of every graph, beside its globals: [G, 3 · hidden + globals]."""
-    num_graphs = tf.shape(graph.n_node)[0]
-    owner = tf.repeat(tf.range(num_graphs), graph.n_node)
-    total = tf.math.unsorted_segment_sum(graph.nodes, owner, num_graphs)
-    largest = tf.math.unsorted_segment_max(graph.nodes, owner, num_graphs)
+    owners, num_graphs = owners_of(graph.n_node), tf.shape(graph.n_node)[0]
+    total = segment_sum(graph.nodes, owners, num_graphs)
+    largest = segment_max(graph.nodes, owners, num_graphs)
     count = tf.cast(graph.n_node, tf.float32)[:, tf.newaxis]
     return tf.concat([total / count, largest, total / tf.sqrt(count), graph.globals], axis=-1)
+
+
+def by_receiver(graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+    """The same graphs with their edges in the order of their receivers, in which sums over edges are fastest."""
+    order = tf.argsort(graph.receivers, stable=True)
+    fields = {name: tf.gather(getattr(graph, name), order) for name in ("edges", "senders", "receivers")}
+    return graph.replace(**fields)
 
 
 class GraphEncoder(snt.Module):
@@ -100,7 +84,7 @@ class GraphEncoder(snt.Module):
     Args:
       config: sizes.
       features: what the columns of nodes and edges are.
-      make_round: builds round i; `ResidualRound` by default.
+      make_round: builds round i; `MessagePassingRound` by default.
       make_readout: builds the map from pooled features to z; one linear layer by default, so that small differences
         between graphs reach z undistorted.
     """
@@ -116,24 +100,32 @@ class GraphEncoder(snt.Module):
     ) -> None:
         super().__init__(name=name)
         self.config = config
-        make_round = make_round or (lambda i: ResidualRound(config.hidden, name=f"round_{i}"))
+        make_round = make_round or (lambda i: MessagePassingRound(config.hidden, name=f"round_{i}"))
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
         self._calibration = Calibration(4 * config.hidden)
         self._readout = make_readout() if make_readout else snt.Linear(config.latent)
 
+    def node_embeddings(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+        """Nodes after the last round, graph after graph as they came: [ΣN, hidden]."""
+        return self._propagate(graph).nodes
+
     def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
         """Pooled features before calibration and readout: [G, 4 · hidden]."""
-        num_graphs = tf.shape(graph.n_node)[0]
+        return pool_nodes(self._propagate(graph))
+
+    def _propagate(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+        """Embedded features after all rounds."""
+        graph = by_receiver(graph)
         state = graph.replace(
             nodes=self._node_embedding(graph.nodes),
             edges=self._edge_embedding(graph.edges),
-            globals=tf.zeros([num_graphs, self.config.hidden]),
+            globals=tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]),
         )
-        for message_passing in self._rounds:
-            state = message_passing(state)
-        return pool_nodes(state)
+        for update in self._rounds:
+            state = update(state)
+        return state
 
     def calibrate(self, graph: gn_graphs.GraphsTuple) -> None:
         """Fits the calibration to a batch of graphs as different as those to come; call it after training."""
