@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,16 @@ class OptimiserConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Sizes of the encoder.
+    """Kind and sizes of the encoder.
 
     Attributes:
+      kind: how nodes hear of each other: by sums of messages (`message_passing.MessagePassingRound`, as in the papers)
+        or by attention (`graph_attention.AttentionRound`, as in X-RLflow).
       latent: Z, width of z (32: Ha & Schmidhuber 2018).
       hidden: width of node and global features.
       edge_hidden: width of edge features; edges stay what they were embedded as, so it can be small.
-      rounds: message-passing rounds (5 in the papers).
+      rounds: message-passing rounds, or layers of attention (5 in the papers).
+      heads: of attention; divides `hidden`.
       operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
     """
 
@@ -42,6 +46,15 @@ class EncoderConfig:
     rounds: int = 5
     operator_embedding: int = 16
     dtype_embedding: int = 4
+    kind: Literal["message_passing", "attention"] = "message_passing"
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        if self.kind == "attention" and self.hidden % self.heads:
+            raise ValueError(
+                f"attention divides 'hidden' among its 'heads', but {self.hidden} is no multiple of {self.heads}; "
+                f"set hidden={self.heads * max(1, round(self.hidden / self.heads))}, or other heads"
+            )
 
 
 @dataclass(frozen=True)

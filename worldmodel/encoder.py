@@ -9,6 +9,7 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from worldmodel.config import EncoderConfig
+from worldmodel.graph_attention import AttentionRound
 from worldmodel.graphs import FeatureSpec
 from worldmodel.message_passing import MessagePassingRound
 from worldmodel.segments import owners_of, segment_max, segment_sum
@@ -76,15 +77,22 @@ def by_receiver(graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
     return graph.replace(**fields)
 
 
+def round_factory(config: EncoderConfig) -> RoundFactory:
+    """Builds the rounds that `config.kind` asks for."""
+    if config.kind == "attention":
+        return lambda i: AttentionRound(config.hidden, config.heads, name=f"round_{i}")
+    return lambda i: MessagePassingRound(config.hidden, name=f"round_{i}")
+
+
 class GraphEncoder(snt.Module):
     """GraphsTuple of G graphs (from `graphs.to_graphs_tuple`) to raw embeddings [G, latent].
 
     The embedding does not depend on the order of nodes or edges. It is not standardised: `WorldModel` does that.
 
     Args:
-      config: sizes.
+      config: kind and sizes.
       features: what the columns of nodes and edges are.
-      make_round: builds round i; `MessagePassingRound` by default.
+      make_round: builds round i; by default of the kind that `config` names.
       make_readout: builds the map from pooled features to z; one linear layer by default, so that small differences
         between graphs reach z undistorted.
     """
@@ -100,7 +108,7 @@ class GraphEncoder(snt.Module):
     ) -> None:
         super().__init__(name=name)
         self.config = config
-        make_round = make_round or (lambda i: MessagePassingRound(config.hidden, name=f"round_{i}"))
+        make_round = make_round or round_factory(config)
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
