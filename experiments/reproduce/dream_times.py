@@ -1,0 +1,95 @@
+"""How long encoding a state and dreaming a step take, in a world model that is as large as a trained one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import tensorflow as tf
+
+from environment.clocks import PROCESS_CPU
+from environment.random_agent import RandomAgent
+from worldmodel.config import WorldModelConfig
+from worldmodel.dream import DreamEnv
+from worldmodel.episodes import EpisodeBuffer, RewriteEnv, collect
+from worldmodel.fit import fit_world_model
+from worldmodel.graph_store import GraphLike
+from worldmodel.graphs import FeatureSpec
+from worldmodel.rollout import LatentObservation, Policy
+from worldmodel.world_model import Signature, WorldModel
+
+HORIZON = 50
+STARTS = 10
+"""Episodes whose states dreams start from."""
+
+
+class FixedOrder:
+    """Takes the legal action that comes first in a random order that stays: a policy that costs next to nothing."""
+
+    def __init__(self, num_actions: int, seed: int = 0) -> None:
+        """`num_actions`: A; NO-OP is taken only where nothing else is legal."""
+        order = np.random.default_rng(seed).random(num_actions)
+        self._priorities = tf.constant(np.append(order, 0.0), tf.float32)
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """See `Policy`."""
+        priorities = tf.where(observation.action_mask, self._priorities, -1.0)
+        action = tf.argmax(priorities, axis=-1, output_type=tf.int32)
+        nothing = tf.zeros(tf.shape(action))
+        return action, nothing, nothing
+
+
+def barely_trained(
+    env: RewriteEnv, episodes: int, sizes: WorldModelConfig, seed: int = 0
+) -> tuple[WorldModel, EpisodeBuffer]:
+    """A world model of `episodes` random episodes after one gradient step, and the episodes.
+
+    It predicts nothing, but takes as long over it as one that was trained on them: actions, sites and weights are as
+    many.
+    """
+    buffer = collect(env, RandomAgent(seed), episodes, seed)
+    config = replace(
+        sizes,
+        encoder_training=replace(sizes.encoder_training, steps=1),
+        mdn_rnn_training=replace(sizes.mdn_rnn_training, steps=1),
+    )
+    return fit_world_model(buffer, Signature(buffer.rule_names, FeatureSpec.current()), config, seed=seed), buffer
+
+
+def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int) -> float:
+    """Processor time per state of encoding `batch` states like `graph` in one call: a median."""
+    names = map(str, count())  # never twice the same: what was encoded once is remembered
+
+    def encode() -> None:
+        model.encode({next(names): graph for _ in range(batch)})
+
+    return statistics.median(_times_ms(encode, repeats)) / batch
+
+
+def dream_env(model: WorldModel, buffer: EpisodeBuffer) -> DreamEnv:
+    """The dream of a model, from states of the first episodes."""
+    return DreamEnv(model, model.start_states(EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:STARTS])))
+
+
+def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, horizon: int = HORIZON) -> float:
+    """Processor time per dreamed step, counted over rows that have not ended: a median over rollouts."""
+    seeds = count()
+
+    def play() -> int:
+        return int(tf.reduce_sum(dream.rollout(policy, batch=batch, horizon=horizon, seed=next(seeds)).lengths()))
+
+    steps: list[int] = []
+    times = list(_times_ms(lambda: steps.append(play()), repeats))
+    return statistics.median(ms / taken for ms, taken in zip(times, steps[-repeats:], strict=True))
+
+
+def _times_ms(work: Callable[[], object], repeats: int) -> Iterator[float]:
+    """Of `repeats` calls, after one that may compile."""
+    work()
+    for _ in range(repeats):
+        start = PROCESS_CPU.now()
+        work()
+        yield 1e3 * (PROCESS_CPU.now() - start)
