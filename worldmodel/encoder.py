@@ -115,16 +115,8 @@ class GraphEncoder(snt.Module):
         self._calibration = Calibration(4 * config.hidden)
         self._readout = make_readout() if make_readout else snt.Linear(config.latent)
 
-    def node_embeddings(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Nodes after the last round, graph after graph as they came: [ΣN, hidden]."""
-        return self._propagate(graph).nodes
-
-    def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Pooled features before calibration and readout: [G, 4 · hidden]."""
-        return pool_nodes(self._propagate(graph))
-
-    def _propagate(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-        """Embedded features after all rounds."""
+    def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+        """The graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden]; edges in another."""
         graph = by_receiver(graph)
         state = graph.replace(
             nodes=self._node_embedding(graph.nodes),
@@ -134,6 +126,10 @@ class GraphEncoder(snt.Module):
         for update in self._rounds:
             state = update(state)
         return state
+
+    def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+        """Pooled features before calibration and readout: [G, 4 · hidden]."""
+        return pool_nodes(self.embedded(graph))
 
     def calibrate(self, graph: gn_graphs.GraphsTuple) -> None:
         """Fits the calibration to a batch of graphs as different as those to come; call it after training."""

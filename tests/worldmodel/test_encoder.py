@@ -32,6 +32,10 @@ def embed(encoder: GraphEncoder, *graphs: ToyGraph) -> np.ndarray:
     return encoder(to_graphs_tuple(graphs)).numpy()
 
 
+def nodes_of(encoder: GraphEncoder, *graphs: ToyGraph) -> np.ndarray:
+    return encoder.embedded(to_graphs_tuple(graphs)).nodes.numpy()
+
+
 def shuffle(graph: ToyGraph, generator: np.random.Generator) -> tuple[ToyGraph, np.ndarray]:
     """The graph with its nodes and edges in another order, and the old number of every new node."""
     nodes, edges = generator.permutation(len(graph.nodes)), generator.permutation(len(graph.edges))
@@ -50,20 +54,19 @@ def test_the_order_of_nodes_and_edges_does_not_matter(encoder: GraphEncoder, see
 def test_node_embeddings_follow_their_nodes(encoder: GraphEncoder) -> None:
     """Those of a batch are those of its graphs, one after the other; reordered nodes keep theirs."""
     generator, graphs = np.random.default_rng(0), some_graphs()
-    parts = [encoder.node_embeddings(to_graphs_tuple([graph])).numpy() for graph in graphs]
+    parts = [nodes_of(encoder, graph) for graph in graphs]
     assert [part.shape for part in parts] == [(len(graph.nodes), SMALL.encoder.hidden) for graph in graphs]
-    together = encoder.node_embeddings(to_graphs_tuple(graphs)).numpy()
+    together = nodes_of(encoder, *graphs)
     np.testing.assert_allclose(together, np.concatenate(parts), atol=1e-4)
     for graph, part in zip(graphs, parts, strict=True):
         shuffled, nodes = shuffle(graph, generator)
-        found = encoder.node_embeddings(to_graphs_tuple([shuffled])).numpy()
+        found = nodes_of(encoder, shuffled)
         np.testing.assert_allclose(found, part[nodes], atol=1e-4)
 
 
 def test_nodes_are_told_apart_by_what_surrounds_them(encoder: GraphEncoder) -> None:
     """All nodes of this chain have the same features but the first."""
-    (graph,) = [ToyEnv(start=(0,) * 8).graph()]
-    embeddings = encoder.node_embeddings(to_graphs_tuple([graph])).numpy()
+    embeddings = nodes_of(encoder, ToyEnv(start=(0,) * 8).graph())
     distances = np.abs(embeddings[1:, np.newaxis] - embeddings[1:]).max(axis=-1)
     seen = SMALL.encoder.rounds  # further from either end nothing differs
     assert distances[0, 1] > 0.01 and distances[-1, -2] > 0.01
