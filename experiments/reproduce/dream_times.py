@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 import tensorflow as tf
 
-from environment.clocks import PROCESS_CPU
+from environment.clocks import PROCESS_CPU, Clock
 from environment.random_agent import RandomAgent
 from worldmodel.config import WorldModelConfig
 from worldmodel.dream import DreamEnv
@@ -24,6 +24,8 @@ from worldmodel.world_model import Signature, WorldModel
 HORIZON = 50
 STARTS = 10
 """Episodes whose states dreams start from."""
+_NAMES = map(str, count())
+"""Of graphs, never twice the same: a model does not encode again what it has encoded once."""
 
 
 class FixedOrder:
@@ -59,14 +61,13 @@ def barely_trained(
     return fit_world_model(buffer, Signature(buffer.rule_names, FeatureSpec.current()), config, seed=seed), buffer
 
 
-def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int) -> float:
-    """Processor time per state of encoding `batch` states like `graph` in one call: a median."""
-    names = map(str, count())  # never twice the same: what was encoded once is remembered
+def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
+    """Time per state of encoding `batch` states like `graph` in one call: a median."""
 
     def encode() -> None:
-        model.encode({next(names): graph for _ in range(batch)})
+        model.encode({next(_NAMES): graph for _ in range(batch)})
 
-    return statistics.median(_times_ms(encode, repeats)) / batch
+    return statistics.median(_times_ms(encode, repeats, clock)) / batch
 
 
 def dream_env(model: WorldModel, buffer: EpisodeBuffer) -> DreamEnv:
@@ -74,22 +75,22 @@ def dream_env(model: WorldModel, buffer: EpisodeBuffer) -> DreamEnv:
     return DreamEnv(model, model.start_states(EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:STARTS])))
 
 
-def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, horizon: int = HORIZON) -> float:
-    """Processor time per dreamed step, counted over rows that have not ended: a median over rollouts."""
+def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
+    """Time per dreamed step, counted over rows that have not ended: a median over rollouts."""
     seeds = count()
 
     def play() -> int:
-        return int(tf.reduce_sum(dream.rollout(policy, batch=batch, horizon=horizon, seed=next(seeds)).lengths()))
+        return int(tf.reduce_sum(dream.rollout(policy, batch=batch, horizon=HORIZON, seed=next(seeds)).lengths()))
 
     steps: list[int] = []
-    times = list(_times_ms(lambda: steps.append(play()), repeats))
+    times = list(_times_ms(lambda: steps.append(play()), repeats, clock))
     return statistics.median(ms / taken for ms, taken in zip(times, steps[-repeats:], strict=True))
 
 
-def _times_ms(work: Callable[[], object], repeats: int) -> Iterator[float]:
+def _times_ms(work: Callable[[], object], repeats: int, clock: Clock) -> Iterator[float]:
     """Of `repeats` calls, after one that may compile."""
     work()
     for _ in range(repeats):
-        start = PROCESS_CPU.now()
+        start = clock.now()
         work()
-        yield 1e3 * (PROCESS_CPU.now() - start)
+        yield 1e3 * (clock.now() - start)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from environment import GraphSubstitutionEnv
 from experiments.cli import main
 from experiments.reproduce import steptime
-from experiments.reproduce.dream_times import FixedOrder
+from experiments.reproduce.dream_times import FixedOrder, encode_ms
 from worldmodel.rollout import LatentObservation
 
 MODEL = "squeezenet1.1-tiny"
@@ -80,3 +80,19 @@ def test_a_graph_that_no_rule_applies_to_is_bad_input(
     assert "No rule applies" in capsys.readouterr().err
     assert main(["reproduce", "steptime", "bert-tiny"]) == 2
     assert "bert-base-tiny" in capsys.readouterr().err
+
+
+def test_every_state_that_is_timed_is_encoded() -> None:
+    """A model remembers what it has encoded, by name."""
+
+    class Recorder:
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def encode(self, graphs: dict[str, object]) -> None:
+            self.names += graphs
+
+    model = Recorder()
+    for batch in (1, 3, 3):
+        encode_ms(model, None, batch=batch, repeats=4)
+    assert len(set(model.names)) == len(model.names) == 5 * 7
