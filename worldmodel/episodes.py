@@ -58,6 +58,11 @@ class Episode:
         """Legal (rule, location) pairs of state `t`, NO-OP not listed: int32 [C, 2]."""
         return unpack(self.codes_at(t))
 
+    @property
+    def start(self) -> str:
+        """Hash of the graph that the episode starts from."""
+        return self.hashes[0]
+
     def codes_at(self, t: int) -> np.ndarray:
         """Packed legal actions of state `t`: int32 [C]."""
         return self.legal_codes[self.legal_offsets[t] : self.legal_offsets[t + 1]]
@@ -110,9 +115,17 @@ class EpisodeBuffer(Sequence[Episode]):
         self._episodes.extend(other)
 
     def action_table(self) -> ActionTable:
-        """All pairs legal in any state of these episodes."""
+        """All pairs legal in any state of these episodes, which should be of one start graph."""
         codes = [np.unique(episode.legal_codes) for episode in self]
         return ActionTable.of_codes(np.concatenate(codes) if codes else np.zeros(0, np.int32), self.num_rules)
+
+    def by_start(self) -> dict[str, EpisodeBuffer]:
+        """The episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
+        parts: dict[str, EpisodeBuffer] = {}
+        for episode in self:
+            part = parts.setdefault(episode.start, EpisodeBuffer(self.rule_names, self.graphs))
+            part._episodes.append(episode)
+        return parts
 
     def split(self, held_out: float, seed: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
         """Splits by episode into (training, held out).

@@ -18,7 +18,7 @@ def some_graphs() -> list[ToyGraph]:
 def encoder() -> GraphEncoder:
     tf.random.set_seed(0)
     encoder = GraphEncoder(SMALL.encoder, FEATURES)
-    encoder.calibrate(to_graphs_tuple(some_graphs()))
+    encoder.calibrate([to_graphs_tuple(some_graphs())])
     return encoder
 
 
