@@ -237,6 +237,7 @@ def collect(
     num_episodes: int,
     seed: int,
     *,
+    first: int = 0,
     buffer: EpisodeBuffer | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
@@ -250,12 +251,13 @@ def collect(
       policy: called with every observation and the episode's own generator.
       num_episodes: how many the buffer holds in the end.
       seed: of this collection.
+      first: number of the buffer's first episode.
       buffer: what an interrupted collection left (changed in place); a fresh one by default.
       on_episode: called after each new episode.
     Returns:
       The buffer.
     """
-    for index in range(0 if buffer is None else len(buffer), num_episodes):
+    for index in range(first + (0 if buffer is None else len(buffer)), first + num_episodes):
         recorder = _Recorder(env, index, seed)
         buffer = recorder.buffer_for(buffer)
         episode = recorder.play(policy, buffer.graphs)
