@@ -123,6 +123,10 @@ class MdnRnnConfig:
     reward_hidden: int = 128
     ensemble: int = 1
 
+    def __post_init__(self) -> None:
+        if self.ensemble < 1:
+            raise ValueError(f"an ensemble of {self.ensemble} members predicts nothing; use 1 or more")
+
 
 @dataclass(frozen=True)
 class MdnRnnTrainingConfig:
