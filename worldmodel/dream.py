@@ -80,6 +80,9 @@ class DreamEnv:
         self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
         self._temperature = tf.constant(temperature, tf.float32)
         self._compiled_step = tf.function(self._step, reduce_retracing=True, autograph=False)
+        # For rollouts only, whose batch stays the same: XLA compiles anew for every size. It computes what an action
+        # does to its neighbourhood without copying the weights of its rule for every row.
+        self._fast_predict = tf.function(self._model.predict, jit_compile=True, autograph=False)
         self._programs: dict[tuple[Policy, int], Callable[..., Any]] = {}
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
@@ -105,10 +108,12 @@ class DreamEnv:
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._compiled_step(state, action, seed)
         return result
 
-    def _step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
+    def _step(
+        self, state: DreamState, action: tf.Tensor, seed: tf.Tensor, predict: Callable[..., Any] | None = None
+    ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
         recurrent = self._model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), self._codes)
         bits = tf.cast(state.action_mask, tf.float32)
-        predictions = self._model.predict(recurrent.hidden, state.z, action, bits, self._codes)
+        predictions = (predict or self._model.predict)(recurrent.hidden, state.z, action, bits, self._codes)
         reward, terminal_logit, mask_logits = self._agreed(predictions)
         stays = (action == self.num_actions)[:, tf.newaxis]
         z = tf.where(stays, state.z, self._drawn(predictions, seed))
@@ -165,7 +170,7 @@ class DreamEnv:
             observation = state.observation()
             action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
             action = tf.where(ended, self.num_actions, action)
-            reached, reward, terminal = self._step(state, action, tf.random.fold_in(dream_seed, t))
+            reached, reward, terminal = self._step(state, action, tf.random.fold_in(dream_seed, t), self._fast_predict)
             step = _Step(action, log_prob, value, reward, terminal, ~ended).without(ended)
             state = DreamState(
                 *(tf.where(ended[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))
