@@ -62,16 +62,19 @@ class CollectConfig:
       episodes: how many.
       noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
+      processes: that play; the episodes do not depend on it.
     """
 
     episodes: int = 200
     noop_probability: float = 0.01
     held_out: float = 0.1
+    processes: int = 1
 
     def __post_init__(self) -> None:
         _require("episodes", self.episodes, 2)  # one to train on, one held out
         _require("noop_probability", self.noop_probability, 0, 1)
         _require("held_out", self.held_out, 0, 0.9)
+        _require("processes", self.processes, 1, 256)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +84,20 @@ class DreamConfig:
     Attributes:
       temperature: τ of the latents: above 1 the dream is harder to exploit, 0 is the most likely mean.
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
+      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      legal_from: predicted probability from which a rewrite counts as legal.
     """
 
     temperature: float = 1.0
     root_fraction: float = 0.5
+    pessimism: float = 0.0
+    legal_from: float = 0.5
 
     def __post_init__(self) -> None:
         _require("temperature", self.temperature, 0)
         _require("root_fraction", self.root_fraction, 0, 1)
+        _require("pessimism", self.pessimism, 0)
+        _require("legal_from", self.legal_from, 0.01, 0.99)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,18 @@ def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.temperature is not None:
         values["dream"] = {"temperature": options.temperature}
+    values["world_model"] = _world_model_values(options)
     values["dims"] = sorted(options.dim)
     search = ("alpha", "width", "walk", "budget", "seconds", "memory_mb", "threads")
     values["search"] = {name: getattr(options, name) for name in search if getattr(options, name) is not None}
     return values
+
+
+DISCRETE = {"latent": 512, "categories": 16}
+"""Of the encoder, where `--dynamics discrete` is all that was said."""
+
+
+def _world_model_values(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("dynamics", "reward_head", "ensemble")
+    values: dict[str, Any] = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    return {"mdn_rnn": values} | ({"encoder": DISCRETE} if options.dynamics == "discrete" else {})

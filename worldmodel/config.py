@@ -38,6 +38,8 @@ class EncoderConfig:
       rounds: message-passing rounds, or layers of attention (5 in the papers).
       heads: of attention; divides `hidden`.
       operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
+      categories: of each variable that a discrete latent consists of, one-hot codes end to end; 0: z is a vector of
+        real numbers. With `MdnRnnConfig.dynamics` "discrete".
     """
 
     latent: int = 32
@@ -48,12 +50,18 @@ class EncoderConfig:
     dtype_embedding: int = 4
     kind: Literal["message_passing", "attention"] = "message_passing"
     heads: int = 4
+    categories: int = 0
 
     def __post_init__(self) -> None:
         if self.kind == "attention" and self.hidden % self.heads:
             raise ValueError(
                 f"attention divides 'hidden' among its 'heads', but {self.hidden} is no multiple of {self.heads}; "
                 f"set hidden={self.heads * max(1, round(self.hidden / self.heads))}, or other heads"
+            )
+        if self.categories < 0 or (self.categories and self.latent % self.categories):
+            raise ValueError(
+                f"a latent of width {self.latent} cannot consist of variables with {self.categories} categories each; "
+                f"use a divisor of the width, or 0 for real numbers"
             )
 
 
@@ -101,6 +109,10 @@ class MdnRnnConfig:
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
       inertia: logit by which a bit keeps its value, at the start of training.
+      dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
+      reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
+      reward_hidden: width of the two hidden layers of that.
+      ensemble: members, each with heads of its own, trained on episodes drawn with replacement.
     """
 
     hidden: int = 256
@@ -116,6 +128,14 @@ class MdnRnnConfig:
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
     inertia: float = 7.0
+    dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
+    reward_head: Literal["shared", "separate"] = "shared"
+    reward_hidden: int = 128
+    ensemble: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ensemble < 1:
+            raise ValueError(f"an ensemble of {self.ensemble} members predicts nothing; use 1 or more")
 
 
 @dataclass(frozen=True)
@@ -157,3 +177,10 @@ class WorldModelConfig:
     encoder_training: EncoderTrainingConfig = field(default_factory=EncoderTrainingConfig)
     mdn_rnn: MdnRnnConfig = field(default_factory=MdnRnnConfig)
     mdn_rnn_training: MdnRnnTrainingConfig = field(default_factory=MdnRnnTrainingConfig)
+
+    def __post_init__(self) -> None:
+        if (self.mdn_rnn.dynamics == "discrete") != (self.encoder.categories > 0):
+            raise ValueError(
+                f"dynamics {self.mdn_rnn.dynamics!r} and an encoder with {self.encoder.categories} categories do not "
+                f'go together: "discrete" needs categories, the others none'
+            )

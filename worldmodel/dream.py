@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel import mdn
+from worldmodel.mdn_rnn import Prediction, next_mask
 from worldmodel.rollout import LatentObservation, Policy, Rollout, StartStates
+from worldmodel.scenes import Scene
 from worldmodel.world_model import WorldModel
 
 
@@ -37,14 +39,25 @@ class DreamEnv:
     """
 
     def __init__(
-        self, world_model: WorldModel, starts: StartStates, *, temperature: float = 1.0, root_fraction: float = 0.5
+        self,
+        world_model: WorldModel,
+        starts: StartStates,
+        *,
+        scene: Scene | None = None,
+        temperature: float = 1.0,
+        root_fraction: float = 0.5,
+        pessimism: float = 0.0,
+        legal_from: float = 0.5,
     ) -> None:
         """
         Args:
           world_model: a trained bundle; only its networks are used, as they are now.
           starts: the states to start from.
+          scene: that they belong to; None: the model's only one.
           temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
           root_fraction: share of the rows that start at depth 0; the others start uniformly anywhere.
+          pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+          legal_from: predicted probability from which a rewrite counts as legal.
         Raises:
           ValueError: if there are no start states, or none at depth 0 although `root_fraction` asks for them.
         """
@@ -54,15 +67,22 @@ class DreamEnv:
                 f"{len(starts.depth)} start states, {len(roots)} of them at depth 0, root_fraction={root_fraction}: a "
                 "dream needs a state to start from; give start_states() episodes with something to rewrite"
             )
+        if not 0 < legal_from < 1:
+            raise ValueError(f"legal_from must be a probability between 0 and 1, got {legal_from}")
         if temperature < 0:
             raise ValueError(f"temperature must not be negative, got {temperature}")
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
-        self.num_actions = world_model.num_actions
+        scene = scene or world_model.scene()
+        self.num_actions = scene.table.num_actions
         self._model = world_model.mdn_rnn
-        self._codes = self._model.action_codes()
+        self._codes = self._model.action_codes(world_model.inputs(scene))
+        self._pessimism, self._threshold = pessimism, math.log(legal_from / (1.0 - legal_from))
         self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
         self._temperature = tf.constant(temperature, tf.float32)
         self._compiled_step = tf.function(self._step, reduce_retracing=True, autograph=False)
+        # For rollouts only, whose batch stays the same: XLA compiles anew for every size. It computes what an action
+        # does to its neighbourhood without copying the weights of its rule for every row.
+        self._fast_predict = tf.function(self._model.predict, jit_compile=True, autograph=False)
         self._programs: dict[tuple[Policy, int], Callable[..., Any]] = {}
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
@@ -88,16 +108,39 @@ class DreamEnv:
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._compiled_step(state, action, seed)
         return result
 
-    def _step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
+    def _step(
+        self, state: DreamState, action: tf.Tensor, seed: tf.Tensor, predict: Callable[..., Any] | None = None
+    ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
         recurrent = self._model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), self._codes)
         bits = tf.cast(state.action_mask, tf.float32)
-        prediction = self._model.predict(recurrent.hidden, state.z, action, bits, self._codes)
+        predictions = (predict or self._model.predict)(recurrent.hidden, state.z, action, bits, self._codes)
+        reward, terminal_logit, mask_logits = self._agreed(predictions)
         stays = (action == self.num_actions)[:, tf.newaxis]
-        z = tf.where(stays, state.z, mdn.sample(*prediction.latent, self._temperature, seed))
-        mask = tf.where(stays, state.action_mask, self._model.next_mask(prediction))
+        z = tf.where(stays, state.z, self._drawn(predictions, seed))
+        mask = tf.where(stays, state.action_mask, next_mask(mask_logits, self._threshold))
         nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
-        terminal = stays[:, 0] | (prediction.terminal_logit > 0.0) | nothing_left
-        return DreamState(z, recurrent.hidden, recurrent.cell, mask), prediction.reward, terminal
+        terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
+        return DreamState(z, recurrent.hidden, recurrent.cell, mask), reward, terminal
+
+    def _agreed(self, predictions: Sequence[Prediction]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
+        rewards = tf.stack([each.reward for each in predictions])
+        reward = tf.reduce_mean(rewards, axis=0) - self._pessimism * tf.math.reduce_std(rewards, axis=0)
+        logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
+        terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
+        return reward, terminal, mask
+
+    def _drawn(self, predictions: Sequence[Prediction], seed: tf.Tensor) -> tf.Tensor:
+        """Next latents [B, Z], every row's from a member drawn for it."""
+        drawn = [
+            member.latent.sample(each.latent, self._temperature, seed)
+            for member, each in zip(self._model.members, predictions, strict=True)
+        ]
+        if len(drawn) == 1:
+            return drawn[0]
+        rows = tf.shape(drawn[0])[0]
+        which = tf.random.stateless_uniform([rows], seed + 1, maxval=len(drawn), dtype=tf.int32)
+        return tf.gather(tf.stack(drawn, axis=1), which, batch_dims=1)
 
     def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.
@@ -127,7 +170,7 @@ class DreamEnv:
             observation = state.observation()
             action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
             action = tf.where(ended, self.num_actions, action)
-            reached, reward, terminal = self._step(state, action, tf.random.fold_in(dream_seed, t))
+            reached, reward, terminal = self._step(state, action, tf.random.fold_in(dream_seed, t), self._fast_predict)
             step = _Step(action, log_prob, value, reward, terminal, ~ended).without(ended)
             state = DreamState(
                 *(tf.where(ended[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import sonnet as snt
 import tensorflow as tf
@@ -50,11 +50,11 @@ class Calibration(snt.Module):
         self.mean = tf.Variable(tf.zeros([width]), trainable=False, name="mean")
         self.variance = tf.Variable(tf.ones([width]), trainable=False, name="variance")
 
-    def measure(self, features: tf.Tensor) -> None:
-        """Sets the constants from features [graphs, width]."""
-        mean, variance = tf.nn.moments(features, axes=[0])
-        self.mean.assign(mean)
-        self.variance.assign(variance)
+    def measure(self, features: Sequence[tf.Tensor]) -> None:
+        """Sets the constants from features [graphs, width] of every start graph, by their spread within each."""
+        moments = [tf.nn.moments(each, axes=[0]) for each in features]
+        self.mean.assign(tf.reduce_mean([mean for mean, _ in moments], axis=0))
+        self.variance.assign(tf.reduce_mean([variance for _, variance in moments], axis=0))
 
     def __call__(self, features: tf.Tensor, *, is_training: bool) -> tf.Tensor:
         mean, variance = tf.nn.moments(features, axes=[0]) if is_training else (self.mean, self.variance)
@@ -82,6 +82,18 @@ def round_factory(config: EncoderConfig) -> RoundFactory:
     if config.kind == "attention":
         return lambda i: AttentionRound(config.hidden, config.heads, name=f"round_{i}")
     return lambda i: MessagePassingRound(config.hidden, name=f"round_{i}")
+
+
+def discretised(logits: tf.Tensor, categories: int) -> tf.Tensor:
+    """One-hot codes of the most likely categories, with the gradient of their probabilities (straight through).
+
+    Args:
+      logits: [G, latent], those of latent / categories variables, end to end.
+    """
+    groups = tf.reshape(logits, [-1, logits.shape[-1] // categories, categories])
+    probabilities = tf.nn.softmax(groups)
+    codes = tf.one_hot(tf.argmax(groups, axis=-1), categories)
+    return tf.reshape(codes + probabilities - tf.stop_gradient(probabilities), tf.shape(logits))
 
 
 class GraphEncoder(snt.Module):
@@ -131,9 +143,10 @@ class GraphEncoder(snt.Module):
         """Pooled features before calibration and readout: [G, 4 · hidden]."""
         return pool_nodes(self.embedded(graph))
 
-    def calibrate(self, graph: gn_graphs.GraphsTuple) -> None:
-        """Fits the calibration to a batch of graphs as different as those to come; call it after training."""
-        self._calibration.measure(self.pooled(graph))
+    def calibrate(self, graphs: Sequence[gn_graphs.GraphsTuple]) -> None:
+        """Fits the calibration, after training, to a batch for every start graph, as different as those to come."""
+        self._calibration.measure([self.pooled(batch) for batch in graphs])
 
     def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
-        return self._readout(self._calibration(self.pooled(graph), is_training=is_training))
+        raw = self._readout(self._calibration(self.pooled(graph), is_training=is_training))
+        return discretised(raw, self.config.categories) if self.config.categories else raw

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
+from worldmodel.action_codes import ActionEmbedding
 from worldmodel.actions import ActionTable
 from worldmodel.config import EncoderTrainingConfig
 from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import Episode, EpisodeBuffer
 from worldmodel.graph_store import GraphLike
 from worldmodel.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
-from worldmodel.mdn_rnn import ActionEmbedding
 from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
@@ -42,25 +42,21 @@ class StateTargets(NamedTuple):
 
 
 class EncoderDataset:
-    """Transitions of a buffer as graphs and targets.
+    """Transitions of one start graph as graphs and targets.
 
     Args:
-      buffer: the episodes; NO-OP transitions are left out, they change nothing.
-      table: the actions.
+      buffer: its episodes; NO-OP transitions are left out, they change nothing.
+      table: its actions.
     """
 
     def __init__(self, buffer: EpisodeBuffer, table: ActionTable) -> None:
-        self._buffer, self._table = buffer, table
+        self._buffer, self.table = buffer, table
         self._transitions = [
             (episode, t)
             for episode in buffer
             for t in range(episode.num_steps)
             if episode.actions[t, 0] != table.num_rules
         ]
-        if not self._transitions:
-            raise ValueError(
-                "the episodes hold no rewrite to learn from; collect deeper episodes, or check that rules match"
-            )
 
     def __len__(self) -> int:
         return len(self._transitions)
@@ -70,16 +66,21 @@ class EncoderDataset:
         chosen = [self._transitions[row] for row in rows]
         states = chosen + [(episode, t + 1) for episode, t in chosen]
         graphs: list[GraphLike] = [self._buffer.graphs[episode.hashes[t]] for episode, t in states]
-        actions = self._table.encode(np.stack([episode.actions[t] for episode, t in chosen]))
+        actions = self.table.encode(np.stack([episode.actions[t] for episode, t in chosen]))
         return graphs, self.targets(states), actions
+
+    def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
+        """Which transitions those are."""
+        chosen = (self._transitions[row] for row in rows)
+        return "transitions " + ", ".join(f"{t} of episode {episode.index}" for episode, t in chosen)
 
     def targets(self, states: Sequence[tuple[Episode, int]]) -> StateTargets:
         """Targets of (episode, time) states."""
         locations = [episode.legal_actions(t)[:, 0] for episode, t in states]
-        counts = np.stack([np.bincount(rules, minlength=self._table.num_rules) for rules in locations])
-        masks = np.zeros((len(states), self._table.num_actions), np.float32)
+        counts = np.stack([np.bincount(rules, minlength=self.table.num_rules) for rules in locations])
+        masks = np.zeros((len(states), self.table.num_actions), np.float32)
         for mask, (episode, t) in zip(masks, states, strict=True):
-            known = self._table.find_codes(episode.codes_at(t))
+            known = self.table.find_codes(episode.codes_at(t))
             mask[known[known >= 0]] = 1.0
         return StateTargets(
             log_cost=np.array([np.log(e.cost_ms[t] / e.cost_ms[0]) for e, t in states], np.float32),
@@ -95,7 +96,7 @@ class EncoderDataset:
 
 
 class EncoderHeads(snt.Module):
-    """Linear heads on z and a small network for the change of z under an action.
+    """Linear heads on z and a small network for the change of z under an action, for the graphs of one scene.
 
     Args:
       statistics: targets of many states: sets the units and starting points of the heads.
@@ -112,7 +113,8 @@ class EncoderHeads(snt.Module):
         self._counts = _RegressionHead(statistics.match_counts)
         self._rules, self._mask = _BitHead(statistics.rule_mask), _BitHead(statistics.action_mask)
         width = config.action_embedding
-        self._embedding = ActionEmbedding(table, width, width, width)
+        self._embedding = ActionEmbedding(table.num_rules + 1, table.num_sites, width, width, width)
+        self._actions = tf.constant(table.rules), tf.constant(table.sites)
         self._change = snt.nets.MLP([config.consistency_hidden, latent])
 
     def losses(self, z: tf.Tensor, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -125,7 +127,7 @@ class EncoderHeads(snt.Module):
         spread = tf.reduce_mean(tf.nn.relu(1.0 - tf.sqrt(variance + 1e-4)))
         z = (z - mean) * tf.math.rsqrt(variance + 1e-4)
         before, after = tf.split(z, 2)
-        change = self._change(tf.concat([before, tf.gather(self._embedding(), actions)], axis=-1))
+        change = self._change(tf.concat([before, tf.gather(self._embedding(*self._actions), actions)], axis=-1))
         error = tf.reduce_mean(tf.square(after - before - change))
         return {
             "cost": self._cost.loss(z, targets.log_cost[:, tf.newaxis]),
@@ -168,14 +170,15 @@ class _BitHead(snt.Module):
 
 
 class EncoderTraining:
-    """One resumable training of an encoder on the transitions of a buffer.
+    """One resumable training of an encoder on the transitions of some start graphs, each with heads of its own.
 
-        EncoderTraining(encoder, features, buffer, table, EncoderTrainingConfig(), seed=0).run(on_step=print)
+        EncoderTraining(encoder, features, datasets, EncoderTrainingConfig(), seed=0).run(on_step=print)
 
     Args:
       encoder: changed in place.
-      features: of the buffer's graphs.
-      buffer, table: the data.
+      features: of the graphs.
+      datasets: of every start graph. Each step's transitions are of one of them: next to what start graphs differ in,
+        what rewrites change is little.
       config: how to train.
       seed: of every random draw; weights that exist already, as some of the encoder's do, are left as they are.
       directory: where checkpoints go.
@@ -185,54 +188,72 @@ class EncoderTraining:
         self,
         encoder: GraphEncoder,
         features: FeatureSpec,
-        buffer: EpisodeBuffer,
-        table: ActionTable,
+        datasets: Sequence[EncoderDataset],
         config: EncoderTrainingConfig,
         *,
         seed: int,
         directory: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.encoder, self._config, self._seed = encoder, config, seed
-        self._data = EncoderDataset(buffer, table)
-        graphs, statistics, actions = self._data.batch(self._data.sample(config.calibration, (seed, 0)))
-        self._heads = EncoderHeads(statistics, table, config, encoder.config.latent)
-        self._build(to_graphs_tuple(graphs), statistics, actions)
-        variables = [*encoder.trainable_variables, *self._heads.trainable_variables]
-        self._optimiser = Optimiser(config.optimiser, variables)
-        specs = [tf.TensorSpec([None, *values.shape[1:]], tf.float32) for values in statistics]
-        signature = [graphs_tuple_signature(features), StateTargets(*specs), tf.TensorSpec([None], tf.int32)]
-        self._update = tf.function(self._update_eagerly, input_signature=signature, autograph=False)
-        tracked = {"encoder": encoder, "heads": self._heads, "optimiser": self._optimiser}
+        self.encoder, self._datasets, self._config, self._seed = encoder, list(datasets), config, seed
+        tf.random.set_seed(seed)
+        self._heads = [self._make_heads(data, number) for number, data in enumerate(self._datasets)]
+        head_variables = [variable for heads in self._heads for variable in heads.trainable_variables]
+        self._optimiser = Optimiser(config.optimiser, [*encoder.trainable_variables, *head_variables])
+        self._updates = [self._make_update(heads, features) for heads in self._heads]
         self.loop = TrainingLoop(
             self._train_step,
-            tracked,
+            {"encoder": encoder, "heads": self._heads, "optimiser": self._optimiser},
             num_steps=config.steps,
             directory=directory,
             checkpoint_every=config.checkpoint_every,
+            batch_of=lambda step: self._datasets[self._draw_dataset(step)].in_words(self._rows(step)),
         )
 
     def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
         """Trains to the end (or step `until`) from where the last checkpoint is, and calibrates the encoder."""
         self.loop.run(until=until, on_step=on_step)
-        graphs, _, _ = self._data.batch(self._data.sample(self._config.calibration, (self._seed, 0)))
-        self.encoder.calibrate(to_graphs_tuple(graphs))
+        samples = [self._calibration(number)[0] for number in range(len(self._datasets))]
+        self.encoder.calibrate([to_graphs_tuple(graphs) for graphs in samples])
 
-    def _build(self, graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: np.ndarray) -> None:
-        """Creates all variables, from the seed."""
-        tf.random.set_seed(self._seed)
-        self._heads.losses(self.encoder(graphs), targets, tf.constant(actions))
+    def _calibration(self, number: int) -> tuple[list[GraphLike], StateTargets, np.ndarray]:
+        data = self._datasets[number]
+        return data.batch(data.sample(self._config.calibration, (self._seed, 0, number)))
+
+    def _make_heads(self, data: EncoderDataset, number: int) -> EncoderHeads:
+        """Heads with all their variables, and the encoder's."""
+        graphs, statistics, actions = self._calibration(number)
+        heads = EncoderHeads(statistics, data.table, self._config, self.encoder.config.latent)
+        heads.losses(self.encoder(to_graphs_tuple(graphs)), statistics, tf.constant(actions))
+        return heads
+
+    def _make_update(self, heads: EncoderHeads, features: FeatureSpec) -> Any:
+        """A training step for graphs of one scene, in one trace."""
+
+        def update(graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
+            weights = {"consistency": self._config.consistency_weight, "variance": self._config.variance_weight}
+            with tf.GradientTape() as tape:
+                losses = heads.losses(self.encoder(graphs, is_training=True), targets, actions)
+                loss = tf.add_n([weights.get(name, 1.0) * value for name, value in losses.items()])
+            return {"loss": loss, **losses, "gradient_norm": self._optimiser.minimise(loss, tape)}
+
+        targets = StateTargets(tf.TensorSpec([None], tf.float32), *[tf.TensorSpec([None, None], tf.float32)] * 3)
+        signature = [graphs_tuple_signature(features), targets, tf.TensorSpec([None], tf.int32)]
+        return tf.function(update, input_signature=signature, autograph=False)
 
     def _train_step(self, step: int) -> Mapping[str, float]:
-        graphs, targets, actions = self._data.batch(self._data.sample(self._config.batch, (self._seed, 1, step)))
+        number = self._draw_dataset(step)
+        data = self._datasets[number]
+        graphs, targets, actions = data.batch(self._rows(step))
         self._optimiser.set_rate(step, self._config.steps)
-        metrics = self._update(to_graphs_tuple(graphs), StateTargets(*map(tf.constant, targets)), tf.constant(actions))
+        targets = StateTargets(*map(tf.constant, targets))
+        metrics = self._updates[number](to_graphs_tuple(graphs), targets, tf.constant(actions))
         return {name: float(value) for name, value in metrics.items()}
 
-    def _update_eagerly(
-        self, graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        weights = {"consistency": self._config.consistency_weight, "variance": self._config.variance_weight}
-        with tf.GradientTape() as tape:
-            losses = self._heads.losses(self.encoder(graphs, is_training=True), targets, actions)
-            loss = tf.add_n([weights.get(name, 1.0) * value for name, value in losses.items()])
-        return {"loss": loss, **losses, "gradient_norm": self._optimiser.minimise(loss, tape)}
+    def _rows(self, step: int) -> np.ndarray:
+        data = self._datasets[self._draw_dataset(step)]
+        return data.sample(self._config.batch, (self._seed, 1, step))
+
+    def _draw_dataset(self, step: int) -> int:
+        """In proportion to their transitions."""
+        sizes = np.array([len(data) for data in self._datasets], float)
+        return int(np.random.default_rng([self._seed, 2, step]).choice(len(sizes), p=sizes / sizes.sum()))

@@ -58,6 +58,11 @@ class Episode:
         """Legal (rule, location) pairs of state `t`, NO-OP not listed: int32 [C, 2]."""
         return unpack(self.codes_at(t))
 
+    @property
+    def start(self) -> str:
+        """Hash of the graph that the episode starts from."""
+        return self.hashes[0]
+
     def codes_at(self, t: int) -> np.ndarray:
         """Packed legal actions of state `t`: int32 [C]."""
         return self.legal_codes[self.legal_offsets[t] : self.legal_offsets[t + 1]]
@@ -110,9 +115,17 @@ class EpisodeBuffer(Sequence[Episode]):
         self._episodes.extend(other)
 
     def action_table(self) -> ActionTable:
-        """All pairs legal in any state of these episodes."""
+        """All pairs legal in any state of these episodes, which should be of one start graph."""
         codes = [np.unique(episode.legal_codes) for episode in self]
         return ActionTable.of_codes(np.concatenate(codes) if codes else np.zeros(0, np.int32), self.num_rules)
+
+    def by_start(self) -> dict[str, EpisodeBuffer]:
+        """The episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
+        parts: dict[str, EpisodeBuffer] = {}
+        for episode in self:
+            part = parts.setdefault(episode.start, EpisodeBuffer(self.rule_names, self.graphs))
+            part._episodes.append(episode)
+        return parts
 
     def split(self, held_out: float, seed: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
         """Splits by episode into (training, held out).
@@ -224,6 +237,7 @@ def collect(
     num_episodes: int,
     seed: int,
     *,
+    first: int = 0,
     buffer: EpisodeBuffer | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
@@ -237,12 +251,13 @@ def collect(
       policy: called with every observation and the episode's own generator.
       num_episodes: how many the buffer holds in the end.
       seed: of this collection.
+      first: number of the buffer's first episode.
       buffer: what an interrupted collection left (changed in place); a fresh one by default.
       on_episode: called after each new episode.
     Returns:
       The buffer.
     """
-    for index in range(0 if buffer is None else len(buffer), num_episodes):
+    for index in range(first + (0 if buffer is None else len(buffer)), first + num_episodes):
         recorder = _Recorder(env, index, seed)
         buffer = recorder.buffer_for(buffer)
         episode = recorder.play(policy, buffer.graphs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,13 @@ import tensorflow as tf
 from worldmodel.actions import ActionTable
 from worldmodel.config import WorldModelConfig
 from worldmodel.encoder import GraphEncoder
-from worldmodel.encoder_training import EncoderTraining
+from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.mdn_rnn import MdnRnn, MdnRnnConfig
-from worldmodel.mdn_rnn_training import MdnRnnTraining
-from worldmodel.neighbourhood import neighbour_table
-from worldmodel.reward_table import mean_reward_per_action, reward_spread_per_rule
+from worldmodel.mdn_rnn import MdnRnn, ModelSizes
+from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
+from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
-from worldmodel.world_model import Scaler, Signature, WorldModel, embed_all, embedder, used_graphs
+from worldmodel.world_model import WorldModel
 
 # (stage, metrics of the step): stage is "encoder" or "mdn_rnn".
 OnStageStep = Callable[[str, Metrics], None]
@@ -37,7 +36,8 @@ def fit_world_model(
     """Trains a world model on episodes.
 
     Args:
-      buffer: training episodes; hold some out beforehand (`EpisodeBuffer.split`) to measure accuracy.
+      buffer: training episodes, of one start graph or of several; hold some out beforehand (`EpisodeBuffer.split`) to
+        measure accuracy.
       signature: rule names and features of the environment they come from.
       config: sizes and budgets.
       seed: of every random draw.
@@ -48,44 +48,68 @@ def fit_world_model(
       ValueError: if the episodes hold no rewrite.
       NonFiniteLoss: if a loss term becomes NaN or infinite; it is named.
     """
-    table = buffer.action_table()
+    parts = buffer.by_start()
+    tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
     training = EncoderTraining(
         encoder,
         signature.features,
-        buffer,
-        table,
+        encoder_datasets(parts, tables),
         config.encoder_training,
         seed=seed,
         directory=_part(directory, "encoder"),
     )
     training.run(on_step=_stage("encoder", on_step))
-    graphs = used_graphs(buffer)
-    raw = embed_all(embedder(encoder, signature.features), graphs.values())
-    scaler = Scaler.of(raw)
-    tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
-    mdn_rnn = make_mdn_rnn(config.mdn_rnn, buffer, table, config.encoder.latent)
-    model = WorldModel(signature, table, encoder, scaler, mdn_rnn, latents=dict(zip(graphs, scaler(raw), strict=True)))
+    model = untrained_world_model(buffer, signature, config, encoder, tables, seed=seed)
     dynamics = MdnRnnTraining(
-        mdn_rnn, model.sequences(buffer), config.mdn_rnn_training, seed=seed, directory=_part(directory, "mdn_rnn")
+        model.mdn_rnn,
+        [SceneData(model.inputs(scene), model.sequences(parts[scene.start])) for scene in model.scenes.values()],
+        config.mdn_rnn_training,
+        seed=seed,
+        directory=_part(directory, "mdn_rnn"),
     )
     dynamics.run(on_step=_stage("mdn_rnn", on_step))
     return model
 
 
-def make_mdn_rnn(config: MdnRnnConfig, buffer: EpisodeBuffer, table: ActionTable, latent: int) -> MdnRnn:
-    """An untrained MDN-RNN with what it takes from the data directly: neighbourhoods and mean rewards."""
+def encoder_datasets(parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable]) -> list[EncoderDataset]:
+    """The start graphs that have transitions to learn from.
+
+    Raises:
+      ValueError: if none has.
+    """
+    datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
+    with_rewrites = [data for data in datasets if len(data)]
+    if not with_rewrites:
+        raise ValueError(
+            "the episodes hold no rewrite to learn from; collect deeper episodes, or check that rules match"
+        )
+    return with_rewrites
+
+
+def untrained_world_model(
+    buffer: EpisodeBuffer,
+    signature: Signature,
+    config: WorldModelConfig,
+    encoder: GraphEncoder,
+    tables: Mapping[str, ActionTable],
+    *,
+    seed: int,
+) -> WorldModel:
+    """A world model whose dynamics are still to be trained, with what they take from the data directly."""
+    tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     rewards = np.concatenate([episode.rewards for episode in buffer])
-    return MdnRnn(
-        config,
-        table,
-        latent,
-        neighbours=neighbour_table(buffer, table, config.neighbours, config.neighbour_reach),
-        reward_table=mean_reward_per_action(buffer, table),
-        reward_spread=reward_spread_per_rule(buffer)[table.rules],
+    sizes = ModelSizes(
+        num_rules=buffer.num_rules,
+        num_sites=1 + sum(table.num_sites for table in tables.values()),
+        num_actions=1 + sum(table.num_actions + 1 for table in tables.values()),
+        latent=config.encoder.latent,
+        categories=config.encoder.categories,
+        node_width=config.encoder.hidden,
         reward_scale=float(rewards.std()) or 1.0,
     )
+    return WorldModel.of_buffer(signature, encoder, MdnRnn(config.mdn_rnn, sizes), buffer, tables)
 
 
 def _part(directory: str | os.PathLike[str] | None, name: str) -> Path | None:

@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from worldmodel.episodes import RewriteEnv
 from worldmodel.rollout import LatentObservation
-from worldmodel.world_model import IncompatibleWorldModel, WorldModel
+from worldmodel.scenes import Scene
+from worldmodel.signature import IncompatibleWorldModel
+from worldmodel.world_model import WorldModel
 
 
 class LatentEnv:
@@ -25,8 +27,10 @@ class LatentEnv:
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
     """
 
-    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel, scene: Scene | None = None) -> None:
         """
+        Args:
+          scene: of the graph that the environment starts from; None: the model's only one.
         Raises:
           IncompatibleWorldModel: if the model was trained with another rule set.
         """
@@ -35,11 +39,12 @@ class LatentEnv:
                 f"the world model was trained with {len(world_model.signature.rule_names)} rules, the environment has "
                 f"{len(tuple(env.rule_names))} or has them in another order; use the rule set it was trained with"
             )
-        self.env, self.table = env, world_model.table
+        self._scene = scene or world_model.scene()
+        self.env, self.table = env, self._scene.table
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
-        self.num_actions = world_model.num_actions
+        self.num_actions = self.table.num_actions
         self._world_model = world_model
-        codes = world_model.mdn_rnn.action_codes()
+        codes = world_model.mdn_rnn.action_codes(world_model.inputs(self._scene))
         self._advance = tf.function(
             lambda z, action, state: world_model.mdn_rnn.advance(z, action, state, codes), autograph=False
         )
@@ -75,7 +80,8 @@ class LatentEnv:
 
     def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
         graph_hash = info["graph_hash"]
-        self._z = tf.constant(self._world_model.encode({graph_hash: observation["graph"]})[graph_hash][np.newaxis])
+        latents = self._world_model.encode({graph_hash: observation["graph"]}, self._scene)
+        self._z = tf.constant(latents[graph_hash][np.newaxis])
         legal = self.env.legal_actions()
         self._mask = self.table.mask(legal)
         untabled = int(np.sum(self.table.encode(legal) < 0))

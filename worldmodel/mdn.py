@@ -11,7 +11,7 @@ import math
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def bound_log_sigma(raw: tf.Tensor, low: float, high: float) -> tf.Tensor:
@@ -26,7 +26,7 @@ def log_prob(x: tf.Tensor, logits: tf.Tensor, means: tf.Tensor, log_sigmas: tf.T
     logits by default.
     """
     standardised = (x[..., tf.newaxis, :] - means) * tf.exp(-log_sigmas)
-    component = -tf.reduce_sum(0.5 * tf.square(standardised) + log_sigmas + _HALF_LOG_TWO_PI, axis=-1)
+    component = -tf.reduce_sum(0.5 * tf.square(standardised) + log_sigmas + HALF_LOG_TWO_PI, axis=-1)
     return tf.reduce_logsumexp(tf.nn.log_softmax(logits) + component, axis=-1)
 
 
@@ -44,12 +44,17 @@ def sample(
     """
     component_seed, noise_seed = tf.unstack(tf.random.split(seed, 2))
     temperature = tf.convert_to_tensor(temperature, means.dtype)
-    # argmax(logits / τ + Gumbel) = argmax(logits + τ · Gumbel), which needs no division and holds at τ = 0.
-    uniform = tf.random.stateless_uniform(tf.shape(logits), component_seed, minval=1e-20, maxval=1.0)
-    component = tf.argmax(logits - temperature * tf.math.log(-tf.math.log(uniform)), axis=-1)
+    component = categorical_sample(logits, temperature, component_seed)
     mean, log_sigma = select_component(component, means), select_component(component, log_sigmas)
     noise = tf.random.stateless_normal(tf.shape(mean), noise_seed)
     return mean + tf.sqrt(temperature) * tf.exp(log_sigma) * noise
+
+
+def categorical_sample(logits: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Draws indices int64 [...] with logits / τ of [..., K]; at τ = 0 the most likely one. `seed` int32 [2]."""
+    # argmax(logits / τ + Gumbel) = argmax(logits + τ · Gumbel), which needs no division and holds at τ = 0.
+    uniform = tf.random.stateless_uniform(tf.shape(logits), seed, minval=1e-20, maxval=1.0)
+    return tf.argmax(logits - temperature * tf.math.log(-tf.math.log(uniform)), axis=-1)
 
 
 def most_likely_mean(logits: tf.Tensor, means: tf.Tensor) -> tf.Tensor:

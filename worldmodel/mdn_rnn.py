@@ -2,104 +2,52 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel import mdn
-from worldmodel.actions import ActionTable
+from worldmodel.action_codes import ActionCodes, ActionEmbedding, SceneEmbedding
 from worldmodel.config import MdnRnnConfig
-
-
-class LatentMixture(NamedTuple):
-    """A mixture over the next latent: logits [n, K], means [n, K, Z], log_sigmas [n, K, Z]; see `mdn`."""
-
-    logits: tf.Tensor
-    means: tf.Tensor
-    log_sigmas: tf.Tensor
+from worldmodel.latent_head import make_latent_head
+from worldmodel.mask_head import MaskHead
+from worldmodel.scenes import SceneInputs
 
 
 class Prediction(NamedTuple):
     """What one step is expected to bring, for n rows.
 
     Attributes:
-      latent: mixture over the next latent.
+      latent: distribution over the next latent: parameters of the `LatentHead`.
       reward: float32 [n], percent.
       terminal_logit: float32 [n], logit of "nothing is left to rewrite".
       mask_logits: float32 [n, A], of every rewrite being legal next.
     """
 
-    latent: LatentMixture
+    latent: Any
     reward: tf.Tensor
     terminal_logit: tf.Tensor
     mask_logits: tf.Tensor
 
 
-class ActionCodes(NamedTuple):
-    """What the model knows of every action, the same at all steps: computed once per rollout or training step.
+class ModelSizes(NamedTuple):
+    """What the data decides of an MDN-RNN.
 
     Attributes:
-      embedded: float32 [A + 1, action_embedding].
-      mask_keys: float32 [A, mask_rank], by which the mask head addresses the bits.
+      num_rules: R.
+      num_sites, num_actions: rows of the learned tables, that of the unknown included.
+      latent, categories: of the encoder.
+      node_width: of the nodes of a start graph.
+      reward_scale: standard deviation of all rewards.
     """
 
-    embedded: tf.Tensor
-    mask_keys: tf.Tensor
-
-
-class ActionEmbedding(snt.Module):
-    """Embeddings of all actions from learned ones of their rule and site, never from raw ids: [A + 1, width]."""
-
-    def __init__(
-        self, table: ActionTable, rule_width: int, site_width: int, width: int, name: str | None = None
-    ) -> None:
-        super().__init__(name=name)
-        self._rules, self._sites = tf.constant(table.rules), tf.constant(table.sites)
-        small = snt.initializers.TruncatedNormal(stddev=0.3)
-        self._rule_embedding = snt.Embed(table.num_rules + 1, rule_width, initializer=small)
-        self._site_embedding = snt.Embed(table.num_sites, site_width, initializer=small)
-        self._mix = snt.nets.MLP([width, width])
-
-    def __call__(self) -> tf.Tensor:
-        return self._mix(tf.concat([self._rule_embedding(self._rules), self._site_embedding(self._sites)], axis=-1))
-
-
-class Neighbourhood(snt.Module):
-    """Reads the bits in an action's slots and says how they change, with weights per rule.
-
-    Args:
-      neighbours: int32 [A + 1, P], bit in every slot; A where there is none.
-      rules: int32 [A + 1], rule of every action.
-      hidden: width of what is read.
-    """
-
-    def __init__(self, neighbours: np.ndarray, rules: np.ndarray, hidden: int, name: str | None = None) -> None:
-        super().__init__(name=name)
-        num_rules, slots = int(rules.max()) + 1, neighbours.shape[1]
-        self.neighbours = tf.Variable(neighbours, trainable=False, name="neighbours")
-        self._rules = tf.constant(rules)
-        scatter = snt.initializers.TruncatedNormal(stddev=1.0 / max(slots, 1) ** 0.5)
-        self._read = tf.Variable(scatter([num_rules, slots, hidden], tf.float32), name="read")
-        self._write = tf.Variable(scatter([num_rules, slots, hidden], tf.float32), name="write")
-        self._bias = tf.Variable(tf.zeros([num_rules, slots]), name="bias")
-
-    def read(self, actions: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
-        slots = tf.gather(self.neighbours, actions)
-        bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
-        present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
-        weights = tf.gather(self._read, tf.gather(self._rules, actions))
-        return tf.linalg.matvec(weights, bits * present, transpose_a=True)
-
-    def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
-        rules, slots = tf.gather(self._rules, actions), tf.gather(self.neighbours, actions)
-        change = tf.linalg.matvec(tf.gather(self._write, rules), features) + tf.gather(self._bias, rules)
-        rows = tf.broadcast_to(tf.range(tf.shape(slots)[0])[:, tf.newaxis], tf.shape(slots))
-        padded = tf.pad(logits, [[0, 0], [0, 1]])  # empty slots point at this column, which is cut off again
-        return tf.tensor_scatter_nd_add(padded, tf.stack([rows, slots], axis=-1), change)[:, :-1]
+    num_rules: int
+    num_sites: int
+    num_actions: int
+    latent: int
+    categories: int
+    node_width: int
+    reward_scale: float
 
 
 class _StateCore(snt.RNNCore):
@@ -117,64 +65,81 @@ class _StateCore(snt.RNNCore):
         return self._lstm.initial_state(batch_size, **kwargs)
 
 
+class Member(snt.Module):
+    """All heads, once: one member of the ensemble."""
+
+    def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._trunk = snt.Linear(config.head_hidden)
+        # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
+        self._latent_trunk = snt.Linear(config.latent_hidden)
+        self.latent = make_latent_head(config, sizes.latent, sizes.categories)
+        self.mask = MaskHead(config, sizes.num_rules)
+        self._local = snt.Linear(config.neighbour_hidden)
+        self._outcome_trunk = snt.Linear(config.head_hidden)
+        self._outcome = snt.Linear(2, w_init=snt.initializers.Zeros())
+        self._reward_change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
+        self._reward_network: snt.Module | None = None
+        if config.reward_head == "separate":
+            zeros = snt.initializers.Zeros()
+            self._reward_network = snt.Sequential(
+                [snt.nets.MLP([config.reward_hidden] * 2, activate_final=True), snt.Linear(1, w_init=zeros)]
+            )
+
+    def __call__(
+        self, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, keys: tf.Tensor, codes: ActionCodes
+    ) -> Prediction:
+        """See `MdnRnn.predict`; keys: [A, mask_rank], this member's."""
+        embedded = tf.gather(codes.embedded, actions)
+        trunk = tf.nn.relu(self._trunk(tf.concat([h, z, embedded], axis=-1)))
+        local = tf.nn.relu(self._local(trunk) + self.mask.read(actions, mask, codes))
+        outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
+        everything = tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1)
+        change = outcome[:, 0] if self._reward_network is None else self._reward_network(everything)[:, 0]
+        return Prediction(
+            latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
+            reward=self._reward(actions, change, codes.inputs),
+            terminal_logit=outcome[:, 1],
+            mask_logits=self.mask(trunk, local, actions, mask, keys, codes),
+        )
+
+    def _reward(self, actions: tf.Tensor, change: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
+        """The mean of the data, and what is learned beyond it, in units of how much an action's reward varies: one that
+        always earns the same keeps exactly that."""
+        change = change + tf.gather(self._reward_change, tf.gather(inputs.actions, actions))
+        return tf.gather(inputs.reward_mean, actions) + tf.gather(inputs.reward_spread, actions) * change
+
+
 class MdnRnn(snt.Module):
     """LSTM with heads for the next latent, the reward, the terminal and the next legal actions.
 
     One real or dreamed step costs one LSTM step: `advance` consumes (z_t, a_t) and yields the state h_{t+1}; `predict`
-    turns (h_{t+1}, z_t, a_t, mask_t) into what step t brings.
+    turns (h_{t+1}, z_t, a_t, mask_t) into what step t brings. The members of an ensemble share the LSTM and the codes
+    of actions, and have all heads to themselves.
 
     Args:
       config: sizes.
-      table: the A actions.
-      latent: Z.
-      neighbours: int32 [A + 1, P] from `neighbourhood.neighbour_table`.
-      reward_table: float32 [A + 1], mean reward of every action, where the reward head starts.
-      reward_spread: float32 [A + 1], how much each action's reward varies: the unit in which the head learns, so that
-        an action that always earns the same keeps exactly that.
-      reward_scale: standard deviation of all rewards.
+      sizes: those that the data decides.
     """
 
-    def __init__(
-        self,
-        config: MdnRnnConfig,
-        table: ActionTable,
-        latent: int,
-        *,
-        neighbours: np.ndarray,
-        reward_table: np.ndarray,
-        reward_spread: np.ndarray,
-        reward_scale: float,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
-        self.config, self.latent, self.num_actions = config, latent, table.num_actions
-        self._actions = ActionEmbedding(table, config.rule_embedding, config.site_embedding, config.action_embedding)
-        self._neighbourhood = Neighbourhood(neighbours, table.rules, config.neighbour_hidden)
+        self.config, self.sizes, self.latent = config, sizes, sizes.latent
+        embedding = ActionEmbedding(
+            sizes.num_rules + 1, sizes.num_sites, config.rule_embedding, config.site_embedding, config.action_embedding
+        )
+        self._embedding = SceneEmbedding(embedding, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
-        small = snt.initializers.TruncatedNormal(stddev=0.02)  # predictions start near "nothing changes"
-        self._mixture = snt.Linear(config.mixtures * (2 * latent + 1), w_init=small)
-        self._reward_start = tf.Variable(reward_table, trainable=False, name="reward_start")
-        self._reward_change = tf.Variable(tf.zeros_like(reward_table), name="reward_change")
-        self._reward_scale = tf.Variable(reward_scale, trainable=False, dtype=tf.float32, name="reward_scale")
-        self._reward_spread = tf.Variable(reward_spread, trainable=False, name="reward_spread")
-        self._trunk = snt.Linear(config.head_hidden)
-        # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
-        self._latent_trunk = snt.Linear(config.latent_hidden)
-        self._local = snt.Linear(config.neighbour_hidden)
-        self._outcome_trunk = snt.Linear(config.head_hidden)
-        self._outcome = snt.Linear(2, w_init=snt.initializers.Zeros())
-        self._mask_query = snt.Linear(config.mask_rank)
-        self._mask_keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
-        self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
+        self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """The zero state at the start of an episode: hidden and cell [batch, hidden]."""
         return self._lstm.initial_state(batch)
 
-    def action_codes(self) -> ActionCodes:
-        """Codes of all actions under the present weights."""
-        embedded = self._actions()
-        return ActionCodes(embedded, self._mask_keys(embedded[:-1]))
+    def action_codes(self, inputs: SceneInputs) -> ActionCodes:
+        """Codes of all actions of a scene under the present weights."""
+        embedded = self._embedding(inputs)
+        return ActionCodes(embedded, tuple(member.mask.keys(embedded) for member in self.members), inputs)
 
     def advance(self, z: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState, codes: ActionCodes) -> snt.LSTMState:
         """One LSTM step: z [B, Z], actions int32 [B] to the state after it; `state.hidden` is h_{t+1}."""
@@ -194,45 +159,23 @@ class MdnRnn(snt.Module):
 
     def predict(
         self, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
-    ) -> Prediction:
-        """What a step brings.
+    ) -> tuple[Prediction, ...]:
+        """What a step brings, according to every member.
 
         Args:
           h: [n, hidden], output of `advance` for this step; z: [n, Z] before it; actions: int32 [n];
           mask: float32 [n, A + 1], legal actions before it; codes: from `action_codes`.
         """
-        embedded = tf.gather(codes.embedded, actions)
-        trunk = tf.nn.relu(self._trunk(tf.concat([h, z, embedded], axis=-1)))
-        local = tf.nn.relu(self._local(trunk) + self._neighbourhood.read(actions, mask))
-        outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
-        change = tf.gather(self._reward_change, actions) + outcome[:, 0]
-        return Prediction(
-            latent=self._predict_latent(tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1), z),
-            reward=tf.gather(self._reward_start, actions) + tf.gather(self._reward_spread, actions) * change,
-            terminal_logit=outcome[:, 1],
-            mask_logits=self._predict_mask(trunk, local, actions, mask, codes),
+        return tuple(
+            member(h, z, actions, mask, keys, codes) for member, keys in zip(self.members, codes.mask_keys, strict=True)
         )
 
-    def reward_unit(self, actions: tf.Tensor) -> tf.Tensor:
+    def reward_unit(self, actions: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """Unit of the reward loss: an action's own spread, but not less than a tenth of that of all rewards: [n]."""
-        return tf.sqrt(tf.square(tf.gather(self._reward_spread, actions)) + tf.square(0.1 * self._reward_scale))
+        spread = tf.gather(inputs.reward_spread, actions)
+        return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2)
 
-    def next_mask(self, prediction: Prediction) -> tf.Tensor:
-        """The legal actions as predicted, NO-OP always: bool [n, A + 1]."""
-        return tf.pad(prediction.mask_logits > 0.0, [[0, 0], [0, 1]], constant_values=True)
 
-    def _predict_latent(self, features: tf.Tensor, z: tf.Tensor) -> LatentMixture:
-        """The mixture; its means are changes of z, because one rewrite changes a graph little."""
-        k, width = self.config.mixtures, self.latent
-        parameters = self._mixture(tf.nn.relu(self._latent_trunk(features)))
-        logits, means, raw = tf.split(parameters, [k, k * width, k * width], axis=-1)
-        log_sigmas = mdn.bound_log_sigma(tf.reshape(raw, [-1, k, width]), *self.config.log_sigma_range)
-        return LatentMixture(logits, z[:, tf.newaxis] + tf.reshape(means, [-1, k, width]), log_sigmas)
-
-    def _predict_mask(
-        self, trunk: tf.Tensor, local: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
-    ) -> tf.Tensor:
-        """Logits of the next bits: their present value, unless the query or the neighbourhood says otherwise."""
-        logits = tf.matmul(self._mask_query(trunk), codes.mask_keys, transpose_b=True)
-        logits += self._inertia * (2.0 * mask[:, :-1] - 1.0)
-        return self._neighbourhood.write(logits, actions, local)
+def next_mask(mask_logits: tf.Tensor, threshold: float = 0.0) -> tf.Tensor:
+    """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
+    return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel import mdn
+from worldmodel.action_codes import ActionCodes
 from worldmodel.config import MdnRnnTrainingConfig
-from worldmodel.mdn_rnn import ActionCodes, MdnRnn, Prediction
+from worldmodel.latent_head import LatentHead
+from worldmodel.mdn_rnn import MdnRnn, Prediction, next_mask
+from worldmodel.scenes import SceneInputs, scene_signature
 from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
@@ -30,6 +33,7 @@ _TERMS = ("latent", "mean", "reward", "terminal", "mask")
 
 
 def step_losses(
+    head: LatentHead,
     prediction: Prediction,
     targets: StepTargets,
     *,
@@ -41,8 +45,9 @@ def step_losses(
     """Mean losses of n predicted steps.
 
     Args:
+      head: what the latent was predicted by.
       prediction, targets: n steps.
-      taken: float32 [n], 0 for padding.
+      taken: float32 [n], 0 for padding; how often each counts.
       is_rewrite: float32 [n], 0 for NO-OP: it ends the episode by definition, so only its reward is learned.
       reward_unit: float32 [n], what an error of 1 means.
       bit_weights: float32 [n, A], which bits count; all by default.
@@ -53,12 +58,11 @@ def step_losses(
     rewrites = taken * is_rewrite
     bits = tf.nn.sigmoid_cross_entropy_with_logits(targets.mask[:, :-1], prediction.mask_logits)
     bits = bits if bit_weights is None else bits * bit_weights
-    latent = -mdn.log_prob(targets.z, *prediction.latent) / tf.cast(tf.shape(targets.z)[-1], tf.float32)
     terminal = tf.nn.sigmoid_cross_entropy_with_logits(targets.terminal, prediction.terminal_logit)
-    deviation = mdn.mixture_mean(*prediction.latent[:2]) - targets.z
+    latent = head.losses(prediction.latent, targets.z)
     return {
-        "latent": _weighted_mean(latent, rewrites),
-        "mean": _weighted_mean(tf.reduce_mean(tf.square(deviation), axis=-1), rewrites),
+        "latent": _weighted_mean(latent["latent"], rewrites),
+        "mean": _weighted_mean(latent["mean"], rewrites),
         "reward": _weighted_mean(tf.square((prediction.reward - targets.reward) / reward_unit), taken),
         "terminal": _weighted_mean(terminal, rewrites),
         "mask": _weighted_mean(tf.reduce_sum(bits, axis=-1), rewrites),
@@ -70,14 +74,23 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
 
 
+class SceneData(NamedTuple):
+    """The training episodes of one start graph, and what the networks know of it."""
+
+    inputs: SceneInputs
+    sequences: SequenceData
+
+
 class MdnRnnTraining:
     """One resumable training of an MDN-RNN.
 
-        MdnRnnTraining(model, data, MdnRnnTrainingConfig(), seed=0).run(on_step=print)
+        MdnRnnTraining(model, scenes, MdnRnnTrainingConfig(), seed=0).run(on_step=print)
+
+    Every step's episodes are of one start graph.
 
     Args:
       model: changed in place.
-      data: training episodes.
+      scenes: training episodes.
       config: how to train.
       seed: of every random draw; weights that exist already, as some of the model's do, are left as they are.
       directory: where checkpoints go.
@@ -86,16 +99,17 @@ class MdnRnnTraining:
     def __init__(
         self,
         model: MdnRnn,
-        data: SequenceData,
+        scenes: Sequence[SceneData],
         config: MdnRnnTrainingConfig,
         *,
         seed: int,
         directory: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.model, self._data, self._config, self._seed = model, data, config, seed
-        self._update = tf.function(self._update_eagerly, input_signature=_batch_signature(model), autograph=False)
+        self.model, self._scenes, self._config, self._seed = model, list(scenes), config, seed
+        self._schedule = Schedule([len(scene.sequences) for scene in self._scenes], config.batch, seed)
+        self._update = tf.function(self._update_eagerly, input_signature=_signature(model), autograph=False)
         tf.random.set_seed(seed)
-        self._losses(SequenceBatch(*map(tf.constant, data.batch([0]))), tf.constant([seed, 0]))  # creates all variables
+        self._losses(*self._arguments(0))  # creates all variables
         self._optimiser = Optimiser(config.optimiser, list(model.trainable_variables))
         self.loop = TrainingLoop(
             self._train_step,
@@ -103,6 +117,7 @@ class MdnRnnTraining:
             num_steps=config.steps,
             directory=directory,
             checkpoint_every=config.checkpoint_every,
+            batch_of=self._batch_in_words,
         )
 
     def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
@@ -111,21 +126,26 @@ class MdnRnnTraining:
 
     def _train_step(self, step: int) -> Mapping[str, float]:
         self._optimiser.set_rate(step, self._config.steps)
-        batch = SequenceBatch(*map(tf.constant, self._data.batch(self._rows(step))))
-        metrics = self._update(batch, tf.constant([self._seed, step], tf.int32))
+        metrics = self._update(*self._arguments(step))
         return {name: float(value) for name, value in metrics.items()}
 
-    def _rows(self, step: int) -> np.ndarray:
-        """Episodes of a step: shuffled passes over the data, each pass a function of (seed, pass)."""
-        size, episodes = min(self._config.batch, len(self._data)), len(self._data)
-        positions = step * size + np.arange(size)
-        passes, places = np.divmod(positions, episodes)
-        orders = {int(p): np.random.default_rng([self._seed, int(p)]).permutation(episodes) for p in passes}
-        return np.array([orders[int(p)][place] for p, place in zip(passes, places, strict=True)])
+    def _batch_in_words(self, step: int) -> str:
+        number, rows = self._schedule.batch(step)
+        return self._scenes[number].sequences.in_words(rows)
 
-    def _update_eagerly(self, batch: SequenceBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _arguments(self, step: int) -> tuple[SceneInputs, SequenceBatch, tf.Tensor, tf.Tensor]:
+        """Scene, episodes, how often each of them counts for each member, and the seed of a step."""
+        number, rows = self._schedule.batch(step)
+        scene = self._scenes[number]
+        batch = SequenceBatch(*map(tf.constant, scene.sequences.batch(rows)))
+        counts = bootstrap_counts(len(self.model.members), number, rows, self._seed)
+        return scene.inputs, batch, tf.constant(counts), tf.constant([self._seed, step], tf.int32)
+
+    def _update_eagerly(
+        self, inputs: SceneInputs, batch: SequenceBatch, counts: tf.Tensor, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
-            losses = self._losses(batch, seed)
+            losses = self._losses(inputs, batch, counts, seed)
             loss = tf.add_n([self._weight(name) * value for name, value in losses.items()])
         return {"loss": loss, **losses, "gradient_norm": self._optimiser.minimise(loss, tape)}
 
@@ -134,66 +154,89 @@ class MdnRnnTraining:
         weight: float = getattr(self._config, f"{term}_weight")
         return weight * self._config.open_loop_weight if term != name else weight
 
-    def _losses(self, batch: SequenceBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """All loss terms of a batch, by name."""
-        codes = self.model.action_codes()
+    def _losses(
+        self, inputs: SceneInputs, batch: SequenceBatch, counts: tf.Tensor, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """All loss terms of a batch, by name; means over the members."""
+        codes = self.model.action_codes(inputs)
         states = self.model.unroll(batch.z[:-1], batch.actions, codes)
-        losses = self._teacher_forced_losses(batch, states, codes)
+        losses = self._teacher_forced_losses(batch, counts, states, codes)
         if self._config.open_loop_steps > 0:
-            open_loop = self._open_loop_losses(batch, states, codes, seed)
+            open_loop = self._open_loop_losses(batch, counts, states, codes, seed)
             losses.update({f"open_loop_{name}": value for name, value in open_loop.items()})
         return losses
 
     def _teacher_forced_losses(
-        self, batch: SequenceBatch, states: snt.LSTMState, codes: ActionCodes
+        self, batch: SequenceBatch, counts: tf.Tensor, states: snt.LSTMState, codes: ActionCodes
     ) -> dict[str, tf.Tensor]:
         """Losses of all steps that were taken; padding is cut out before the heads see it."""
         times, columns = tf.unstack(tf.cast(tf.where(batch.valid), tf.int32), axis=1)
         actions = _at(batch.actions, times, columns)
-        prediction = self.model.predict(
+        predictions = self.model.predict(
             _at(states.hidden, times, columns),
             _at(batch.z, times, columns),
             actions,
             tf.cast(_at(batch.masks, times, columns), tf.float32),
             codes,
         )
-        return step_losses(
-            prediction,
-            _targets_at(batch, times, columns),
-            taken=tf.ones_like(prediction.reward),
-            is_rewrite=self._is_rewrite(actions),
-            reward_unit=self.model.reward_unit(actions),
+        targets, is_rewrite = _targets_at(batch, times, columns), _is_rewrite(actions, codes)
+        unit = self.model.reward_unit(actions, codes.inputs)
+        return _mean_of_members(
+            step_losses(
+                member.latent,
+                prediction,
+                targets,
+                taken=tf.gather(counts[:, i], columns),
+                is_rewrite=is_rewrite,
+                reward_unit=unit,
+            )
+            for i, (member, prediction) in enumerate(zip(self.model.members, predictions, strict=True))
         )
 
-    def _is_rewrite(self, actions: tf.Tensor) -> tf.Tensor:
-        return tf.cast(actions < self.model.num_actions, tf.float32)
-
     def _open_loop_losses(
-        self, batch: SequenceBatch, states: snt.LSTMState, codes: ActionCodes, seed: tf.Tensor
+        self, batch: SequenceBatch, counts: tf.Tensor, states: snt.LSTMState, codes: ActionCodes, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Losses along a stretch of every episode in which the model lives on its own latents and masks."""
-        columns = tf.range(tf.shape(batch.valid)[1])
+        """Losses along a stretch of every episode in which the model lives on its own latents and masks.
+
+        Each member goes its own way.
+        """
         start = self._draw_starts(batch.valid, seed)
+        return _mean_of_members(
+            self._open_loop_of(i, batch, counts[:, i], states, codes, start) for i in range(len(self.model.members))
+        )
+
+    def _open_loop_of(
+        self,
+        member: int,
+        batch: SequenceBatch,
+        counts: tf.Tensor,
+        states: snt.LSTMState,
+        codes: ActionCodes,
+        start: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        columns, head = tf.range(tf.shape(batch.valid)[1]), self.model.members[member]
 
         def advance(step: tf.Tensor, z: tf.Tensor, mask: tf.Tensor, state: snt.LSTMState, totals: Any) -> Any:
             now = tf.minimum(start + step, tf.shape(batch.valid)[0] - 1)
             actions = _at(batch.actions, now, columns)
             state = self.model.advance(z, actions, state, codes)
-            prediction = self.model.predict(state.hidden, z, actions, tf.cast(mask, tf.float32), codes)
+            bits = tf.cast(mask, tf.float32)
+            prediction = head(state.hidden, z, actions, bits, codes.mask_keys[member], codes)
             losses = step_losses(
+                head.latent,
                 prediction,
                 _targets_at(batch, now, columns),
-                taken=tf.cast(_at(batch.valid, now, columns) & (now == start + step), tf.float32),
-                is_rewrite=self._is_rewrite(actions),
-                reward_unit=self.model.reward_unit(actions),
+                taken=tf.where(_at(batch.valid, now, columns) & (now == start + step), counts, 0.0),
+                is_rewrite=_is_rewrite(actions, codes),
+                reward_unit=self.model.reward_unit(actions, codes.inputs),
                 # A bit that is wrong already cannot be told right from here, and must not teach bits to let go.
                 bit_weights=tf.cast(tf.equal(mask, _at(batch.masks, now, columns))[:, :-1], tf.float32),
             )
             totals = [total + losses[name] for name, total in zip(_TERMS, totals, strict=True)]
             return (
                 step + 1,
-                mdn.most_likely_mean(*prediction.latent[:2]),
-                self.model.next_mask(prediction),
+                head.latent.most_likely(prediction.latent),
+                next_mask(prediction.mask_logits),
                 state,
                 totals,
             )
@@ -234,14 +277,67 @@ def _state_before(states: snt.LSTMState, times: tf.Tensor, columns: tf.Tensor) -
     return snt.LSTMState(_at(states.hidden, before, columns) * begun, _at(states.cell, before, columns) * begun)
 
 
-def _batch_signature(model: MdnRnn) -> list[object]:
-    bits = model.num_actions + 1
+def _is_rewrite(actions: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+    """float32 [n], 0 for NO-OP, the last of the actions."""
+    return tf.cast(actions < tf.shape(codes.inputs.rules)[0] - 1, tf.float32)
+
+
+def _mean_of_members(losses: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    of_members = list(losses)
+    return {name: tf.add_n([each[name] for each in of_members]) / len(of_members) for name in of_members[0]}
+
+
+def bootstrap_counts(members: int, scene: int, rows: np.ndarray, seed: int) -> np.ndarray:
+    """How often episodes `rows` of a scene count for each member: float32 [n, members].
+
+    One member sees all of them once. Of several, each has drawn its own with replacement: Poisson(1) of each.
+    """
+    if members == 1:
+        return np.ones((len(rows), 1), np.float32)
+    drawn = [np.random.default_rng([seed, scene, int(row)]).poisson(1.0, members) for row in rows]
+    return np.array(drawn, np.float32)
+
+
+class Schedule:
+    """Which episodes every step is taught by: shuffled passes over all, each pass a function of (seed, pass).
+
+    Args:
+      sizes: episodes of every scene.
+      batch: episodes of a step, fewer where a scene has fewer; what is left of a scene is filled up from its beginning.
+      seed: of the order.
+    """
+
+    def __init__(self, sizes: Sequence[int], batch: int, seed: int) -> None:
+        self._sizes, self._batch, self._seed = list(sizes), batch, seed
+        self._steps_of_pass = sum(math.ceil(size / batch) for size in self._sizes)
+        self._passes: dict[int, list[tuple[int, np.ndarray]]] = {}
+
+    def batch(self, step: int) -> tuple[int, np.ndarray]:
+        """(scene, rows) of a step."""
+        number, place = divmod(step, self._steps_of_pass)
+        if number not in self._passes:
+            self._passes = {number: self._shuffled(number)}
+        return self._passes[number][place]
+
+    def _shuffled(self, number: int) -> list[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self._seed, number])
+        batches = []
+        for scene, size in enumerate(self._sizes):
+            order, width = rng.permutation(size), min(self._batch, size)
+            for begin in range(0, size, self._batch):
+                batches.append((scene, order[np.arange(begin, begin + width) % size]))
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _signature(model: MdnRnn) -> list[object]:
     batch = SequenceBatch(
         z=tf.TensorSpec([None, None, model.latent], tf.float32),
-        masks=tf.TensorSpec([None, None, bits], tf.bool),
+        masks=tf.TensorSpec([None, None, None], tf.bool),
         actions=tf.TensorSpec([None, None], tf.int32),
         rewards=tf.TensorSpec([None, None], tf.float32),
         terminals=tf.TensorSpec([None, None], tf.bool),
         valid=tf.TensorSpec([None, None], tf.bool),
     )
-    return [batch, tf.TensorSpec([2], tf.int32)]
+    scene = scene_signature(model.latent, model.sizes.node_width, model.config.neighbours)
+    counts = tf.TensorSpec([None, len(model.members)], tf.float32)
+    return [scene, batch, counts, tf.TensorSpec([2], tf.int32)]

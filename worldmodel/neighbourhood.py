@@ -19,27 +19,44 @@ from worldmodel.episodes import Episode, EpisodeBuffer
 Slot = tuple[int, int]  # (other rule, its site minus the action's)
 
 
-def neighbour_table(buffer: EpisodeBuffer, table: ActionTable, num_slots: int, reach: int) -> np.ndarray:
-    """Index of the bit in every slot of every action.
+NO_SLOT = -1
+"""In place of a rule: the slot is not used."""
+
+
+def neighbour_slots(buffer: EpisodeBuffer, num_slots: int, reach: int) -> np.ndarray:
+    """The slots of every rule, the same on all graphs.
 
     Args:
       buffer: the episodes that show which bits switch and which vary.
-      table: the bits.
       num_slots: P. The slots that a rule switches come first, the most frequent ahead; what is left is filled with bits
         that vary when the rule is applied, the nearest ahead.
       reach: how many sites away a bit may be that does not switch.
     Returns:
+      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's.
+    """
+    slots = np.full((buffer.num_rules, num_slots, 2), NO_SLOT, np.int32)
+    for rule, evidence in _gather(buffer, reach).items():
+        ranked = evidence.ranked()[:num_slots]
+        slots[rule, : len(ranked)] = np.array(ranked, np.int32).reshape(-1, 2)
+    return slots
+
+
+def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
+    """Index of the bit in every slot of every action.
+
+    Args:
+      slots: from `neighbour_slots`.
+      table: the bits.
+    Returns:
       int32 [A + 1, P] in [0, A]; A means that there is no bit in this slot. NO-OP has none.
     """
-    neighbours = np.full((table.num_actions + 1, num_slots), table.num_actions, np.int32)
-    for rule, evidence in _gather(buffer, reach).items():
-        slots = np.array(evidence.ranked()[:num_slots])
-        if not len(slots):
-            continue
-        rows = np.flatnonzero(table.rules == rule)
-        locations = table.locations[rows][:, np.newaxis] + slots[:, 1]
-        rules = np.broadcast_to(slots[:, 0], locations.shape)
-        neighbours[rows, : len(slots)] = _find(table, rules, locations)
+    neighbours = np.full((table.num_actions + 1, slots.shape[1]), table.num_actions, np.int32)
+    rules, offsets = np.moveaxis(slots[table.rules[:-1]], -1, 0)
+    locations = table.locations[:-1, np.newaxis] + offsets
+    there = (rules != NO_SLOT) & (locations >= 0)
+    codes = pack(np.stack([np.where(there, rules, 0), np.where(there, locations, 0)], axis=-1)).reshape(rules.shape)
+    found = table.find_codes(codes)
+    neighbours[:-1] = np.where(there & (found >= 0), found, table.num_actions)
     return neighbours
 
 
@@ -84,10 +101,3 @@ def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[Episode, int, int, int]]:
 
 def _relative(codes: np.ndarray, location: int) -> Iterator[Slot]:
     return map(tuple, (unpack(codes) - np.array([0, location])).tolist())
-
-
-def _find(table: ActionTable, rules: np.ndarray, locations: np.ndarray) -> np.ndarray:
-    inside = locations >= 0
-    codes = pack(np.stack([rules, np.where(inside, locations, 0)], axis=-1).reshape(-1, 2)).reshape(rules.shape)
-    found = table.find_codes(codes)
-    return np.where(inside & (found >= 0), found, table.num_actions)

@@ -21,6 +21,7 @@ def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinka
     """Mean reward of every action of the table, drawn towards its rule's mean where data is thin: float32 [A + 1].
 
     Args:
+      buffer: episodes of one start graph: locations of different ones have nothing to do with each other.
       shrinkage: how many pseudo-observations of the rule's mean are added to each action's own.
     """
     pairs, rewards = _steps(buffer)

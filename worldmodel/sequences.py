@@ -32,7 +32,7 @@ class SequenceBatch(NamedTuple):
 
 
 class SequenceData:
-    """The episodes of a buffer in terms of latents and table indices.
+    """The episodes of one start graph in terms of latents and table indices.
 
     Args:
       buffer: the episodes. One that takes an action outside the table is cut before it; legal actions outside the table
@@ -50,6 +50,11 @@ class SequenceData:
 
     def __len__(self) -> int:
         return len(self._episodes)
+
+    def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
+        """Which episodes those are."""
+        numbers = ", ".join(str(self._episodes[int(row)].index) for row in rows)
+        return f"episodes {numbers} from the graph {self._episodes[0].start}"
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
         """The episodes `rows`, padded to the longest of them."""

@@ -59,6 +59,7 @@ class TrainingLoop:
       num_steps: when training is done.
       directory: where checkpoints go; without one nothing is kept.
       checkpoint_every: steps between checkpoints; one more is written at the end.
+      batch_of: says in words what data a step is taught by, for errors.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class TrainingLoop:
         num_steps: int,
         directory: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 100,
+        batch_of: Callable[[int], str] = "batch {}".format,
     ) -> None:
         self._train_step, self._num_steps, self._every = train_step, num_steps, checkpoint_every
+        self._batch_of = batch_of
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._manager: tf.train.CheckpointManager | None = None
         if directory is not None:
@@ -90,12 +93,12 @@ class TrainingLoop:
         Args:
           on_step: gets every step's metrics, with "step" (steps done) added.
         Raises:
-          NonFiniteLoss: names the term; the last checkpoint stays as it was.
+          NonFiniteLoss: names the term and the data; the last checkpoint stays as it was.
         """
         last = self._num_steps if until is None else min(until, self._num_steps)
         for step in range(self.step, last):
             metrics = self._train_step(step)
-            require_finite(metrics, step)
+            require_finite(metrics, step, self._batch_of)
             self._step.assign(step + 1)
             if (step + 1) % self._every == 0 or step + 1 == last:
                 self._save()
@@ -107,11 +110,11 @@ class TrainingLoop:
             self._manager.save(checkpoint_number=self.step)
 
 
-def require_finite(metrics: Metrics, step: int) -> None:
-    """Raises `NonFiniteLoss` naming every metric that is NaN or infinite."""
+def require_finite(metrics: Metrics, step: int, batch_of: Callable[[int], str]) -> None:
+    """Raises `NonFiniteLoss` naming every metric that is NaN or infinite, and the data that it came from."""
     broken = [f"{name} = {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if broken:
         raise NonFiniteLoss(
-            f"training step {step} gave {', '.join(broken)}: the weights of this step are lost, the last checkpoint is "
-            "intact. Lower the learning rate or look for non-finite values in the episodes of this step's batch."
+            f"training step {step} gave {', '.join(broken)} on {batch_of(step)}: the weights of this step are lost, "
+            f"the last checkpoint is intact. Lower the learning rate, or look for non-finite values in this data."
         )

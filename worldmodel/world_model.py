@@ -1,15 +1,13 @@
-"""`WorldModel`: encoder, latent scaler, action table and MDN-RNN as one bundle that is saved and loaded together."""
+"""`WorldModel`: encoder, scenes and MDN-RNN as one bundle that is saved and loaded together."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,73 +15,23 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.actions import ActionTable
-from worldmodel.encoder import EncoderConfig, GraphEncoder
+from worldmodel.config import EncoderConfig, MdnRnnConfig
+from worldmodel.embedding import embed_all, embedder, operators_of, used_graphs
+from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.graph_store import GraphLike, GraphStore, StoredGraph
-from worldmodel.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
-from worldmodel.mdn_rnn import MdnRnn, MdnRnnConfig
+from worldmodel.graph_store import GraphLike, StoredGraph
+from worldmodel.graphs import to_graphs_tuple
+from worldmodel.mdn_rnn import MdnRnn, ModelSizes
+from worldmodel.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.npz import save_arrays
+from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule, reward_spread_per_rule
 from worldmodel.rollout import StartStates
+from worldmodel.scenes import Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
+from worldmodel.signature import IncompatibleWorldModel, Signature
 
-FORMAT_VERSION = 1
-ENCODE_BATCH = 16  # graphs a call: more brings nothing on a CPU, and BERT's activations stay in the cache
-
-
-class IncompatibleWorldModel(ValueError):
-    """A stored world model does not fit the environment at hand (rule set, feature version, format)."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a world model was trained for; it is of no use for anything else.
-
-    Attributes:
-      rule_names: of the environment, in order: rule ids are positions in it.
-      features: columns of the graph observations.
-    """
-
-    rule_names: tuple[str, ...]
-    features: FeatureSpec
-
-    def require(self, other: Signature, source: str) -> None:
-        """Raises `IncompatibleWorldModel` unless `other`, what is at hand, equals this."""
-        mine, theirs = (dataclasses.asdict(self.features) | {"rules": s.rule_names} for s in (self, other))
-        theirs |= dataclasses.asdict(other.features)
-        differing = [name for name in mine if mine[name] != theirs[name]]
-        if differing:
-            raise IncompatibleWorldModel(
-                f"{source} was trained with other {', '.join(differing)}: {self._difference(other)}. "
-                "Use the rule set and version it was trained with, or train a world model anew."
-            )
-
-    def _difference(self, other: Signature) -> str:
-        mine, theirs = set(self.rule_names), set(other.rule_names)
-        if self.rule_names == other.rule_names:
-            return f"{self.features} there, {other.features} here"
-        if mine == theirs:
-            return "the same rules in another order"
-        return (
-            f"{len(mine)} rules there, {len(theirs)} here; only there: {sorted(mine - theirs)[:5]}, "
-            f"only here: {sorted(theirs - mine)[:5]}"
-        )
-
-
-@dataclass(frozen=True)
-class Scaler:
-    """Standardises raw embeddings: z = (raw - mean) / deviation, both float32 [latent]."""
-
-    mean: np.ndarray
-    deviation: np.ndarray
-
-    @classmethod
-    def of(cls, raw: np.ndarray) -> Scaler:
-        """Fitted to raw embeddings [n, latent]; a dimension that does not vary is only centred."""
-        deviation = raw.std(axis=0)
-        return cls(raw.mean(axis=0), np.where(deviation > 1e-6, deviation, 1.0).astype(np.float32))
-
-    def __call__(self, raw: np.ndarray) -> np.ndarray:
-        return ((raw - self.mean) / self.deviation).astype(np.float32)
+FORMAT_VERSION = 2
+_LEAST_DEVIATION = 1e-6
 
 
 class WorldModel:
@@ -91,26 +39,101 @@ class WorldModel:
 
     Attributes:
       signature: the rule set and features it was trained for.
-      table: its actions.
-      encoder, scaler: graphs to standardised latents.
+      encoder: graphs to raw embeddings.
       mdn_rnn: the dynamics.
+      statistics: of the training data.
+      scenes: the start graphs that it knows, by hash; those that it was trained on come first.
     """
 
     def __init__(
         self,
         signature: Signature,
-        table: ActionTable,
         encoder: GraphEncoder,
-        scaler: Scaler,
         mdn_rnn: MdnRnn,
+        statistics: Statistics,
+        scenes: Sequence[Scene],
         *,
-        latents: Mapping[str, np.ndarray] | None = None,
+        embeddings: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`latents`: standardised latents that are known already, by graph hash."""
-        self.signature, self.table = signature, table
-        self.encoder, self.scaler, self.mdn_rnn = encoder, scaler, mdn_rnn
+        """`embeddings`: raw ones that are known already, by graph hash."""
+        self.signature, self.encoder, self.mdn_rnn = signature, encoder, mdn_rnn
+        self.statistics, self.scenes = statistics, {scene.start: scene for scene in scenes}
         self._embed = embedder(encoder, signature.features)
-        self._latents: dict[str, np.ndarray] = dict(latents or {})
+        self._embeddings: dict[str, np.ndarray] = dict(embeddings or {})
+
+    @classmethod
+    def of_buffer(
+        cls,
+        signature: Signature,
+        encoder: GraphEncoder,
+        mdn_rnn: MdnRnn,
+        buffer: EpisodeBuffer,
+        tables: Mapping[str, ActionTable],
+    ) -> WorldModel:
+        """A world model of a trained encoder and what the training data say directly; its dynamics as they are.
+
+        Args:
+          tables: the actions of every start graph of `buffer`.
+        """
+        graphs = used_graphs(buffer)
+        raw = embed_all(embedder(encoder, signature.features), graphs.values())
+        embeddings = dict(zip(graphs, raw, strict=True))
+        parts = buffer.by_start()
+        of_scenes = {start: np.stack([embeddings[h] for h in used_graphs(part)]) for start, part in parts.items()}
+        discrete = encoder.config.categories > 0
+        centres = {start: np.zeros_like(raw[0]) if discrete else each.mean(axis=0) for start, each in of_scenes.items()}
+        deviations = np.concatenate([of_scenes[start] - centre for start, centre in centres.items()])
+        starts = np.stack([embeddings[start] for start in parts])
+        statistics = Statistics(
+            deviation=np.ones_like(raw[0]) if discrete else _deviation(deviations),
+            offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * (not discrete),
+            start_mean=starts.mean(axis=0),
+            start_deviation=_deviation(starts - starts.mean(axis=0)),
+            slots=neighbour_slots(buffer, mdn_rnn.config.neighbours, mdn_rnn.config.neighbour_reach),
+            rule_mean=mean_reward_per_rule(buffer),
+            rule_spread=reward_spread_per_rule(buffer),
+        )
+        model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
+        first_site = first_action = 1
+        for start, table in tables.items():
+            rewards = mean_reward_per_action(parts[start], table), reward_spread_per_rule(parts[start])[table.rules]
+            places = first_site, first_action
+            model._add(start, parts[start].graphs[start], table, centres[start], rewards, places)
+            first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
+        return model
+
+    def meet(self, buffer: EpisodeBuffer) -> Scene:
+        """Adds the start graph of some episodes that it was not trained on, and returns its scene.
+
+        Of the episodes only the start graph and what was ever legal is used.
+        """
+        (start,), table = buffer.by_start(), buffer.action_table()
+        statistics, graph = self.statistics, buffer.graphs[start]
+        centre = self._raw({start: graph})[start] + statistics.offset
+        rewards = statistics.rule_mean[table.rules], statistics.rule_spread[table.rules]
+        return self._add(start, graph, table, centre * (self.encoder.config.categories == 0), rewards, (0, 0))
+
+    def _add(
+        self,
+        start: str,
+        graph: GraphLike,
+        table: ActionTable,
+        centre: np.ndarray,
+        rewards: tuple[np.ndarray, np.ndarray],
+        places: tuple[int, int],
+    ) -> Scene:
+        """`rewards`: mean and spread of every action; `places`: first rows of the learned sites and actions."""
+        self.scenes[start] = Scene(
+            start,
+            table,
+            centre,
+            self._raw({start: graph})[start],
+            nodes_at_sites(table, operators_of(self.encoder, self.signature.features, graph)),
+            neighbour_table(self.statistics.slots, table),
+            *rewards,
+            *places,
+        )
+        return self.scenes[start]
 
     @property
     def latent_size(self) -> int:
@@ -120,26 +143,78 @@ class WorldModel:
     def hidden_size(self) -> int:
         return self.mdn_rnn.config.hidden
 
+    def scene(self, start: str | None = None) -> Scene:
+        """The scene of a start graph; without one, the only scene that there is.
+
+        Raises:
+          IncompatibleWorldModel: it knows no such graph, or several.
+        """
+        if start in self.scenes:
+            return self.scenes[start]
+        if start is not None:
+            raise IncompatibleWorldModel(
+                f"the world model does not know the start graph {start}, only {', '.join(self.scenes)}. Train it on "
+                f"episodes of that graph too, or let it meet() some."
+            )
+        if len(self.scenes) != 1:
+            raise IncompatibleWorldModel(
+                f"the world model knows {len(self.scenes)} start graphs: say which one is meant, "
+                f"{', '.join(self.scenes)}."
+            )
+        (scene,) = self.scenes.values()
+        return scene
+
+    @property
+    def table(self) -> ActionTable:
+        """The actions, where there is just one scene."""
+        return self.scene().table
+
     @property
     def num_actions(self) -> int:
-        """A, NO-OP not counted."""
+        """A, NO-OP not counted, where there is just one scene."""
         return self.table.num_actions
 
-    def encode(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
-        """Standardised latents [latent] of graphs by hash; every hash is encoded once in the life of this object."""
-        new = [graph_hash for graph_hash in graphs if graph_hash not in self._latents]
+    def inputs(self, scene: Scene) -> SceneInputs:
+        """A scene as the networks take it."""
+        statistics = self.statistics
+        return scene.inputs((scene.embedding - statistics.start_mean) / statistics.start_deviation)
+
+    def encode(self, graphs: Mapping[str, GraphLike], scene: Scene | None = None) -> dict[str, np.ndarray]:
+        """Latents [latent] of graphs by hash; every hash is encoded once in the life of this object.
+
+        Args:
+          scene: that the graphs belong to; None: the only one.
+        """
+        centre = (scene or self.scene()).centre
+        return {h: (raw - centre) / self.statistics.deviation for h, raw in self._raw(graphs).items()}
+
+    def _raw(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
+        new = [graph_hash for graph_hash in graphs if graph_hash not in self._embeddings]
         if new:
             raw = embed_all(self._embed, (graphs[graph_hash] for graph_hash in new))
-            self._latents.update(zip(new, self.scaler(raw), strict=True))
-        return {graph_hash: self._latents[graph_hash] for graph_hash in graphs}
+            self._embeddings.update(zip(new, raw, strict=True))
+        return {graph_hash: self._embeddings[graph_hash] for graph_hash in graphs}
+
+    def scene_of(self, buffer: EpisodeBuffer) -> Scene:
+        """The scene that all episodes of a buffer belong to.
+
+        Raises:
+          IncompatibleWorldModel: it knows no such graph.
+          ValueError: the episodes do not start from one graph.
+        """
+        starts = list(buffer.by_start())
+        if len(starts) != 1:
+            raise ValueError(f"expected episodes from one start graph, got {len(starts)}; part them with by_start()")
+        return self.scene(starts[0])
 
     def sequences(self, buffer: EpisodeBuffer) -> SequenceData:
-        """The episodes of `buffer` over this model's latents and table."""
-        return SequenceData(buffer, self.table, self.encode(used_graphs(buffer)))
+        """The episodes of `buffer`, of one start graph, over this model's latents and its scene's table."""
+        scene = self.scene_of(buffer)
+        return SequenceData(buffer, scene.table, self.encode(used_graphs(buffer), scene))
 
-    def teacher_forced(self, batch: SequenceBatch) -> tuple[tf.Tensor, tf.Tensor]:
+    def teacher_forced(self, batch: SequenceBatch, scene: Scene | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """Recurrent states with which every step begins: hidden and cell [T + 1, B, hidden]; zero at time 0."""
-        codes = self.mdn_rnn.action_codes()
+        codes = self.mdn_rnn.action_codes(self.inputs(scene or self.scene()))
         states = self.mdn_rnn.unroll(tf.constant(batch.z[:-1]), tf.constant(batch.actions), codes)
         hidden, cell = (tf.pad(part, [[1, 0], [0, 0], [0, 0]]) for part in (states.hidden, states.cell))
         return hidden, cell
@@ -148,18 +223,19 @@ class WorldModel:
         """States that dreams may start from: the real ones of `buffer` at any depth that have something to rewrite.
 
         Args:
+          buffer: episodes of one start graph.
           max_states: if there are more, as many are drawn; every episode's first state goes before deeper ones.
           seed: of the draw.
         """
-        data = self.sequences(buffer)
-        parts = [self._starts_of(data.batch(rows)) for rows in _chunks(len(data), 64)]
+        data, scene = self.sequences(buffer), self.scene_of(buffer)
+        parts = [self._starts_of(data.batch(rows), scene) for rows in _chunks(len(data), 64)]
         z, hidden, cell, mask, depth = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         order = np.random.default_rng(seed).permutation(len(depth))
         kept = np.sort(order[np.argsort(depth[order] > 0, kind="stable")][:max_states])
         return StartStates(*(tf.constant(values[kept]) for values in (z, hidden, cell, mask, depth)))
 
-    def _starts_of(self, batch: SequenceBatch) -> tuple[np.ndarray, ...]:
-        hidden, cell = (part.numpy()[:-1] for part in self.teacher_forced(batch))
+    def _starts_of(self, batch: SequenceBatch, scene: Scene) -> tuple[np.ndarray, ...]:
+        hidden, cell = (part.numpy()[:-1] for part in self.teacher_forced(batch, scene))
         open_states = batch.valid & batch.masks[:-1, :, :-1].any(axis=-1)
         depth = np.broadcast_to(np.arange(len(batch.valid), dtype=np.int32)[:, np.newaxis], batch.valid.shape)
         return tuple(part[open_states] for part in (batch.z[:-1], hidden, cell, batch.masks[:-1], depth))
@@ -183,10 +259,13 @@ class WorldModel:
             "signature": dataclasses.asdict(self.signature),
             "encoder": dataclasses.asdict(self.encoder.config),
             "mdn_rnn": dataclasses.asdict(self.mdn_rnn.config),
+            "sizes": self.mdn_rnn.sizes._asdict(),
         }
         (directory / "world_model.json").write_text(json.dumps(description, indent=1))
-        scaler = {"scaler_mean": self.scaler.mean, "scaler_deviation": self.scaler.deviation}
-        save_arrays(directory / "tables.npz", {**self.table.to_arrays(), **scaler})
+        arrays = {f"statistics/{name}": value for name, value in vars(self.statistics).items()}
+        for number, scene in enumerate(self.scenes.values()):
+            arrays |= {f"scene{number}/{name}": value for name, value in scene.to_arrays().items()}
+        save_arrays(directory / "tables.npz", arrays)
         self._checkpoint().write(str(directory / "weights"))
 
     def _checkpoint(self) -> tf.train.Checkpoint:
@@ -207,15 +286,14 @@ class WorldModel:
             raise IncompatibleWorldModel(
                 f"{directory} has format {description['format_version']}, expected {FORMAT_VERSION}; train it anew"
             )
-        stored = _read_signature(description["signature"])
+        stored = Signature.from_json(description["signature"])
         if signature is not None:
             stored.require(signature, f"the world model {directory}")
         with np.load(directory / "tables.npz") as arrays:
-            table = ActionTable.from_arrays(arrays)
-            scaler = Scaler(arrays["scaler_mean"], arrays["scaler_deviation"])
+            statistics, scenes = _read_tables(dict(arrays))
         encoder = GraphEncoder(EncoderConfig(**description["encoder"]), stored.features)
-        mdn_rnn = _empty_mdn_rnn(_read_mdn_rnn_config(description["mdn_rnn"]), table, encoder.config.latent)
-        model = cls(stored, table, encoder, scaler, mdn_rnn)
+        mdn_rnn = MdnRnn(_read_mdn_rnn_config(description["mdn_rnn"]), ModelSizes(**description["sizes"]))
+        model = cls(stored, encoder, mdn_rnn, statistics, scenes)
         model._create_variables()
         model._checkpoint().read(str(directory / "weights")).assert_consumed()
         return model
@@ -223,41 +301,17 @@ class WorldModel:
     def _create_variables(self) -> None:
         widths = len(self.signature.features.node_features), len(self.signature.features.edge_features)
         self.encoder(to_graphs_tuple([_smallest_graph(*widths)]))
-        codes = self.mdn_rnn.action_codes()
-        z, actions, mask = tf.zeros([1, self.latent_size]), tf.zeros([1], tf.int32), tf.zeros([1, self.num_actions + 1])
+        scene = next(iter(self.scenes.values()))
+        codes = self.mdn_rnn.action_codes(self.inputs(scene))
+        z, actions, mask = tf.zeros([1, self.latent_size]), tf.zeros([1], tf.int32), scene.table.mask(np.zeros((0, 2)))
         state = self.mdn_rnn.advance(z, actions, self.mdn_rnn.initial_state(1), codes)
-        self.mdn_rnn.predict(state.hidden, z, actions, mask, codes)
+        self.mdn_rnn.predict(state.hidden, z, actions, tf.constant(mask[np.newaxis], tf.float32), codes)
 
 
-def used_graphs(buffer: EpisodeBuffer) -> Mapping[str, GraphLike]:
-    """The graphs that the episodes of `buffer` visit, in order of first visit, read from the store when asked for."""
-    return _Subset(buffer.graphs, dict.fromkeys(h for episode in buffer for h in episode.hashes))
-
-
-class _Subset(Mapping[str, GraphLike]):
-    def __init__(self, graphs: GraphStore, hashes: Mapping[str, None]) -> None:
-        self._graphs, self._hashes = graphs, hashes
-
-    def __getitem__(self, graph_hash: str) -> GraphLike:
-        return self._graphs[graph_hash]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._hashes)
-
-    def __len__(self) -> int:
-        return len(self._hashes)
-
-
-def embedder(encoder: GraphEncoder, features: FeatureSpec) -> Any:
-    """The encoder as a `tf.function` with one trace for graphs of all sizes: GraphsTuple to raw embeddings."""
-    return tf.function(encoder, input_signature=[graphs_tuple_signature(features)], autograph=False)
-
-
-def embed_all(embed: Any, graphs: Iterable[GraphLike]) -> np.ndarray:
-    """Raw embeddings of at least one graph, a few at a time: float32 [n, latent]."""
-    remaining = iter(graphs)
-    batches = iter(lambda: list(itertools.islice(remaining, ENCODE_BATCH)), [])
-    return np.concatenate([embed(to_graphs_tuple(batch)).numpy() for batch in batches])
+def _deviation(centred: np.ndarray) -> np.ndarray:
+    """Root mean square of rows [n, Z]; 1 for a dimension that does not vary, which is only centred."""
+    deviation = np.sqrt(np.mean(np.square(centred), axis=0))
+    return np.where(deviation > _LEAST_DEVIATION, deviation, 1.0).astype(np.float32)
 
 
 def _chunks(size: int, width: int) -> Iterator[np.ndarray]:
@@ -268,26 +322,15 @@ def _smallest_graph(node_width: int, edge_width: int) -> StoredGraph:
     return StoredGraph(np.zeros((1, node_width)), np.zeros((0, edge_width)), np.zeros((0, 2), np.int64))
 
 
-def _read_signature(stored: Mapping[str, Any]) -> Signature:
-    features = stored["features"]
-    lists = {name: tuple(features[name]) for name in ("node_features", "edge_features")}
-    return Signature(tuple(stored["rule_names"]), FeatureSpec(**(features | lists)))
-
-
 def _read_mdn_rnn_config(stored: Mapping[str, Any]) -> MdnRnnConfig:
     low, high = stored["log_sigma_range"]
     return MdnRnnConfig(**{**stored, "log_sigma_range": (low, high)})
 
 
-def _empty_mdn_rnn(config: MdnRnnConfig, table: ActionTable, latent: int) -> MdnRnn:
-    """A model of the right sizes whose every variable a checkpoint will overwrite."""
-    actions = table.num_actions + 1
-    return MdnRnn(
-        config,
-        table,
-        latent,
-        neighbours=np.zeros((actions, config.neighbours), np.int32),
-        reward_table=np.zeros(actions, np.float32),
-        reward_spread=np.zeros(actions, np.float32),
-        reward_scale=1.0,
-    )
+def _read_tables(arrays: Mapping[str, np.ndarray]) -> tuple[Statistics, list[Scene]]:
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        group, _, name = key.partition("/")
+        groups.setdefault(group, {})[name] = value
+    statistics = Statistics(**groups.pop("statistics"))
+    return statistics, [Scene.from_arrays(groups[f"scene{number}"]) for number in range(len(groups))]

@@ -19,7 +19,8 @@ from worldmodel.fit import fit_world_model
 from worldmodel.graph_store import GraphLike
 from worldmodel.graphs import FeatureSpec
 from worldmodel.rollout import LatentObservation, Policy
-from worldmodel.world_model import Signature, WorldModel
+from worldmodel.signature import Signature
+from worldmodel.world_model import WorldModel
 
 HORIZON = 50
 STARTS = 10

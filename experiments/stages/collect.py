@@ -6,37 +6,40 @@ import numpy as np
 
 from controller.records import EpisodeRecord, best_record
 from environment.random_agent import RandomAgent
+from experiments.interruption import raise_if_received
 from experiments.run import Run
-from worldmodel.episodes import Episode, EpisodeBuffer, RewriteEnv, collect
+from experiments.stages.load import Loaded
+from worldmodel.collection import Collection, collect_shards
+from worldmodel.episodes import Episode, EpisodeBuffer
 
 STAGE = "collect"
-EPISODES_PER_CHECKPOINT = 50
 
 
-def collect_episodes(run: Run, env: RewriteEnv) -> EpisodeBuffer:
+def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
     """The episodes that the world model is trained on; continues where an interrupted collection stopped."""
-    path = run.directory.checkpoint("episodes.npz")
-    buffer = EpisodeBuffer.load(path) if path.is_file() else None
-    total = run.config.collect.episodes
-    if buffer is not None and run.directory.finished(STAGE):
-        return buffer
-    agent = RandomAgent(run.seed("random agent"), run.config.collect.noop_probability)
-    with run.stage(STAGE, "collect random episodes", total) as bar:
-        run.metrics.rewind(STAGE, 0 if buffer is None else len(buffer))
+    settings = run.config.collect
+    collection = Collection(
+        loaded.env_source,
+        RandomAgent(run.seed("random agent"), settings.noop_probability),
+        settings.episodes,
+        run.seed(STAGE),
+        run.directory.checkpoint("episodes"),
+    )
+    if run.directory.finished(STAGE):
+        return collect_shards(collection)
+    with run.stage(STAGE, "collect random episodes", settings.episodes) as bar:
+        run.metrics.rewind(STAGE, 0)
         best = 0.0
 
-        def note(episode: Episode) -> None:
+        def note(shard: EpisodeBuffer, done: int) -> None:
             nonlocal best
-            figures = episode_figures(episode)
-            best = max(best, figures["improvement_percent"])
-            run.metrics.append(STAGE, episode.index, figures)
-            bar.update(episode.index + 1, best_percent=best)
+            for episode in shard:
+                figures = episode_figures(episode)
+                best = max(best, figures["improvement_percent"])
+                run.metrics.append(STAGE, episode.index, figures)
+            bar.update(done, best_percent=best)
 
-        while buffer is None or len(buffer) < total:
-            wanted = min(total, EPISODES_PER_CHECKPOINT + (0 if buffer is None else len(buffer)))
-            buffer = collect(env, agent, wanted, run.seed(STAGE), buffer=buffer, on_episode=note)
-            buffer.save(path)
-    return buffer
+        return collect_shards(collection, processes=settings.processes, on_shard=note, poll=raise_if_received)
 
 
 def episode_figures(episode: Episode) -> dict[str, float]:

@@ -72,7 +72,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     """Collection, world model, then PPO on nothing but the world model."""
     config = run.config
-    buffer = collect_episodes(run, loaded.env)
+    buffer = collect_episodes(run, loaded)
     training, held_out = buffer.split(config.collect.held_out, run.seed("held out"))
     start_tensorflow(run)
     from controller.ppo_controller import PpoController
@@ -85,7 +85,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
         model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
     )
     starts = model.start_states(training, seed=seed)
-    dream = DreamEnv(model, starts, temperature=config.dream.temperature, root_fraction=config.dream.root_fraction)
+    dream = DreamEnv(model, starts, **dataclasses.asdict(config.dream))
     train(run, controller, dream, config.ppo.updates, config.updates_per_checkpoint)
     return Prepared(controller, best_collected(buffer), TrainingFacts(len(buffer), accuracy))
 

@@ -29,6 +29,7 @@ class Loaded:
       name: of the model, for titles and the run directory.
       model: in the engine.
       make_env: makes one more real environment on it.
+      env_source: does too, and can be sent to another process.
       env: the first of them.
       num_candidates: rewrites that its initial graph allows.
       inputs: arrays of `--inputs`, by input name; None without them.
@@ -39,6 +40,7 @@ class Loaded:
     name: str
     model: OnnxModel
     make_env: Callable[[], GraphSubstitutionEnv]
+    env_source: Callable[[], GraphSubstitutionEnv]
     env: GraphSubstitutionEnv
     num_candidates: int
     inputs: dict[str, np.ndarray] | None
@@ -71,12 +73,17 @@ def load(model: str, config: RunConfig) -> Loaded:
         name=source.name,
         model=loaded,
         make_env=make_env,
+        env_source=partial(_load_environment, model, config),
         env=env,
         num_candidates=len(env.legal_actions()),
         inputs=_given_inputs(config.inputs),
         fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint},
         seconds=time.perf_counter() - start,
     )
+
+
+def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:
+    return load(model, config).env
 
 
 def _load_rules(path: str | None) -> RuleSet:

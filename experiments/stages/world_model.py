@@ -22,7 +22,8 @@ def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
     """A world model of the episodes of `buffer`; continues from the last checkpoint of either part."""
     from worldmodel.fit import fit_world_model
     from worldmodel.graphs import FeatureSpec
-    from worldmodel.world_model import Signature, WorldModel
+    from worldmodel.signature import Signature
+    from worldmodel.world_model import WorldModel
 
     signature = Signature(buffer.rule_names, FeatureSpec.current())
     bundle = run.directory.checkpoint("world_model")

@@ -127,7 +127,7 @@ def test_interruptions_do_not_change_the_result(uninterrupted: Path, tmp_path: P
     """Which also shows that one seed gives one result."""
     output = tmp_path / "out.onnx"
     for title, done in [
-        ("collect random episodes", 55),
+        ("collect random episodes", 50),
         ("train the encoder", 3),
         ("train the MDN-RNN", 5),
         ("train ppo", 3),

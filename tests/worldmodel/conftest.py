@@ -24,3 +24,16 @@ def split(episodes: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
 @pytest.fixture(scope="session")
 def world_model(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
     return fit_world_model(split[0], SIGNATURE, SMALL, seed=0)
+
+
+@pytest.fixture(scope="session")
+def two_starts() -> EpisodeBuffer:
+    """Random play from two strings, one longer than the other."""
+    buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 100, seed=1)
+    buffer.extend(collect(ToyEnv(start=(1, 0, 0, 1, 0, 1), max_steps=12), uniform_policy(0.02), 100, seed=2))
+    return buffer
+
+
+@pytest.fixture(scope="session")
+def world_of_two(two_starts: EpisodeBuffer) -> WorldModel:
+    return fit_world_model(two_starts, SIGNATURE, SMALL, seed=0)

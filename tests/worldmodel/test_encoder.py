@@ -8,9 +8,9 @@ import tensorflow as tf
 from toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 
 from worldmodel.config import EncoderConfig
+from worldmodel.embedding import embedder
 from worldmodel.encoder import GraphEncoder
 from worldmodel.graphs import to_graphs_tuple
-from worldmodel.world_model import embedder
 
 KINDS = ("message_passing", "attention")
 
@@ -24,7 +24,7 @@ def some_graphs() -> list[ToyGraph]:
 def encoder(request: pytest.FixtureRequest) -> GraphEncoder:
     tf.random.set_seed(0)
     encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, kind=request.param), FEATURES)
-    encoder.calibrate(to_graphs_tuple(some_graphs()))
+    encoder.calibrate([to_graphs_tuple(some_graphs())])
     return encoder
 
 

@@ -7,6 +7,7 @@ from toy_world import ToyEnv, uniform_policy
 
 from worldmodel.encoder_training import EncoderDataset
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.fit import encoder_datasets
 from worldmodel.graphs import to_graphs_tuple
 from worldmodel.world_model import WorldModel
 
@@ -25,7 +26,7 @@ def test_targets_say_what_the_states_are(episodes: EpisodeBuffer) -> None:
 def test_noop_is_no_example_of_a_rewrite() -> None:
     buffer = collect(ToyEnv(4), uniform_policy(1.0), 3, seed=0)
     with pytest.raises(ValueError, match="no rewrite"):
-        EncoderDataset(buffer, buffer.action_table())
+        encoder_datasets(buffer.by_start(), {start: part.action_table() for start, part in buffer.by_start().items()})
 
 
 def test_latents_tell_costs_and_masks_of_unseen_states(

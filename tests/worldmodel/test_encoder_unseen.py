@@ -10,7 +10,7 @@ import tensorflow as tf
 from toy_world import FEATURES, SMALL, ToyEnv, ToyGraph, uniform_policy
 
 from worldmodel.encoder import GraphEncoder
-from worldmodel.encoder_training import EncoderTraining
+from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import collect
 from worldmodel.graphs import to_graphs_tuple
 
@@ -34,7 +34,8 @@ def test_they_resemble_a_rare_one(kind: str) -> None:
     buffer = collect(RareOperatorEnv(8, max_steps=12), uniform_policy(0.02), 60, seed=1)
     tf.random.set_seed(0)
     encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, kind=kind), features)
-    EncoderTraining(encoder, features, buffer, buffer.action_table(), SMALL.encoder_training, seed=0).run()
+    data = EncoderDataset(buffer, buffer.action_table())
+    EncoderTraining(encoder, features, [data], SMALL.encoder_training, seed=0).run()
     graphs = [buffer.graphs[graph_hash] for graph_hash in list(buffer.graphs)[::12]]
     z = encoder(to_graphs_tuple(graphs)).numpy()
     rare, *unseen = (

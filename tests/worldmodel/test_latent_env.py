@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from toy_world import ToyEnv
@@ -7,7 +9,8 @@ from toy_world import ToyEnv
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.latent_env import LatentEnv
-from worldmodel.world_model import IncompatibleWorldModel, WorldModel
+from worldmodel.signature import IncompatibleWorldModel
+from worldmodel.world_model import WorldModel
 
 
 def test_it_shows_what_teacher_forcing_shows(world_model: WorldModel, episodes: EpisodeBuffer) -> None:
@@ -58,10 +61,10 @@ def test_noop_ends_the_episode(world_model: WorldModel) -> None:
 def test_actions_outside_the_table_are_masked_and_counted(world_model: WorldModel) -> None:
     real = ToyEnv(8)
     legal = len(real.legal_actions())
-    half = ActionTable(world_model.table.codes[::2], 3)
-    env = LatentEnv(
-        real, WorldModel(world_model.signature, half, world_model.encoder, world_model.scaler, world_model.mdn_rnn)
-    )
+    scene, kept = world_model.scene(), np.append(np.arange(0, world_model.num_actions, 2), world_model.num_actions)
+    half = ActionTable(scene.table.codes[::2], 3)
+    rows = {name: getattr(scene, name)[kept] for name in ("nodes", "neighbours", "reward_mean", "reward_spread")}
+    env = LatentEnv(real, world_model, dataclasses.replace(scene, table=half, **rows))
     observation, info = env.reset()
     shown = int(observation.action_mask.numpy()[0, :-1].sum())
     assert 0 < info["untabled_actions"] == legal - shown

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from toy_world import SMALL
 
 from worldmodel.accuracy import accuracy_at, open_loop, reward_accuracy
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.mdn_rnn_training import MdnRnnTraining
+from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData, Schedule, bootstrap_counts
 from worldmodel.sequences import SequenceBatch
 from worldmodel.training import NonFiniteLoss
 from worldmodel.world_model import WorldModel
@@ -19,29 +20,37 @@ from worldmodel.world_model import WorldModel
 def eager(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> MdnRnnTraining:
     """The trained model's losses, to be called without tracing."""
     config = dataclasses.replace(SMALL.mdn_rnn_training, open_loop_steps=3)
-    return MdnRnnTraining(world_model.mdn_rnn, world_model.sequences(split[0]), config, seed=0)
+    scene = SceneData(world_model.inputs(world_model.scene()), world_model.sequences(split[0]))
+    return MdnRnnTraining(world_model.mdn_rnn, [scene], config, seed=0)
+
+
+def arguments_of(training: MdnRnnTraining, batch: SequenceBatch) -> tuple[Any, ...]:
+    counts = tf.ones([batch.actions.shape[1], 1])
+    return training._scenes[0].inputs, SequenceBatch(*map(tf.constant, batch)), counts, tf.constant([0, 1])
 
 
 def losses_of(training: MdnRnnTraining, batch: SequenceBatch) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in training._losses(SequenceBatch(*map(tf.constant, batch)), tf.constant([0, 1])).items()
-    }
+    return {name: float(value) for name, value in training._losses(*arguments_of(training, batch)).items()}
 
 
-def test_every_variable_gets_a_gradient(eager: MdnRnnTraining) -> None:
-    batch = SequenceBatch(*map(tf.constant, eager._data.batch(range(8))))
+def test_every_variable_gets_a_gradient(world_of_two: WorldModel, two_starts: EpisodeBuffer) -> None:
+    model, parts = world_of_two, two_starts.by_start()
+    scenes = [SceneData(model.inputs(scene), model.sequences(parts[start])) for start, scene in model.scenes.items()]
+    training = MdnRnnTraining(model.mdn_rnn, scenes, SMALL.mdn_rnn_training, seed=0)
+    variables = model.mdn_rnn.trainable_variables
     with tf.GradientTape() as tape:
-        loss = tf.add_n(list(eager._losses(batch, tf.constant([0, 1])).values()))
-    for variable, gradient in zip(
-        eager.model.trainable_variables, tape.gradient(loss, eager.model.trainable_variables), strict=True
-    ):
+        losses = []
+        for scene in scenes:
+            batch = SequenceBatch(*map(tf.constant, scene.sequences.batch(range(16))))
+            losses += training._losses(scene.inputs, batch, tf.ones([16, 1]), tf.constant([0, 1])).values()
+        loss = tf.add_n(losses)
+    for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
         assert gradient is not None, variable.name
         assert float(tf.reduce_max(tf.abs(tf.convert_to_tensor(gradient)))) > 0.0, variable.name
 
 
 def test_padding_changes_no_loss(eager: MdnRnnTraining) -> None:
-    batch = eager._data.batch([0, 1, 2])
+    batch = eager._scenes[0].sequences.batch([0, 1, 2])
     padded = SequenceBatch(*(np.concatenate([part, np.ones_like(part[:4])]) for part in batch))
     padded.valid[-4:] = False
     for name, value in losses_of(eager, batch).items():
@@ -50,8 +59,8 @@ def test_padding_changes_no_loss(eager: MdnRnnTraining) -> None:
 
 def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
     """What follows NO-OP is not learned: changing it changes no loss but the reward's."""
-    rows = [row for row, e in enumerate(eager._data._episodes) if e.actions[-1, 0] == 3][:1]
-    batch = eager._data.batch(rows)
+    rows = [row for row, e in enumerate(eager._scenes[0].sequences._episodes) if e.actions[-1, 0] == 3][:1]
+    batch = eager._scenes[0].sequences.batch(rows)
     altered = batch._replace(z=batch.z.copy(), masks=batch.masks.copy(), terminals=batch.terminals.copy())
     altered.z[-1] += 1.0
     altered.masks[-1, :, :-1] ^= True
@@ -63,12 +72,17 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
 
 def test_a_broken_term_is_named(eager: MdnRnnTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     """One reward that is not a number stops training with the name of its loss."""
-    poisoned = eager._data.batch([0, 1])
-    poisoned.rewards[0, 0] = np.nan
-    training = eager
-    monkeypatch.setattr(training._data, "batch", lambda rows: poisoned)
-    monkeypatch.setattr(training, "_update", lambda batch, seed: training._losses(batch, seed))
-    with pytest.raises(NonFiniteLoss, match=r"step 0 gave reward = nan"):
+    sequences, training = eager._scenes[0].sequences, eager
+    whole = sequences.batch
+
+    def poisoned(rows: np.ndarray) -> SequenceBatch:
+        batch = whole(rows)
+        batch.rewards[0, 0] = np.nan
+        return batch
+
+    monkeypatch.setattr(sequences, "batch", poisoned)
+    monkeypatch.setattr(training, "_update", training._losses)
+    with pytest.raises(NonFiniteLoss, match=r"step 0 gave reward = nan.* on episodes \d+, .* from the graph"):
         training.run()
 
 
@@ -88,3 +102,28 @@ def test_held_out_masks_and_latents_are_learned_open_loop(
         assert accuracy.mask_error < 0.35
         assert accuracy.latent_error < 0.4
         assert accuracy.return_r2 > 0.95
+
+
+def test_a_pass_shows_every_episode_of_every_scene_and_no_step_mixes_them() -> None:
+    sizes, batch = [7, 3, 12], 4
+    schedule = Schedule(sizes, batch, seed=1)
+    steps = 2 + 1 + 3
+    for number in range(2):
+        seen: list[set[int]] = [set(), set(), set()]
+        for step in range(number * steps, (number + 1) * steps):
+            scene, rows = schedule.batch(step)
+            assert len(rows) == len(set(rows.tolist())) == min(batch, sizes[scene])
+            seen[scene] |= set(rows.tolist())
+        assert seen == [set(range(size)) for size in sizes]
+    again = Schedule(sizes, batch, seed=1)
+    assert again.batch(9)[0] == schedule.batch(9)[0] and (again.batch(9)[1] == schedule.batch(9)[1]).all()
+
+
+def test_members_of_an_ensemble_see_different_episodes_and_one_alone_sees_all() -> None:
+    rows = np.arange(400)
+    assert (bootstrap_counts(1, 0, rows, seed=0) == 1).all()
+    counts = bootstrap_counts(3, 0, rows, seed=0)
+    assert counts.mean() == pytest.approx(1, abs=0.1)
+    assert 0.3 < (counts == 0).mean() < 0.44  # 1 / e of the episodes are left out
+    assert abs(np.corrcoef(counts.T) - np.eye(3)).max() < 0.2
+    assert (bootstrap_counts(3, 0, rows[5:6], seed=0) == counts[5]).all()  # whichever batch an episode is in

@@ -6,12 +6,12 @@ import numpy as np
 
 from worldmodel.actions import unpack
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.neighbourhood import neighbour_table, switched_codes
+from worldmodel.neighbourhood import neighbour_slots, neighbour_table, switched_codes
 
 
 def test_a_slot_means_the_same_relative_position_at_every_site(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 12, reach=4)
+    neighbours = neighbour_table(neighbour_slots(episodes, 12, 4), table)
     for rule in range(3):
         rows = np.flatnonzero(table.rules == rule)
         for slot in range(12):
@@ -23,7 +23,7 @@ def test_a_slot_means_the_same_relative_position_at_every_site(episodes: Episode
 
 def test_with_slots_enough_every_switched_bit_is_reached(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 64, reach=4)
+    neighbours = neighbour_table(neighbour_slots(episodes, 64, 4), table)
     assert np.all(neighbours[-1] == table.num_actions), "NO-OP reaches nothing"
     for episode in episodes[:30]:
         for t, action in enumerate(table.encode(episode.actions)):
@@ -33,14 +33,14 @@ def test_with_slots_enough_every_switched_bit_is_reached(episodes: EpisodeBuffer
 
 def test_no_action_reaches_a_bit_twice(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    for row in neighbour_table(episodes, table, 64, reach=4):
+    for row in neighbour_table(neighbour_slots(episodes, 64, 4), table):
         bits = row[row < table.num_actions]
         assert len(set(bits.tolist())) == len(bits)
 
 
 def test_few_slots_keep_the_most_frequent(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
-    neighbours = neighbour_table(episodes, table, 3, reach=4)
+    neighbours = neighbour_table(neighbour_slots(episodes, 3, 4), table)
     counts: dict[int, Counter[tuple[int, int]]] = {rule: Counter() for rule in range(3)}
     for episode in episodes:
         for t, (rule, location) in enumerate(episode.actions.tolist()):
@@ -59,7 +59,7 @@ def test_few_slots_keep_the_most_frequent(episodes: EpisodeBuffer) -> None:
 def test_what_is_only_read_varies_and_is_near(episodes: EpisodeBuffer) -> None:
     table = episodes.action_table()
     for reach in (0, 2):
-        neighbours = neighbour_table(episodes, table, 64, reach=reach)
+        neighbours = neighbour_table(neighbour_slots(episodes, 64, reach), table)
         switched: dict[int, set[int]] = {}
         for episode in episodes:
             for t, action in enumerate(table.encode(episode.actions).tolist()):

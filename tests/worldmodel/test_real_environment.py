@@ -42,7 +42,7 @@ def test_the_environments_features_fit_the_encoder(buffer: EpisodeBuffer) -> Non
     assert max(graph.nodes[:, 0].max() for graph in graphs) < features.num_operators
     assert max(graph.edges[:, 0].max() for graph in graphs) < features.num_dtypes
     encoder = GraphEncoder(EncoderConfig(hidden=16, rounds=2), features)
-    encoder.calibrate(to_graphs_tuple(graphs))
+    encoder.calibrate([to_graphs_tuple(graphs)])
     z = encoder(to_graphs_tuple(graphs)).numpy()
     assert np.all(np.isfinite(z))
     assert len({row.tobytes() for row in z}) == len(graphs), "different graphs have different embeddings"

@@ -19,7 +19,7 @@ from worldmodel.config import (
     WorldModelConfig,
 )
 from worldmodel.graphs import FeatureSpec
-from worldmodel.world_model import Signature
+from worldmodel.signature import Signature
 
 RULE_NAMES = ("raise", "fuse", "swap")
 FEATURES = FeatureSpec(("operator", "size", "first"), ("dtype", "length"), num_operators=4, num_dtypes=2)

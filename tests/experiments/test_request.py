@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import build_parser
+from experiments.config import RunConfig
+from experiments.errors import UserError
+from experiments.request import DISCRETE, parse_request
+
+
+def configured(tmp_path: Path, *more: str) -> RunConfig:
+    command = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), *more]
+    return parse_request(build_parser().parse_args(command), command).config
+
+
+def test_options_of_the_world_model_arrive(tmp_path: Path) -> None:
+    config = configured(tmp_path, "--reward-head", "separate", "--ensemble", "3").world_model
+    assert (config.mdn_rnn.reward_head, config.mdn_rnn.ensemble, config.mdn_rnn.dynamics) == ("separate", 3, "mdn")
+    assert config.encoder.categories == 0
+
+
+def test_discrete_dynamics_bring_an_encoder_with_categories(tmp_path: Path) -> None:
+    config = configured(tmp_path, "--dynamics", "discrete").world_model
+    assert config.mdn_rnn.dynamics == "discrete" and config.encoder.categories == DISCRETE["categories"]
+    config = configured(tmp_path, "--dynamics", "discrete", "--set", "world_model.encoder.categories=8").world_model
+    assert config.encoder.categories == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--dynamics", "continuous"], "one of mdn, discrete, deterministic"),
+        (["--ensemble", "0"], "0 members predicts nothing"),
+        (["--set", "world_model.encoder.categories=4"], "do not go together"),
+    ],
+)
+def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        configured(tmp_path, *options)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_world import ToyEnv, uniform_policy
+
+from environment import GraphSubstitutionEnv
+from environment.random_agent import RandomAgent
+from worldmodel import collection as collection_module
+from worldmodel.collection import Collection, collect_shards
+from worldmodel.episodes import EpisodeBuffer, collect
+
+
+@pytest.fixture
+def collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collection:
+    monkeypatch.setattr(collection_module, "EPISODES_PER_SHARD", 4)
+    make_env = partial(ToyEnv, 8, max_steps=12)
+    return Collection(make_env, uniform_policy(0.02), episodes=10, seed=3, directory=tmp_path / "shards")
+
+
+def assert_equal(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
+    for mine, theirs in zip(left, right, strict=True):
+        assert (mine.index, mine.hashes) == (theirs.index, theirs.hashes)
+        for name in ("actions", "rewards", "cost_ms", "legal_codes", "legal_offsets"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+    assert dict.fromkeys(left.graphs) == dict.fromkeys(right.graphs)
+
+
+def test_shards_are_one_collection(collection: Collection) -> None:
+    seen: list[int] = []
+    buffer = collect_shards(collection, on_shard=lambda shard, done: seen.append(done))
+    assert_equal(buffer, collect(collection.make_env(), collection.policy, 10, seed=3))
+    assert seen == [4, 8, 10]
+    names = ["episodes-000000-000003.npz", "episodes-000004-000007.npz", "episodes-000008-000009.npz"]
+    assert sorted(path.name for path in collection.directory.iterdir()) == names
+
+
+def test_what_is_there_is_not_played_again_and_what_is_damaged_is(collection: Collection) -> None:
+    whole = collect_shards(collection)
+    collection.shard(0).write_bytes(collection.shard(0).read_bytes()[:100])
+    collection.shard(2).unlink()
+    kept = collection.shard(1).stat().st_mtime_ns
+    assert_equal(collect_shards(collection), whole)
+    assert collection.shard(1).stat().st_mtime_ns == kept
+
+
+def test_a_stopped_collection_leaves_whole_shards_and_goes_on(collection: Collection) -> None:
+    def stop(shard: EpisodeBuffer, done: int) -> None:
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect_shards(collection, on_shard=stop)
+    assert len(list(collection.directory.iterdir())) == 2
+    assert_equal(collect_shards(collection), collect(collection.make_env(), collection.policy, 10, seed=3))
+
+
+def test_any_number_of_processes_collects_the_same(tmp_path: Path) -> None:
+    make_env = partial(GraphSubstitutionEnv, "squeezenet1.1-tiny", max_steps=4)
+    one, two = (
+        collect_shards(Collection(make_env, RandomAgent(), 60, 7, tmp_path / str(count)), processes=count)
+        for count in (1, 2)
+    )
+    assert_equal(one, two)
