@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from environment.correlation import spearman
 from worldmodel import metrics
 from worldmodel.dream import DreamEnv, DreamState
 from worldmodel.episodes import EpisodeBuffer
@@ -163,10 +164,10 @@ def reward_accuracy(
     per_action = mean_reward_per_action(training, world_model.table)[actions]
     per_rule = mean_reward_per_rule(training)[world_model.table.rules[actions]]
     return RewardAccuracy(
-        spearman=metrics.spearman(played.reward[0], real),
+        spearman=spearman(played.reward[0], real),
         mae=metrics.mean_absolute_error(played.reward[0], real),
-        per_action_spearman=metrics.spearman(per_action, real),
+        per_action_spearman=spearman(per_action, real),
         per_action_mae=metrics.mean_absolute_error(per_action, real),
-        per_rule_spearman=metrics.spearman(per_rule, real),
+        per_rule_spearman=spearman(per_rule, real),
         per_rule_mae=metrics.mean_absolute_error(per_rule, real),
     )
