@@ -1,0 +1,28 @@
+"""The mixtures that a model predicts one step after real states."""
+
+from __future__ import annotations
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel.open_loop import Windows
+from worldmodel.uncertainty import Mixtures
+from worldmodel.world_model import WorldModel
+
+_WINDOWS_AT_ONCE = 2048
+
+
+def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
+    """What is expected of the latents after the first step of each window."""
+    model = world_model.mdn_rnn
+    codes = model.action_codes()
+    parts = []
+    for begin in range(0, len(windows.episode), _WINDOWS_AT_ONCE):
+        chunk = slice(begin, begin + _WINDOWS_AT_ONCE)
+        z, actions = tf.constant(windows.z[0, chunk]), tf.constant(windows.actions[0, chunk])
+        before = snt.LSTMState(tf.constant(windows.hidden[chunk]), tf.constant(windows.cell[chunk]))
+        bits = np.pad(windows.mask[0, chunk], [(0, 0), (0, 1)], constant_values=True)  # NO-OP
+        state = model.advance(z, actions, before, codes)
+        parts.append(model.predict(state.hidden, z, actions, tf.constant(bits, tf.float32), codes).latent)
+    return Mixtures(*(np.concatenate([part.numpy() for part in field]) for field in zip(*parts, strict=True)))
