@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from environment.correlation import spearman
+from worldmodel import figure_names as names
 from worldmodel import metrics
 from worldmodel.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
 from worldmodel.open_loop import OpenLoop
 from worldmodel.trivial import MEAN, ZERO, Trivial
-
-REWARD_RANKS, REWARD_ERROR = "reward: rank correlation", "reward: mean absolute error"
-TOTAL_RANKS, TOTAL_ERROR = "total reward: rank correlation", "total reward: mean absolute error"
-TOTAL_R2, TOTAL_RELATIVE = "total reward: R²", "total reward: error in standard deviations"
 
 
 def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAMPLES) -> list[Figure]:
@@ -22,8 +19,8 @@ def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAM
     columns = _totals(played, trivial, 1)
     make = FigureMaker(played.real.episode, 1, resamples).make
     return [
-        make(REWARD_RANKS, spearman, _that_order(columns)),
-        make(REWARD_ERROR, metrics.mean_absolute_error, columns),
+        make(names.REWARD_RANKS, spearman, _that_order(columns)),
+        make(names.REWARD_ERROR, metrics.mean_absolute_error, columns),
     ]
 
 
@@ -32,10 +29,10 @@ def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: i
     columns = _totals(played, trivial, step)
     make = FigureMaker(played.real.episode, step, resamples).make
     return [
-        make(TOTAL_RANKS, spearman, _that_order(columns)),
-        make(TOTAL_ERROR, metrics.mean_absolute_error, columns),
-        make(TOTAL_R2, metrics.determination, columns),
-        make(TOTAL_RELATIVE, metrics.relative_absolute_error, columns),
+        make(names.TOTAL_RANKS, spearman, _that_order(columns)),
+        make(names.TOTAL_ERROR, metrics.mean_absolute_error, columns),
+        make(names.TOTAL_R2, metrics.determination, columns),
+        make(names.TOTAL_RELATIVE, metrics.relative_absolute_error, columns),
     ]
 
 
@@ -49,11 +46,6 @@ def _totals(played: OpenLoop, trivial: Trivial, step: int) -> dict[str, Columns]
 def _that_order(columns: Mapping[str, Columns]) -> dict[str, Columns]:
     """Of predictors that do not always say the same: those others have no rank correlation."""
     return {key: sides for key, sides in columns.items() if key not in (MEAN, ZERO)}
-
-
-MASK_ERROR = "masks: wrong bits per wrong bit of copying"
-CHANGE_F1, CHANGE_PRECISION, CHANGE_RECALL = "changed bits: F1", "changed bits: precision", "changed bits: recall"
-COUNTS_PER_RULE, COUNTS_IN_ALL = "legal sites: share of rules counted exactly", "legal sites: counted exactly in all"
 
 
 def mask_figures(
@@ -76,16 +68,13 @@ def mask_figures(
     in_all = columns(lambda bits: np.equal(bits.sum(axis=-1), real.sum(axis=-1)))
     make = FigureMaker(played.real.episode, step, resamples).make
     return [
-        make(MASK_ERROR, metrics.relative_error, wrong),
-        make(CHANGE_F1, _f1, changes),
-        make(CHANGE_PRECISION, _precision, changes),
-        make(CHANGE_RECALL, _recall, changes),
-        make(COUNTS_PER_RULE, metrics.share, columns(lambda bits: metrics.exact_counts(bits, real, rules))),
-        make(COUNTS_IN_ALL, np.mean, in_all),
+        make(names.MASK_ERROR, metrics.relative_error, wrong),
+        make(names.CHANGE_F1, _f1, changes),
+        make(names.CHANGE_PRECISION, _precision, changes),
+        make(names.CHANGE_RECALL, _recall, changes),
+        make(names.COUNTS_PER_RULE, metrics.share, columns(lambda bits: metrics.exact_counts(bits, real, rules))),
+        make(names.COUNTS_IN_ALL, np.mean, in_all),
     ]
-
-
-TERMINAL_PRECISION, TERMINAL_RECALL = "nothing left: precision", "nothing left: recall"
 
 
 def terminal_figures(played: OpenLoop, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
@@ -98,7 +87,7 @@ def terminal_figures(played: OpenLoop, step: int, *, resamples: int = RESAMPLES)
         return []
     counts: Mapping[str, Columns] = {MODEL: (metrics.bit_counts(predicted, real),)}
     make = FigureMaker(played.real.episode, step, resamples).make
-    return [make(TERMINAL_PRECISION, _precision, counts), make(TERMINAL_RECALL, _recall, counts)]
+    return [make(names.TERMINAL_PRECISION, _precision, counts), make(names.TERMINAL_RECALL, _recall, counts)]
 
 
 def _f1(counts: np.ndarray) -> float:

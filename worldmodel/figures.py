@@ -20,7 +20,7 @@ class Figure:
     """One figure of predictions some steps after real states.
 
     Attributes:
-      name: one of the constants of the modules that make figures.
+      name: of `worldmodel.figure_names`.
       step: how many steps were predicted without a look at reality.
       model: of the world model, with its 95 % interval over episodes.
       trivial: of those trivial predictors that have such a figure (see `worldmodel.trivial`).

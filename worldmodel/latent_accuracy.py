@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from environment.correlation import spearman
+from worldmodel import figure_names as names
 from worldmodel import metrics
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.figures import MODEL, RESAMPLES, Figure, FigureMaker
@@ -12,10 +13,8 @@ from worldmodel.one_step import next_latents
 from worldmodel.open_loop import OpenLoop, Windows
 from worldmodel.probes import Probes, log_cost_percent
 from worldmodel.trivial import COPY_LAST, MEAN, Trivial
-from worldmodel.uncertainty import LEVELS, at_floor, covered, fit_scale
+from worldmodel.uncertainty import at_floor, covered, fit_scale
 from worldmodel.world_model import WorldModel
-
-LATENT_ERROR = "latents: error per error of copying"
 
 
 def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
@@ -24,13 +23,7 @@ def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: 
     errors = {key: metrics.squared_errors(z, real) for key, z in trivial.latents(played.real).items()}
     errors[MODEL] = metrics.squared_errors(played.z[step], real)
     columns = {key: (each, errors[COPY_LAST]) for key, each in errors.items()}
-    return [FigureMaker(played.real.episode, step, resamples).make(LATENT_ERROR, metrics.relative_error, columns)]
-
-
-READ_COST_R2, READ_COST_RANKS = "cost read from the latent: R²", "cost read from the latent: rank correlation"
-READ_MASK_ERROR = "masks read from the latent: wrong bits per wrong bit of copying"
-OF_REAL_LATENTS = " (real latents)"
-"""Ends the names of figures that show what the heads can read at best."""
+    return [FigureMaker(played.real.episode, step, resamples).make(names.LATENT_ERROR, metrics.relative_error, columns)]
 
 
 def read_figures(
@@ -47,20 +40,18 @@ def read_figures(
     before, bits = windows.mask[0], windows.mask[step]
     copied = metrics.wrong_bits(before, bits)
     figures = []
-    for ending, z in (("", played.z[step]), (OF_REAL_LATENTS, windows.z[step])):
+    for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
         read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
         constant = {MEAN: (np.broadcast_to(probes.read_cost(np.zeros_like(z[:1])), cost.shape), cost)}
         wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
         figures += [
-            make(READ_COST_R2 + ending, metrics.determination, read | constant),
-            make(READ_COST_RANKS + ending, spearman, read),
-            make(READ_MASK_ERROR + ending, metrics.relative_error, wrong),
+            make(names.READ_COST_R2 + ending, metrics.determination, read | constant),
+            make(names.READ_COST_RANKS + ending, spearman, read),
+            make(names.READ_MASK_ERROR + ending, metrics.relative_error, wrong),
         ]
     return figures
 
 
-COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}
-AT_FLOOR = "latents: share of dimensions at the floor of log σ"
 FLOOR_TOLERANCE = 0.1
 """In log σ: 10 % of σ. A sigmoid never quite reaches its bound."""
 
@@ -76,10 +67,10 @@ def uncertainty_figures(
     mixtures, real = next_latents(world_model, windows), windows.z[1]
     make = FigureMaker(windows.episode, 1, resamples).make
     figures = [
-        make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}) for level, name in COVERAGE.items()
+        make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}) for level, name in names.COVERAGE.items()
     ]
     floor = world_model.mdn_rnn.config.log_sigma_range[0]
-    return [*figures, make(AT_FLOOR, np.mean, {MODEL: (at_floor(mixtures, floor, FLOOR_TOLERANCE),)})]
+    return [*figures, make(names.AT_FLOOR, np.mean, {MODEL: (at_floor(mixtures, floor, FLOOR_TOLERANCE),)})]
 
 
 def fit_intervals(world_model: WorldModel, windows: Windows) -> float:

@@ -31,8 +31,9 @@ def measure_accuracy(
 
 def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer) -> list[dict[str, Any]]:
     """What the report shows; None where a figure does not exist (a precision without predictions)."""
-    from worldmodel import accuracy
-    from worldmodel.latent_accuracy import LATENT_ERROR, latent_figures
+    from worldmodel import figure_names as names
+    from worldmodel.accuracy import mask_figures, total_figures
+    from worldmodel.latent_accuracy import latent_figures
     from worldmodel.open_loop import longest_open_loop
     from worldmodel.trivial import Trivial
 
@@ -41,19 +42,19 @@ def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
         return []
     trivial, rules = Trivial.of(training, model.table), model.table.rules[:-1]
     shown = {
-        LATENT_ERROR: "latent_error",
-        accuracy.MASK_ERROR: "mask_error",
-        accuracy.CHANGE_PRECISION: "change_precision",
-        accuracy.CHANGE_RECALL: "change_recall",
-        accuracy.TOTAL_R2: "return_r2",
-        accuracy.TOTAL_ERROR: "return_mae",
+        names.LATENT_ERROR: "latent_error",
+        names.MASK_ERROR: "mask_error",
+        names.CHANGE_PRECISION: "change_precision",
+        names.CHANGE_RECALL: "change_recall",
+        names.TOTAL_R2: "return_r2",
+        names.TOTAL_ERROR: "return_mae",
     }
     rows = []
     for step in (step for step in STEPS if step <= played.real.steps):
         figures = [
             *latent_figures(played, trivial, step, resamples=0),
-            *accuracy.mask_figures(played, trivial, rules, step, resamples=0),
-            *accuracy.total_figures(played, trivial, step, resamples=0),
+            *mask_figures(played, trivial, rules, step, resamples=0),
+            *total_figures(played, trivial, step, resamples=0),
         ]
         values = {shown[figure.name]: figure.model.value for figure in figures if figure.name in shown}
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}

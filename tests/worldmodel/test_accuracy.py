@@ -6,17 +6,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from worldmodel import accuracy
+from worldmodel import figure_names as names
 from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.figures import Figure
 from worldmodel.latent_accuracy import (
-    AT_FLOOR,
-    COVERAGE,
-    LATENT_ERROR,
-    OF_REAL_LATENTS,
-    READ_COST_R2,
-    READ_MASK_ERROR,
     fit_intervals,
     latent_figures,
     read_figures,
@@ -62,11 +56,11 @@ def all_figures(played: OpenLoop, trivial: Trivial, world_model: WorldModel, ste
 
 
 PERFECT_IS_ZERO = {
-    accuracy.REWARD_ERROR,
-    accuracy.TOTAL_ERROR,
-    accuracy.TOTAL_RELATIVE,
-    accuracy.MASK_ERROR,
-    LATENT_ERROR,
+    names.REWARD_ERROR,
+    names.TOTAL_ERROR,
+    names.TOTAL_RELATIVE,
+    names.MASK_ERROR,
+    names.LATENT_ERROR,
 }
 
 
@@ -89,7 +83,7 @@ def test_what_copies_scores_as_copying(played: OpenLoop, trivial: Trivial, world
         reward=np.broadcast_to(real.last_reward, real.reward.shape),
     )
     figures = all_figures(copied, trivial, world_model, 3)
-    assert figures[LATENT_ERROR].model.value == figures[accuracy.MASK_ERROR].model.value == 1.0
+    assert figures[names.LATENT_ERROR].model.value == figures[names.MASK_ERROR].model.value == 1.0
     for figure in figures.values():
         if COPY_LAST in figure.trivial:
             assert figure.model.value == pytest.approx(figure.trivial[COPY_LAST], nan_ok=True)
@@ -109,9 +103,9 @@ def test_tables_score_as_what_they_say(
         said = trivial.per_site
     predicted = played._replace(reward=said[played.real.actions])
     figures = by_name(total_figures(predicted, trivial, 4, resamples=0))
-    for name in (accuracy.TOTAL_ERROR, accuracy.TOTAL_R2):
+    for name in (names.TOTAL_ERROR, names.TOTAL_R2):
         assert figures[name].model.value == pytest.approx(figures[name].trivial[predictor], rel=1e-4)
-    assert (predictor in figures[accuracy.TOTAL_RANKS].trivial) == (predictor in (PER_RULE, PER_SITE))
+    assert (predictor in figures[names.TOTAL_RANKS].trivial) == (predictor in (PER_RULE, PER_SITE))
 
 
 def test_the_usual_mask_is_what_bits_mostly_are(trivial: Trivial, world_model: WorldModel, split: Split) -> None:
@@ -133,7 +127,7 @@ def test_intervals_hold_their_value_and_shrink_with_more_episodes(played: OpenLo
     )
     widths = []
     for each in (played, smaller):
-        estimate = by_name(total_figures(each, trivial, 5))[accuracy.TOTAL_ERROR].model
+        estimate = by_name(total_figures(each, trivial, 5))[names.TOTAL_ERROR].model
         assert estimate.low <= estimate.value <= estimate.high
         widths.append(estimate.high - estimate.low)
     assert 0 < widths[0] < widths[1]
@@ -142,8 +136,8 @@ def test_intervals_hold_their_value_and_shrink_with_more_episodes(played: OpenLo
 def test_held_out_rewards_are_learned(world_model: WorldModel, split: Split, trivial: Trivial) -> None:
     ones = open_loop(world_model, split[1], steps=1, stride=1)
     figures = by_name(reward_figures(ones, trivial, resamples=0))
-    error = figures[accuracy.REWARD_ERROR]
-    assert figures[accuracy.REWARD_RANKS].model.value > 0.95
+    error = figures[names.REWARD_ERROR]
+    assert figures[names.REWARD_RANKS].model.value > 0.95
     assert error.model.value < 0.4 * min(error.trivial.values())
 
 
@@ -152,18 +146,18 @@ def test_held_out_masks_and_latents_are_learned_open_loop(
 ) -> None:
     for step in (1, 3, 5):
         figures = all_figures(played, trivial, world_model, step)
-        assert figures[accuracy.CHANGE_F1].model.value > 0.85
-        assert figures[accuracy.MASK_ERROR].model.value < 0.35
-        assert figures[LATENT_ERROR].model.value < 0.4
-        assert figures[accuracy.TOTAL_R2].model.value > 0.95
-        assert figures[accuracy.COUNTS_PER_RULE].model.value > 0.7
+        assert figures[names.CHANGE_F1].model.value > 0.85
+        assert figures[names.MASK_ERROR].model.value < 0.35
+        assert figures[names.LATENT_ERROR].model.value < 0.4
+        assert figures[names.TOTAL_R2].model.value > 0.95
+        assert figures[names.COUNTS_PER_RULE].model.value > 0.7
 
 
 def test_ends_are_foreseen(world_model: WorldModel, split: Split) -> None:
     ones = open_loop(world_model, split[1], steps=1, stride=1)
     figures = by_name(terminal_figures(ones, 1, resamples=0))
-    assert figures[accuracy.TERMINAL_PRECISION].model.value > 0.8
-    assert figures[accuracy.TERMINAL_RECALL].model.value > 0.8
+    assert figures[names.TERMINAL_PRECISION].model.value > 0.8
+    assert figures[names.TERMINAL_RECALL].model.value > 0.8
     nowhere = OpenLoop(
         ones.real._replace(terminal=np.zeros_like(ones.terminal)),
         *ones[1:4],
@@ -175,11 +169,11 @@ def test_ends_are_foreseen(world_model: WorldModel, split: Split) -> None:
 def test_frozen_heads_read_predicted_latents(played: OpenLoop, probes: Probes, split: Split) -> None:
     """Nearly what they read from real ones, and more than from the latent that was seen last."""
     figures = by_name(read_figures(played, probes, split[1], 5, resamples=0))
-    cost, at_best = figures[READ_COST_R2], figures[READ_COST_R2 + OF_REAL_LATENTS]
+    cost, at_best = figures[names.READ_COST_R2], figures[names.READ_COST_R2 + names.OF_REAL_LATENTS]
     assert at_best.model.value > 0.9
     assert at_best.model.value - 0.1 < cost.model.value
     assert cost.trivial[COPY_LAST] < 0.5 and cost.trivial[MEAN] < 0.1
-    read, at_best = figures[READ_MASK_ERROR], figures[READ_MASK_ERROR + OF_REAL_LATENTS]
+    read, at_best = figures[names.READ_MASK_ERROR], figures[names.READ_MASK_ERROR + names.OF_REAL_LATENTS]
     assert at_best.model.value < 0.5 and read.model.value < 0.6
 
 
@@ -187,8 +181,8 @@ def test_real_latents_are_read_alike_however_they_come(played: OpenLoop, probes:
     real = played._replace(z=played.real.z)
     figures = by_name(read_figures(real, probes, split[1], 3, resamples=0))
     for name, figure in figures.items():
-        if not name.endswith(OF_REAL_LATENTS):
-            assert figure.model.value == figures[name + OF_REAL_LATENTS].model.value
+        if not name.endswith(names.OF_REAL_LATENTS):
+            assert figure.model.value == figures[name + names.OF_REAL_LATENTS].model.value
 
 
 def test_one_scale_makes_intervals_cover_what_they_say(world_model: WorldModel, split: Split) -> None:
@@ -197,14 +191,14 @@ def test_one_scale_makes_intervals_cover_what_they_say(world_model: WorldModel, 
     cut = [cut_windows(world_model, part, steps=1, stride=1) for part in (validation, judged)]
     scale = fit_intervals(world_model, cut[0])
     figures = by_name(uncertainty_figures(world_model, cut[1], scale, resamples=0))
-    for level, name in COVERAGE.items():
+    for level, name in names.COVERAGE.items():
         assert figures[name].model.value == pytest.approx(level, abs=0.12)
-    assert 0.0 <= figures[AT_FLOOR].model.value <= 1.0
+    assert 0.0 <= figures[names.AT_FLOOR].model.value <= 1.0
 
 
 def test_no_figure_is_made_of_nothing(played: OpenLoop, trivial: Trivial) -> None:
     """Equal real sums have no order and no unit."""
     flat = played._replace(real=played.real._replace(reward=np.ones_like(played.real.reward)))
     figures = by_name(total_figures(flat, trivial, 2))
-    assert all(math.isnan(figures[name].model.value) for name in (accuracy.TOTAL_R2, accuracy.TOTAL_RELATIVE))
-    assert not math.isnan(figures[accuracy.TOTAL_ERROR].model.value)
+    assert all(math.isnan(figures[name].model.value) for name in (names.TOTAL_R2, names.TOTAL_RELATIVE))
+    assert not math.isnan(figures[names.TOTAL_ERROR].model.value)
