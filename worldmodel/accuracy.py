@@ -10,8 +10,8 @@ from environment.correlation import spearman
 from worldmodel import figure_names as names
 from worldmodel import metrics
 from worldmodel.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
-from worldmodel.open_loop import OpenLoop
 from worldmodel.trivial import MEAN, ZERO, Trivial
+from worldmodel.windows import OpenLoop
 
 
 def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAMPLES) -> list[Figure]:

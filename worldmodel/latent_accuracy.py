@@ -10,10 +10,10 @@ from worldmodel import metrics
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.figures import MODEL, RESAMPLES, Figure, FigureMaker
 from worldmodel.one_step import next_latents
-from worldmodel.open_loop import OpenLoop, Windows
 from worldmodel.probes import Probes, log_cost_percent
 from worldmodel.trivial import COPY_LAST, MEAN, Trivial
 from worldmodel.uncertainty import at_floor, covered, fit_scale
+from worldmodel.windows import OpenLoop, Windows
 from worldmodel.world_model import WorldModel
 
 

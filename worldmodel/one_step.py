@@ -6,8 +6,8 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.open_loop import Windows
 from worldmodel.uncertainty import Mixtures
+from worldmodel.windows import Windows
 from worldmodel.world_model import WorldModel
 
 _WINDOWS_AT_ONCE = 2048

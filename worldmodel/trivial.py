@@ -9,8 +9,8 @@ import numpy as np
 
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.open_loop import Windows
 from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule
+from worldmodel.windows import Windows
 
 COPY_LAST, MEAN, ZERO, PER_RULE, PER_SITE = "copy_last", "mean", "zero", "per_rule", "per_site"
 PREDICTORS: Mapping[str, str] = {

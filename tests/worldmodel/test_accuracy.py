@@ -16,9 +16,10 @@ from worldmodel.latent_accuracy import (
     read_figures,
     uncertainty_figures,
 )
-from worldmodel.open_loop import OpenLoop, cut_windows, open_loop
+from worldmodel.open_loop import cut_windows, open_loop
 from worldmodel.probes import Probes
 from worldmodel.trivial import COPY_LAST, MEAN, PER_RULE, PER_SITE, ZERO, Trivial
+from worldmodel.windows import OpenLoop
 from worldmodel.world_model import WorldModel
 
 Split = tuple[EpisodeBuffer, EpisodeBuffer]

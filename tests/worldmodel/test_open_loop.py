@@ -6,7 +6,8 @@ import pytest
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
-from worldmodel.open_loop import OpenLoop, cut_windows, longest_open_loop, open_loop, play
+from worldmodel.open_loop import cut_windows, longest_open_loop, open_loop, play
+from worldmodel.windows import OpenLoop
 from worldmodel.world_model import WorldModel
 
 Split = tuple[EpisodeBuffer, EpisodeBuffer]
