@@ -13,10 +13,10 @@ _RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its interval.
+    """A value with its interval.
 
     Attributes:
-      value: the median.
+      value: the median, or what else was estimated.
       low, high: its 95 % interval.
     """
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import zlib
 from collections.abc import Iterator
-
-import numpy as np
 
 from experiments.config import RunConfig
 from experiments.interruption import raise_if_received
 from experiments.metrics_log import MetricsLog
 from experiments.progress import Bar, ProgressDisplay
 from experiments.run_directory import RunDirectory
+from experiments.seeds import seed_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +27,8 @@ class Run:
         return MetricsLog(self.directory.path / "metrics.jsonl")
 
     def seed(self, purpose: str) -> int:
-        """Seed of one purpose: independent of all others, the same in a resumed run; fits into int32."""
-        sequence = np.random.SeedSequence([self.config.seed, zlib.crc32(purpose.encode())])
-        return int(sequence.generate_state(1)[0] >> 1)
+        """Seed of one purpose; see `seed_for`."""
+        return seed_for(self.config.seed, purpose)
 
     @contextlib.contextmanager
     def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:

@@ -1,7 +1,10 @@
 """Accuracy of a world model, as pure functions of what was predicted and what was real.
 
 Everything stands beside a trivial predictor: copying the last state, the mean of the training data, a table of mean
-rewards. All inputs are NumPy arrays; time comes first where there is time.
+rewards. All inputs are NumPy arrays whose first axis is that of the n windows or steps; what is a mean over them is
+made of one number for each (`squared_errors`, `wrong_bits`, `bit_counts`), so that they can be drawn again by episode
+(`worldmodel.bootstrap`). Rank correlation is `environment.correlation.spearman`, intervals of predicted mixtures are in
+`worldmodel.uncertainty`.
 """
 
 from __future__ import annotations
@@ -11,23 +14,73 @@ from dataclasses import dataclass
 import numpy as np
 
 
+def squared_errors(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Mean squared error of each vector: [n, Z] and [n, Z] to float64 [n]."""
+    errors: np.ndarray = np.mean((np.asarray(predicted, float) - real) ** 2, axis=-1)
+    return errors
+
+
+def wrong_bits(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """How many bits of each state are wrong: bool [n, A] and [n, A] to float64 [n]."""
+    counts: np.ndarray = np.sum(predicted ^ real, axis=-1).astype(float)
+    return counts
+
+
+def relative_error(errors: np.ndarray, trivial: np.ndarray) -> float:
+    """All errors in units of those of a trivial predictor: below 1 is better; NaN where that one makes none."""
+    return ratio(np.sum(errors), np.sum(trivial))
+
+
+def relative_latent_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
+    """Mean squared error of predicted latents [..., Z] in units of that of copying `before`."""
+    return relative_error(squared_errors(predicted, real), squared_errors(before, real))
+
+
+def relative_mask_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
+    """Wrong bits [..., A] per wrong bit of copying `before`."""
+    return relative_error(wrong_bits(predicted, real), wrong_bits(before, real))
+
+
 @dataclass(frozen=True)
 class BitAccuracy:
-    """Precision, recall and F1 of predicted bits; NaN where nothing was predicted or nothing was there."""
+    """Precision, recall and F1 of predicted bits, by counts; NaN where nothing was predicted or nothing was there.
 
-    precision: float
-    recall: float
+    Attributes:
+      hits: bits that were predicted and are there.
+      predicted, real: bits that were predicted; that are there.
+    """
+
+    hits: float
+    predicted: float
+    real: float
+
+    @classmethod
+    def of(cls, counts: np.ndarray) -> BitAccuracy:
+        """Of all rows of `bit_counts`, [n, 3], together."""
+        return cls(*counts.reshape(-1, 3).sum(axis=0).tolist())
+
+    @property
+    def precision(self) -> float:
+        return ratio(self.hits, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        return ratio(self.hits, self.real)
 
     @property
     def f1(self) -> float:
-        total = self.precision + self.recall
-        return 2.0 * self.precision * self.recall / total if total > 0 else 0.0
+        return ratio(2.0 * self.hits, self.predicted + self.real)
+
+
+def bit_counts(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """(hits, predicted, real) of each state's bits: bool [n, A] and [n, A] to float64 [n, 3]."""
+    counts: np.ndarray = np.stack([side.sum(axis=-1) for side in (predicted & real, predicted, real)], axis=-1)
+    return counts.astype(float)
 
 
 def bit_accuracy(predicted: np.ndarray, real: np.ndarray) -> BitAccuracy:
     """How well predicted bits agree with real ones: bool arrays of one shape."""
-    hits = float(np.sum(predicted & real))
-    return BitAccuracy(_ratio(hits, predicted.sum()), _ratio(hits, real.sum()))
+    return BitAccuracy.of(bit_counts(predicted, real))
 
 
 def change_accuracy(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> BitAccuracy:
@@ -40,25 +93,37 @@ def change_accuracy(predicted: np.ndarray, real: np.ndarray, before: np.ndarray)
     return bit_accuracy(predicted ^ before, real ^ before)
 
 
-def relative_mask_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
-    """Wrong bits per wrong bit of copying `before`: below 1 is better than copying."""
-    return _ratio(float(np.sum(predicted ^ real)), np.sum(before ^ real))
+def sites_per_rule(masks: np.ndarray, rules: np.ndarray) -> np.ndarray:
+    """Legal sites of every rule that the table knows: bool [n, A] to int64 [n, rules of the table].
+
+    Args:
+      rules: int [A], the rule of each bit, ascending as in an `ActionTable`.
+    """
+    first = np.flatnonzero(np.diff(rules, prepend=-1))
+    if not len(first):
+        return np.zeros((len(masks), 0), np.int64)
+    counts: np.ndarray = np.add.reduceat(masks.astype(np.int64), first, axis=-1)
+    return counts
 
 
-def relative_latent_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
-    """Mean squared error of predicted latents [..., Z] in units of that of copying `before`: below 1 is better."""
-    return _ratio(float(np.mean((predicted - real) ** 2)), np.mean((before - real) ** 2))
+def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> np.ndarray:
+    """For how many rules the number of legal sites is exact, and for how many it could have been wrong.
+
+    Args:
+      predicted, real: bool [n, A].
+      rules: int [A], see `sites_per_rule`.
+    Returns:
+      float64 [n, 2]; rules that have no site and are predicted none are in neither number.
+    """
+    foretold, there = sites_per_rule(predicted, rules), sites_per_rule(real, rules)
+    concerned = (foretold > 0) | (there > 0)
+    counts: np.ndarray = np.stack([((foretold == there) & concerned).sum(axis=-1), concerned.sum(axis=-1)], axis=-1)
+    return counts.astype(float)
 
 
-def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Rank correlation of two vectors, ties sharing their mean rank; NaN where one of them is constant."""
-    return pearson(_ranks(x), _ranks(y))
-
-
-def pearson(x: np.ndarray, y: np.ndarray) -> float:
-    """Linear correlation of two vectors; NaN where one of them is constant."""
-    x, y = np.asarray(x, float) - np.mean(x), np.asarray(y, float) - np.mean(y)
-    return _ratio(float(np.sum(x * y)), np.sqrt(np.sum(x * x) * np.sum(y * y)))
+def share(counts: np.ndarray) -> float:
+    """All of the first column over all of the second: [n, 2]."""
+    return ratio(*counts.sum(axis=0).tolist())
 
 
 def mean_absolute_error(predicted: np.ndarray, real: np.ndarray) -> float:
@@ -66,18 +131,24 @@ def mean_absolute_error(predicted: np.ndarray, real: np.ndarray) -> float:
     return float(np.mean(np.abs(np.asarray(predicted, float) - real)))
 
 
+def relative_absolute_error(predicted: np.ndarray, real: np.ndarray) -> float:
+    """Mean of |predicted - real| in units of the standard deviation of `real`; NaN where that is constant."""
+    return ratio(mean_absolute_error(predicted, real), _spread(real))
+
+
 def determination(predicted: np.ndarray, real: np.ndarray) -> float:
     """R²: 1 for perfect predictions, 0 for always predicting the mean of `real`, negative for worse."""
-    real = np.asarray(real, float)
-    return 1.0 - _ratio(float(np.sum((real - predicted) ** 2)), np.sum((real - real.mean()) ** 2))
+    errors = np.mean((np.asarray(real, float) - predicted) ** 2)
+    return 1.0 - ratio(errors, _spread(real) ** 2)
 
 
-def _ratio(numerator: float, denominator: float | np.ndarray) -> float:
+def ratio(numerator: float | np.floating, denominator: float | np.floating) -> float:
+    """NaN where the denominator is zero: there is nothing to be right about."""
     return float(numerator / denominator) if denominator > 0 else float("nan")
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 0, ties sharing their mean."""
-    _, inverse, counts = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts + 1) / 2.0)[inverse.ravel()]
+def _spread(values: np.ndarray) -> float:
+    """Standard deviation; 0 for numbers that differ by rounding only, or everything divided by it were noise."""
+    values = np.asarray(values, float)
+    spread = float(values.std())
+    return spread if spread > 1e-6 * float(np.abs(values).max(initial=0.0)) else 0.0

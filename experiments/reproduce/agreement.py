@@ -2,37 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
-Numbers = Sequence[float] | npt.NDArray[np.float64]
-
-
-def pearson(first: Numbers, second: Numbers) -> float:
-    """Linear correlation; NaN where all numbers of a side are equal, or as good as."""
-    sides = np.stack([np.asarray(side, np.float64) for side in (first, second)])
-    centred = sides - sides.mean(axis=1, keepdims=True)
-    if (np.abs(centred).max(axis=1) <= 1e-12 * np.abs(sides).max(axis=1)).any():
-        return float("nan")
-    return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
-
-
-def spearman(predicted: Numbers, measured: Numbers) -> float:
-    """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal."""
-    ranks = np.stack([_ranks(np.asarray(side, np.float64)) for side in (predicted, measured)])
-    if (np.ptp(ranks, axis=1) == 0).any():
-        return float("nan")
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
-
-
-def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    shared: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[place]
-    return shared
+from environment.correlation import Numbers
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from environment import zoo
+from environment.correlation import spearman
 from environment.costs.measured import MeasuredPrices
 from environment.costs.price_database import PriceDatabase, default_database
 from environment.costs.settings import setting_of
@@ -24,7 +25,7 @@ from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.agreement import left_out_scales, signs_right, spearman
+from experiments.reproduce.agreement import left_out_scales, signs_right
 from experiments.reproduce.rewritten import Rewritten, at_random, everywhere
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once

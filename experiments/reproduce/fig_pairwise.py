@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from environment import cost_models, zoo
+from environment.correlation import Numbers, pearson, spearman
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Cost, Costs, ModelCosts
 from environment.costs.measured import Measured, Recorded
@@ -26,7 +27,6 @@ from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.agreement import Numbers, pearson, spearman
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from experiments.rewriting import affordable, random_step

@@ -79,7 +79,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     from worldmodel.dream import DreamEnv
 
     model = train_world_model(run, training)
-    accuracy = measure_accuracy(run, model, held_out)
+    accuracy = measure_accuracy(run, model, training, held_out)
     seed = run.seed(STAGE)
     controller = PpoController.for_dream(
         model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature

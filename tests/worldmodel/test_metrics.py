@@ -14,28 +14,6 @@ bits = hnp.arrays(bool, (4, 9))
 numbers = hnp.arrays(float, 12, elements=st.integers(-5, 5).map(float))
 
 
-def brute_spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Correlation of ranks, a rank being how many values are smaller plus half of those that are equal."""
-
-    def ranks(values: np.ndarray) -> list[float]:
-        return [
-            sum(other < value for other in values) + 0.5 * sum(other == value for other in values) for value in values
-        ]
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
-
-
-@given(numbers, numbers)
-def test_spearman_is_the_correlation_of_ranks(x: np.ndarray, y: np.ndarray) -> None:
-    assert metrics.spearman(x, y) == pytest.approx(brute_spearman(x, y), abs=1e-9, nan_ok=True)
-
-
-@given(numbers, numbers)
-def test_spearman_sees_order_only(x: np.ndarray, y: np.ndarray) -> None:
-    assert metrics.spearman(np.exp(x), y**3) == pytest.approx(metrics.spearman(x, y), abs=1e-9, nan_ok=True)
-
-
 @given(bits, bits)
 def test_perfect_bits_are_perfect_and_copies_score_one(real: np.ndarray, before: np.ndarray) -> None:
     if (real ^ before).any():
@@ -66,5 +44,55 @@ def test_latent_error_is_relative_to_copying() -> None:
     assert metrics.relative_latent_error(0.5 * real, real, before) == pytest.approx(0.25)
 
 
-def test_mean_absolute_error() -> None:
-    assert metrics.mean_absolute_error(np.array([1.0, -1.0]), np.array([0.0, 1.0])) == 1.5
+def test_mean_absolute_error_and_its_unit() -> None:
+    predicted, real = np.array([1.0, -1.0]), np.array([0.0, 1.0])
+    assert metrics.mean_absolute_error(predicted, real) == 1.5
+    assert metrics.relative_absolute_error(predicted, real) == pytest.approx(3.0)
+    assert metrics.relative_absolute_error(7 * predicted + 2, 7 * real + 2) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_what_does_not_vary_is_no_yardstick(rounding: float) -> None:
+    constant = np.array([5.0, 5.0 + rounding, 5.0])
+    assert math.isnan(metrics.relative_absolute_error(constant + 1, constant))
+    assert math.isnan(metrics.determination(constant + 1, constant))
+
+
+@given(bits, bits, bits, st.permutations(range(4)))
+def test_figures_are_made_of_one_number_for_each_state(
+    predicted: np.ndarray, real: np.ndarray, before: np.ndarray, order: list[int]
+) -> None:
+    """Drawing states again needs nothing but these numbers, in any order."""
+    counts = metrics.bit_counts(predicted, real)[order]
+    assert metrics.BitAccuracy.of(counts) == metrics.bit_accuracy(predicted, real)
+    errors, trivial = metrics.wrong_bits(predicted, real)[order], metrics.wrong_bits(before, real)[order]
+    assert metrics.relative_error(errors, trivial) == pytest.approx(
+        metrics.relative_mask_error(predicted, real, before), nan_ok=True
+    )
+
+
+@given(bits, bits, st.lists(st.integers(0, 4), min_size=9, max_size=9))
+def test_sites_are_counted_per_rule(predicted: np.ndarray, real: np.ndarray, rules: list[int]) -> None:
+    table = np.sort(rules)
+    right = concerned = 0
+    for row in range(4):
+        for rule in set(rules):
+            counts = [int(side[row][table == rule].sum()) for side in (predicted, real)]
+            concerned += max(counts) > 0
+            right += max(counts) > 0 and counts[0] == counts[1]
+    assert metrics.exact_counts(predicted, real, table).sum(axis=0).tolist() == [right, concerned]
+
+
+def test_moving_a_site_keeps_its_rules_count() -> None:
+    rules = np.array([0, 0, 2])
+    predicted, real = np.array([[True, False, True]]), np.array([[False, True, True]])
+    assert metrics.share(metrics.exact_counts(predicted, real, rules)) == 1.0
+    assert math.isnan(metrics.share(metrics.exact_counts(*[np.zeros((1, 3), bool)] * 2, rules)))
+    assert metrics.sites_per_rule(np.zeros((2, 0), bool), np.zeros(0, int)).shape == (2, 0)
+
+
+def test_nothing_predicted_of_nothing_is_no_figure() -> None:
+    nothing, one = np.zeros((1, 3), bool), np.eye(1, 3, dtype=bool)
+    assert math.isnan(metrics.bit_accuracy(nothing, nothing).f1)
+    missed = metrics.bit_accuracy(nothing, one)
+    assert math.isnan(missed.precision) and (missed.recall, missed.f1) == (0.0, 0.0)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.held_out import states_of
+from worldmodel.one_step import next_latents
+from worldmodel.open_loop import cut_windows, longest_open_loop, open_loop, play
+from worldmodel.windows import OpenLoop
+from worldmodel.world_model import WorldModel
+
+Split = tuple[EpisodeBuffer, EpisodeBuffer]
+
+
+@pytest.fixture(scope="module")
+def played(world_model: WorldModel, split: Split) -> OpenLoop:
+    return open_loop(world_model, split[1], steps=4, first=1, stride=2)
+
+
+def test_windows_are_stretches_of_real_episodes(played: OpenLoop, world_model: WorldModel, split: Split) -> None:
+    table, real, w = world_model.table, played.real, 0
+    for number, episode in enumerate(split[1]):
+        usable = episode.num_steps - (episode.actions[-1, 0] == table.num_rules)
+        for t in range(1, usable - 4 + 1, 2):
+            np.testing.assert_array_equal(table.decode(real.actions[:, w]), episode.actions[t : t + 4])
+            np.testing.assert_array_equal(real.reward[:, w], episode.rewards[t : t + 4])
+            np.testing.assert_array_equal(real.mask[3, w], table.mask(episode.legal_actions(t + 3))[:-1])
+            assert (real.episode[w], real.depth[w], real.last_reward[w]) == (number, t, episode.rewards[t - 1])
+            nothing_left = [not len(episode.legal_actions(later)) for later in range(t + 1, t + 5)]
+            assert real.terminal[:, w].tolist() == nothing_left
+            w += 1
+    assert real.actions.shape == (4, w) and real.steps == 4
+    assert real.terminal.any(), "some episodes end with nothing left"
+
+
+def test_prediction_starts_from_the_real_state(played: OpenLoop) -> None:
+    np.testing.assert_array_equal(played.z[0], played.real.z[0])
+    np.testing.assert_array_equal(played.mask[0], played.real.mask[0])
+
+
+def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Split) -> None:
+    windows = cut_windows(world_model, split[1], steps=1, first=0, stride=100)
+    assert len(windows.episode) == len(split[1])
+    for zero in (windows.depth, windows.last_reward, windows.hidden, windows.cell):
+        assert not zero.any()
+
+
+def test_states_seen_in_training_do_not_count(world_model: WorldModel, split: Split) -> None:
+    training, held_out = split
+    seen = states_of(training)
+    everything = cut_windows(world_model, held_out, steps=2, first=0, stride=1)
+    unseen = cut_windows(world_model, held_out, steps=2, first=0, stride=1, seen=seen)
+    expected = [
+        (episode, depth)
+        for episode, depth in zip(everything.episode.tolist(), everything.depth.tolist(), strict=True)
+        if not set(held_out[episode].hashes[depth : depth + 3]) & seen
+    ]
+    assert list(zip(unseen.episode.tolist(), unseen.depth.tolist(), strict=True)) == expected
+    assert 0 < len(expected) < len(everything.episode)
+    with pytest.raises(ValueError, match="on states unseen"):
+        cut_windows(world_model, training, steps=1, seen=seen)
+
+
+def test_the_longest_length_with_enough_windows_is_taken(world_model: WorldModel, split: Split) -> None:
+    lengths = [2, 500, 6]
+    longest = longest_open_loop(world_model, split[1], lengths)
+    assert longest is not None and longest.real.steps == 6
+    enough = len(longest.real.episode) + 1
+    shorter = longest_open_loop(world_model, split[1], lengths, at_least=enough)
+    assert shorter is not None and shorter.real.steps == 2
+    few = longest_open_loop(world_model, split[1], lengths, at_least=10**6)
+    assert few is not None and few.real.steps == 2
+    assert longest_open_loop(world_model, split[1], [500]) is None
+
+
+def test_windows_do_not_depend_on_how_many_are_played_at_once(
+    played: OpenLoop, world_model: WorldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixtures = next_latents(world_model, played.real)
+    monkeypatch.setattr("worldmodel.open_loop._WINDOWS_AT_ONCE", 7)
+    monkeypatch.setattr("worldmodel.one_step._WINDOWS_AT_ONCE", 7)
+    again = play(world_model, played.real)
+    for one, other in zip(played[1:], again[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    for one, other in zip(mixtures, next_latents(world_model, played.real), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: WorldModel) -> None:
+    mixtures = next_latents(world_model, played.real)
+    rows = np.arange(len(mixtures.logits))
+    np.testing.assert_allclose(played.z[1], mixtures.means[rows, mixtures.logits.argmax(axis=-1)], atol=1e-4)
+
+
+def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) -> None:
+    with pytest.raises(ValueError, match="500 usable steps"):
+        open_loop(world_model, split[1], steps=500)

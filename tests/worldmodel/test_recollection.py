@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_dream import UniformPolicy
+from toy_world import ToyEnv
+
+from worldmodel.actions import pack
+from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.latent_env import LatentEnv
+from worldmodel.recollection import recollect
+from worldmodel.rollout import LatentObservation
+from worldmodel.world_model import WorldModel
+
+POLICY = UniformPolicy(noop_logit=-2.0)
+
+
+@pytest.fixture(scope="module")
+def recollected(world_model: WorldModel) -> EpisodeBuffer:
+    return recollect(world_model, ToyEnv(8, max_steps=10), POLICY, episodes=6, seed=4)
+
+
+def test_episodes_are_real_ones(recollected: EpisodeBuffer) -> None:
+    env = ToyEnv(8, max_steps=10)
+    assert len(recollected) == 6 and len({episode.hashes for episode in recollected}) > 3
+    for episode in recollected:
+        env.reset()
+        for t, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(np.sort(pack(env.legal_actions())), episode.codes_at(t))
+            _, reward, _, _, info = env.step(action)
+            assert reward == pytest.approx(float(episode.rewards[t]), abs=1e-4)
+            assert info["graph_hash"] == episode.hashes[t + 1]
+
+
+def test_the_policy_sees_what_the_latent_environment_shows(world_model: WorldModel, recollected: EpisodeBuffer) -> None:
+    seen: list[LatentObservation] = []
+
+    class Watching(UniformPolicy):
+        def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            tf.py_function(lambda *parts: seen.append(LatentObservation(*parts)), observation, [])
+            return super().__call__(observation, seed)
+
+    (episode,) = recollect(world_model, ToyEnv(8, max_steps=10), Watching(noop_logit=-2.0), episodes=1, seed=4)
+    np.testing.assert_array_equal(episode.actions, recollected[0].actions)
+    latent_env = LatentEnv(ToyEnv(8, max_steps=10), world_model)
+    observation, _ = latent_env.reset()
+    for shown, action in zip(seen, world_model.table.encode(episode.actions), strict=True):
+        for one, other in zip(shown, observation, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+        observation = latent_env.step(int(action))[0]
+
+
+def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldModel) -> None:
+    """A longer string has sites that the model never saw; the next round's table has them."""
+    longer = recollect(world_model, ToyEnv(11, max_steps=6), POLICY, episodes=3, seed=0)
+    before, after = world_model.table, longer.action_table()
+    assert after.num_actions and (before.find_codes(after.codes) < 0).any()
+    for episode in longer:
+        assert (before.encode(episode.actions) >= 0).all()
+
+
+def test_a_buffer_grows_by_what_was_recollected(recollected: EpisodeBuffer) -> None:
+    buffer = collect(ToyEnv(8, max_steps=10), lambda observation, rng: rng.choice(observation["legal"]), 2, seed=0)
+    buffer.extend(recollected)
+    assert len(buffer) == 8 and buffer[-1] is recollected[-1]
+    assert set(recollected[0].hashes) <= set(buffer.graphs)

@@ -1,0 +1,20 @@
+"""Names of the figures of accuracy, as tables show them."""
+
+from __future__ import annotations
+
+from worldmodel.uncertainty import LEVELS
+
+REWARD_RANKS, REWARD_ERROR = "reward: rank correlation", "reward: mean absolute error"
+TOTAL_RANKS, TOTAL_ERROR = "total reward: rank correlation", "total reward: mean absolute error"
+TOTAL_R2, TOTAL_RELATIVE = "total reward: R²", "total reward: error in standard deviations"
+MASK_ERROR = "masks: wrong bits per wrong bit of copying"
+CHANGE_F1, CHANGE_PRECISION, CHANGE_RECALL = "changed bits: F1", "changed bits: precision", "changed bits: recall"
+COUNTS_PER_RULE, COUNTS_IN_ALL = "legal sites: share of rules counted exactly", "legal sites: counted exactly in all"
+TERMINAL_PRECISION, TERMINAL_RECALL = "nothing left: precision", "nothing left: recall"
+LATENT_ERROR = "latents: error per error of copying"
+READ_COST_R2, READ_COST_RANKS = "cost read from the latent: R²", "cost read from the latent: rank correlation"
+READ_MASK_ERROR = "masks read from the latent: wrong bits per wrong bit of copying"
+OF_REAL_LATENTS = " (real latents)"
+"""Ends the names of figures that show what frozen heads can read at best."""
+COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}
+AT_FLOOR = "latents: share of dimensions at the floor of log σ"

@@ -1,0 +1,78 @@
+"""How well latents are predicted: their distance from the real ones, what heads read from them, how sure they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from environment.correlation import spearman
+from worldmodel import figure_names as names
+from worldmodel import metrics
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.figures import MODEL, RESAMPLES, Figure, FigureMaker
+from worldmodel.one_step import next_latents
+from worldmodel.probes import Probes, log_cost_percent
+from worldmodel.trivial import COPY_LAST, MEAN, Trivial
+from worldmodel.uncertainty import at_floor, covered, fit_scale
+from worldmodel.windows import OpenLoop, Windows
+from worldmodel.world_model import WorldModel
+
+
+def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
+    """Mean squared error of latents after `step` steps in units of that of copying."""
+    real = played.real.z[step]
+    errors = {key: metrics.squared_errors(z, real) for key, z in trivial.latents(played.real).items()}
+    errors[MODEL] = metrics.squared_errors(played.z[step], real)
+    columns = {key: (each, errors[COPY_LAST]) for key, each in errors.items()}
+    return [FigureMaker(played.real.episode, step, resamples).make(names.LATENT_ERROR, metrics.relative_error, columns)]
+
+
+def read_figures(
+    played: OpenLoop, probes: Probes, held_out: EpisodeBuffer, step: int, *, resamples: int = RESAMPLES
+) -> list[Figure]:
+    """What frozen heads read from latents after `step` steps, predicted and real ones.
+
+    Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
+    of masks, the real one that the prediction starts from.
+    """
+    windows = played.real
+    make = FigureMaker(windows.episode, step, resamples).make
+    cost = log_cost_percent(held_out, windows.episode, windows.depth + step)
+    before, bits = windows.mask[0], windows.mask[step]
+    copied = metrics.wrong_bits(before, bits)
+    figures = []
+    for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
+        read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
+        constant = {MEAN: (np.broadcast_to(probes.read_cost(np.zeros_like(z[:1])), cost.shape), cost)}
+        wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
+        figures += [
+            make(names.READ_COST_R2 + ending, metrics.determination, read | constant),
+            make(names.READ_COST_RANKS + ending, spearman, read),
+            make(names.READ_MASK_ERROR + ending, metrics.relative_error, wrong),
+        ]
+    return figures
+
+
+FLOOR_TOLERANCE = 0.1
+"""In log σ: 10 % of σ. A sigmoid never quite reaches its bound."""
+
+
+def uncertainty_figures(
+    world_model: WorldModel, windows: Windows, scale: float, *, resamples: int = RESAMPLES
+) -> list[Figure]:
+    """Coverage of the mixtures' intervals one step after real states, all σ times `scale`, and scales at their floor.
+
+    Args:
+      scale: from `fit_intervals` on other episodes.
+    """
+    mixtures, real = next_latents(world_model, windows), windows.z[1]
+    make = FigureMaker(windows.episode, 1, resamples).make
+    figures = [
+        make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}) for level, name in names.COVERAGE.items()
+    ]
+    floor = world_model.mdn_rnn.config.log_sigma_range[0]
+    return [*figures, make(names.AT_FLOOR, np.mean, {MODEL: (at_floor(mixtures, floor, FLOOR_TOLERANCE),)})]
+
+
+def fit_intervals(world_model: WorldModel, windows: Windows) -> float:
+    """The one factor of all σ that makes intervals cover what they say, on windows of validation data."""
+    return fit_scale(windows.z[1], next_latents(world_model, windows))
