@@ -15,6 +15,8 @@ TABLES = {
     "discrepancy": "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
     "never-slower": "what a search under measured costs makes of the zoo, checked end to end",
     "baselines": "time and memory of other tools and of our best graphs, as ratios in one interleaved run",
+    "accuracy": "what trained world models predict, and what policies make of their dreams",
+    "accuracy-curve": "how accuracy grows with the real steps that a world model is trained on, as a picture too",
     "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
 }
 """What can be reproduced, each with one line about it."""
