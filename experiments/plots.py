@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +18,16 @@ from controller.storage import write_atomically
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2a6fb0", "#d9772b", "#3f8f5f", "#9aa0a6", "#26292d"
 CYCLE = (BLUE, ORANGE, GREEN, "#8a5fb0", "#b04a5a", "#6b7a2a", "#4aa3a8", "#7a6a58")
+
+
+class Band(NamedTuple):
+    """A line with an interval around it: x, y, and the ends of the interval, of one length."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """Steps and values of one line."""
@@ -140,6 +151,51 @@ def plot_pairs(
     handles.append(Line2D([], [], marker="+", linestyle="", color=INK, markersize=9, label="start graph"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     _save(figure, path)
+
+
+def plot_bands(
+    path: Path,
+    title: str,
+    panels: Mapping[str, Mapping[str, Band]],
+    wanted: Mapping[str, Mapping[str, float]],
+    x_label: str,
+) -> None:
+    """Lines with intervals over a logarithmic axis, a panel for each quantity.
+
+    Args:
+      path: the PNG to write.
+      panels: quantity -> label -> line.
+      wanted: quantity -> label -> value that is asked for, drawn dashed in the colour of the line.
+      x_label: of all panels.
+    """
+    columns = min(3, max(1, len(panels)))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.4 * columns, 3.2 * rows + 0.7), layout="constrained")
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    colours = dict(zip(labels, CYCLE, strict=False))
+    for index, (name, lines) in enumerate(panels.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        for label, band in lines.items():
+            axes.fill_between(band.x, band.low, band.high, color=colours[label], alpha=0.18, linewidth=0)
+            axes.plot(band.x, band.y, color=colours[label], linewidth=1.8, marker="o", markersize=4)
+            if label in wanted.get(name, {}):
+                axes.axhline(wanted[name][label], color=colours[label], linewidth=1, linestyle="--")
+        axes.set_xscale("log")
+        _finish(axes, name, x_label, "")
+        _show_lines(axes, lines)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=label) for label, colour in colours.items()]
+    handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def _show_lines(axes: Axes, lines: Mapping[str, Band]) -> None:
+    """Limits the axis to the lines: intervals of two seeds can be a hundred times as wide."""
+    values = [value for band in lines.values() for value in band.y]
+    low, high = axes.get_ylim()
+    margin = 1.5 * (max(values) - min(values)) + 0.1 * abs(max(values, key=abs)) + 1e-6
+    axes.set_ylim(max(low, min(values) - margin), min(high, max(values) + margin))
 
 
 def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]) -> None:

@@ -34,7 +34,9 @@ def import_tensorflow() -> None:
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
     try:
-        import tensorflow  # noqa: F401
+        import tensorflow as tf
+
+        tf.get_logger().setLevel("ERROR")  # its warnings are about how often functions are traced
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)

@@ -71,6 +71,8 @@ LIGHT_MODULES = [
     "controller.evaluate",
     "experiments.cli",
     "experiments.optimise",
+    "experiments.reproduce.accuracy",
+    "experiments.reproduce.accuracy_curve",
 ]
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from environment.intervals import CONFIDENCE, Estimate
 
+FEWEST_EPISODES = 8
+"""Fewer, drawn again, are too often the same one: what divides by their spread then explodes."""
 _TAIL = 50.0 * (1.0 - CONFIDENCE)
 _NORMAL_QUANTILE = 1.96
 _STUDENT_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
@@ -34,12 +36,12 @@ def over_episodes(
       seed: of the draws.
       resamples: how many draws; at 200 the ends of the interval themselves vary by a few percent of its width.
     Returns:
-      The statistic of all rows; the interval is NaN where there is one episode, or no value.
+      The statistic of all rows; the interval is NaN where there are fewer than `FEWEST_EPISODES`, or no value.
     Source: Davison & Hinkley 1997, section 3.8.
     """
     value = float(statistic(*columns)) if len(episodes) else float("nan")
     distinct, group = np.unique(episodes, return_inverse=True)
-    if len(distinct) < 2 or math.isnan(value):
+    if len(distinct) < FEWEST_EPISODES or math.isnan(value):
         return Estimate(value, float("nan"), float("nan"))
     rows_of = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     rng, values = np.random.default_rng(seed), []

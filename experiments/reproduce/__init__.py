@@ -16,6 +16,8 @@ TABLES = {
     "never-slower": "what a search under measured costs makes of the zoo, checked end to end",
     "baselines": "time and memory of other tools and of our best graphs, as ratios in one interleaved run",
     "steptime": "what a step takes in the real environment and in the dream, beside the papers' figures",
+    "accuracy": "what trained world models predict, and what policies make of their dreams",
+    "accuracy-curve": "how accuracy grows with the real steps that a world model is trained on, as a picture too",
     "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
 }
 """What can be reproduced, each with one line about it."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from worldmodel.bootstrap import over_episodes, over_seeds
+from worldmodel.bootstrap import FEWEST_EPISODES, over_episodes, over_seeds
 
 TRIALS = 300
 
@@ -34,7 +34,7 @@ def test_intervals_over_episodes_cover_the_mean_of_all() -> None:
 
 def test_a_statistic_of_several_columns_keeps_rows_together() -> None:
     rng = np.random.default_rng(1)
-    x, episodes = rng.normal(size=60), np.repeat(np.arange(6), 10)
+    x, episodes = rng.normal(size=80), np.repeat(np.arange(8), 10)
     found = over_episodes(lambda a, b: float(np.corrcoef(a, b[:, 0])[0, 1]), [x, 2 * x[:, np.newaxis]], episodes)
     assert (found.low, found.value, found.high) == pytest.approx((1.0, 1.0, 1.0))
 
@@ -48,8 +48,9 @@ def test_order_and_names_of_episodes_do_not_matter() -> None:
     assert found.value == pytest.approx(renamed.value) and found.low == pytest.approx(renamed.low)
 
 
-def test_what_one_alone_cannot_tell_is_left_open() -> None:
-    for found in (over_seeds([2.0]), over_episodes(np.mean, [np.full(3, 2.0)], np.zeros(3))):
+def test_what_a_few_cannot_tell_is_left_open() -> None:
+    few = np.repeat(np.arange(FEWEST_EPISODES - 1), 3)
+    for found in (over_seeds([2.0]), over_episodes(np.mean, [np.full(len(few), 2.0)], few)):
         assert found.value == 2.0 and math.isnan(found.low) and math.isnan(found.high)
     assert math.isnan(over_episodes(np.mean, [np.zeros(0)], np.zeros(0)).value)
     assert math.isnan(over_seeds([1.0, math.nan]).value)

@@ -1,0 +1,132 @@
+"""What a world model predicts of held-out episodes of random and of greedy play, beside the trivial predictors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from environment.greedy_agent import GreedyAgent
+from environment.random_agent import RandomAgent
+from experiments.interruption import raise_if_received
+from experiments.judging.rounds import Rounds
+from experiments.judging.setting import Effort
+from experiments.progress import ProgressDisplay
+from experiments.reproduce.units import Record
+from experiments.seeds import seed_for
+from worldmodel.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect
+from worldmodel.held_out import share_unseen, states_of
+
+if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
+    from worldmodel.figures import Figure
+    from worldmodel.world_model import WorldModel
+
+RANDOM, GREEDY = "random", "greedy"
+
+
+def judge(rounds: Rounds, effort: Effort, progress: ProgressDisplay) -> Record:
+    """Figures of the first round's world model, which knows random play only.
+
+    Returns:
+      "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
+      exist. "best_percent": of the best graph met on the way. "unseen": by play, the share of visits, from the depth
+      that windows start at, to states that training did not meet. "scale": of the intervals.
+    """
+    model = rounds.model(0)
+    training, validation = rounds.episodes(0)
+    played = {play: _collected(rounds, effort, play, progress) for play in (RANDOM, GREEDY)}
+    seen = states_of(training)
+    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge", len(played)) as bar:
+        figures: list[Record] = []
+        scale = _interval_scale(model, validation)
+        for number, (play, held_out) in enumerate(played.items()):
+            found = _figures(model, training, held_out, scale, effort)
+            figures += [{"play": play, **as_record(figure)} for figure in found]
+            bar.update(number + 1)
+    return {
+        "graph": rounds.setting.graph,
+        "seed": rounds.seed,
+        "real_steps": rounds.random_play.num_transitions,
+        "states": len(seen),
+        "actions": model.num_actions,
+        "best_percent": max(best_percent(buffer) for buffer in (rounds.random_play, *played.values())),
+        "unseen": {play: share_unseen(held_out, seen, first=effort.first) for play, held_out in played.items()},
+        "scale": scale,
+        "figures": figures,
+    }
+
+
+def best_percent(buffer: EpisodeBuffer) -> float:
+    """Improvement of the best graph that any episode met, in percent of the start graph's cost."""
+    return max(100.0 * (1.0 - float(episode.cost_ms.min() / episode.cost_ms[0])) for episode in buffer)
+
+
+def as_record(figure: Figure) -> Record:
+    """A figure as JSON."""
+    estimate = figure.model
+    numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {
+        "figure": figure.name,
+        "step": figure.step,
+        "windows": figure.windows,
+        **{key: _finite(number) for key, number in numbers.items()},
+        "trivial": {key: _finite(number) for key, number in figure.trivial.items()},
+    }
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
+
+
+def _collected(rounds: Rounds, effort: Effort, play: str, progress: ProgressDisplay) -> EpisodeBuffer:
+    env = rounds.environment(effort.max_steps)
+    random = RandomAgent(noop_probability=rounds.setting.config.collect.noop_probability)
+    policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
+    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: {play} play", effort.episodes) as bar:
+
+        def note(episode: Episode) -> None:
+            raise_if_received()
+            bar.update(episode.index + 1)
+
+        return collect(env, policy, effort.episodes, seed_for(rounds.seed, f"held-out {play}"), on_episode=note)
+
+
+def _interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:
+    from worldmodel.latent_accuracy import fit_intervals
+    from worldmodel.open_loop import cut_windows
+
+    return fit_intervals(model, cut_windows(model, validation, steps=1, stride=1))
+
+
+def _figures(
+    model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, scale: float, effort: Effort
+) -> Iterator[Figure]:
+    """All figures of one kind of play; none where training has met every state."""
+    from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
+    from worldmodel.latent_accuracy import latent_figures, read_figures, uncertainty_figures
+    from worldmodel.open_loop import longest_open_loop
+    from worldmodel.probes import Probes
+    from worldmodel.trivial import Trivial
+
+    trivial, probes, rules = Trivial.of(training, model.table), Probes.of(model, training), model.table.rules[:-1]
+    seen, resamples = states_of(training), effort.resamples
+    ones = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)
+    if ones is None:
+        return
+    yield from reward_figures(ones, trivial, resamples=resamples)
+    yield from terminal_figures(ones, 1, resamples=resamples)
+    yield from uncertainty_figures(model, ones.real, scale, resamples=resamples)
+    played = longest_open_loop(
+        model, held_out, effort.steps, first=effort.first, stride=effort.stride, seen=seen, at_least=effort.at_least
+    )
+    for step in _reached(effort.steps, 0 if played is None else played.real.steps):
+        assert played is not None  # some steps were reached
+        yield from latent_figures(played, trivial, step, resamples=resamples)
+        yield from mask_figures(played, trivial, rules, step, resamples=resamples)
+        yield from read_figures(played, probes, held_out, step, resamples=resamples)
+        if step > 1:
+            yield from total_figures(played, trivial, step, resamples=resamples)
+
+
+def _reached(steps: Sequence[int], most: int) -> list[int]:
+    return [step for step in steps if step <= most]

@@ -1,0 +1,69 @@
+"""What a policy that was trained in the dream makes of it: the exploit test of one round."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from experiments.judging.rounds import Rounds
+from experiments.judging.setting import Effort
+from experiments.progress import ProgressDisplay
+from experiments.reproduce.units import Record
+from experiments.seeds import seed_for
+
+if TYPE_CHECKING:  # TensorFlow is imported when something is played
+    import numpy as np
+
+    from worldmodel.exploit import Trajectory
+
+FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
+
+
+def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
+    """The policy of a round, for real and in the dream.
+
+    Returns:
+      The fields of `worldmodel.exploit.Comparison` by way of playing, and all trajectories' ends.
+    """
+    model, controller = rounds.model(number), rounds.controller(number)
+    from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real, root_states
+
+    config, policy = rounds.setting.config, controller.policy
+    settle = _telescoped if config.ppo.telescoping else None
+    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
+        seed = seed_for(rounds.seed, f"exploit {number}")
+        real = played_for_real(model, rounds.env, policy, episodes=effort.policy_episodes, seed=seed, settle=settle)
+        bar.update(1)
+        dreamed = dreamed_then_replayed(
+            model,
+            rounds.dream(number, root_states(model, rounds.env), root_fraction=1.0),
+            rounds.env,
+            policy,
+            episodes=effort.policy_episodes,
+            horizon=config.environment.max_steps,
+            seed=seed,
+            settle=settle,
+        )
+        bar.update(2)
+    return {
+        "graph": rounds.setting.graph,
+        "seed": rounds.seed,
+        "round": number,
+        "real_steps": rounds.random_play.num_transitions
+        + sum(rounds.policy_play(before).num_transitions for before in range(number)),
+        **{
+            way: {**dataclasses.asdict(compare(played)), "ends": [_ends(each) for each in played]}
+            for way, played in ((FOR_REAL, real), (IN_THE_DREAM, dreamed))
+        },
+    }
+
+
+def _ends(trajectory: Trajectory) -> list[float]:
+    """(dreamed, real) percent."""
+    return [trajectory.dreamed_percent[-1], trajectory.real_percent[-1]]
+
+
+def _telescoped(rewards: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    from controller.telescoping import first_visits, telescoped
+
+    return telescoped(rewards, first_visits(masks))

@@ -1,0 +1,190 @@
+"""World models and policies of one graph, each round trained on what the rounds before it have collected as well."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from environment import GraphSubstitutionEnv
+from environment.random_agent import RandomAgent
+from experiments.interruption import raise_if_received
+from experiments.judging.setting import Setting
+from experiments.progress import ProgressDisplay
+from experiments.seeds import seed_for
+from experiments.tensorflow_start import import_tensorflow
+from worldmodel.episodes import Episode, EpisodeBuffer, collect
+
+if TYPE_CHECKING:  # TensorFlow is imported when something is trained
+    from controller.ppo_controller import PpoController
+    from worldmodel.dream import DreamEnv
+    from worldmodel.rollout import StartStates
+    from worldmodel.world_model import WorldModel
+
+
+class Rounds:
+    """What is trained and collected for one setting and seed.
+
+    Round 0 learns from random play; round r also from episodes of the policies of the rounds before. Everything is a
+    function of setting and seed. Models, policies and their episodes are kept in a directory and read from there; the
+    random play is collected again, which takes less than reading it would need of the disk.
+    """
+
+    def __init__(
+        self, setting: Setting, seed: int, recollected: int, directory: Path, progress: ProgressDisplay
+    ) -> None:
+        """
+        Args:
+          recollected: episodes that each round adds.
+          directory: for artefacts; nothing else is in it.
+        """
+        self.setting, self.seed = setting, seed
+        self._recollected, self._directory, self._progress = recollected, directory, progress
+        self._models: dict[int, WorldModel] = {}
+        self._policies: dict[int, PpoController] = {}
+
+    @functools.cached_property
+    def env(self) -> GraphSubstitutionEnv:
+        """The real environment."""
+        return self.environment(self.setting.config.environment.max_steps)
+
+    def environment(self, max_steps: int) -> GraphSubstitutionEnv:
+        """The real environment with another limit of steps."""
+        config = self.setting.config
+        return GraphSubstitutionEnv(
+            self.setting.graph,
+            costs=config.costs,
+            reward=config.environment.reward,
+            max_steps=max_steps,
+            max_locations=config.environment.max_locations,
+        )
+
+    @functools.cached_property
+    def random_play(self) -> EpisodeBuffer:
+        """What round 0 learns from, and what intervals are fitted on."""
+        collecting, needed = self.setting.config.collect, self.setting.real_steps
+        agent, seed = RandomAgent(noop_probability=collecting.noop_probability), seed_for(self.seed, "collect")
+        if needed is None:
+            with self._progress.stage(self._title("collect"), collecting.episodes) as bar:
+                return collect(
+                    self.env, agent, collecting.episodes, seed, on_episode=lambda episode: bar.update(episode.index + 1)
+                )
+        buffer = collect(self.env, agent, 2, seed)  # one to train on, one to hold out
+        with self._progress.stage(self._title("collect"), needed) as bar:
+            while buffer.num_transitions < needed:
+                raise_if_received()
+                collect(self.env, agent, len(buffer) + 1, seed, buffer=buffer)
+                bar.update(min(buffer.num_transitions, needed))
+        return buffer
+
+    def episodes(self, number: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+        """(training, validation) of a round; validation is random play."""
+        training, validation = self.random_play.split(
+            self.setting.config.collect.held_out, seed_for(self.seed, "held out")
+        )
+        for before in range(number):
+            training.extend(self.policy_play(before))
+        return training, validation
+
+    def policy_play(self, number: int) -> EpisodeBuffer:
+        """Real episodes of a round's policy."""
+        path = self._path(number) / "episodes.npz"
+        if path.is_file():
+            return EpisodeBuffer.load(path)
+        model, controller = self.model(number), self.controller(number)
+        from worldmodel.recollection import recollect
+
+        with self._progress.stage(self._title(f"recollect {number}"), self._recollected) as bar:
+
+            def note(episode: Episode) -> None:
+                raise_if_received()
+                bar.update(episode.index + 1)
+
+            seed = seed_for(self.seed, f"recollect {number}")
+            played = recollect(
+                model, self.env, controller.policy, episodes=self._recollected, seed=seed, on_episode=note
+            )
+        played.save(path)
+        return played
+
+    def model(self, number: int) -> WorldModel:
+        """The world model of a round, trained anew."""
+        if number not in self._models:
+            self._models[number] = self._trained(number)
+        return self._models[number]
+
+    def _trained(self, number: int) -> WorldModel:
+        import_tensorflow()
+        from worldmodel.fit import fit_world_model
+        from worldmodel.graphs import FeatureSpec
+        from worldmodel.world_model import Signature, WorldModel
+
+        bundle, config = self._path(number) / "world_model", self.setting.config.world_model
+        signature = Signature(self.env.rule_names, FeatureSpec.current())
+        if bundle.is_dir():
+            return WorldModel.load(bundle, signature)
+        training, _ = self.episodes(number)
+        total = config.encoder_training.steps + config.mdn_rnn_training.steps
+        done = {"encoder": 0, "mdn_rnn": 0}
+        with self._progress.stage(self._title(f"world model {number}"), total) as bar:
+
+            def note(part: str, metrics: Mapping[str, float]) -> None:
+                raise_if_received()
+                done[part] = int(metrics["step"])
+                bar.update(sum(done.values()), loss=metrics["loss"])
+
+            model = fit_world_model(
+                training,
+                signature,
+                config,
+                seed=seed_for(self.seed, f"world model {number}"),
+                directory=self._path(number) / "training",
+                on_step=note,
+            )
+        model.save(bundle)
+        shutil.rmtree(self._path(number) / "training")  # it is of use to an interrupted training only, and large
+        return model
+
+    def dream(self, number: int, starts: StartStates, root_fraction: float) -> DreamEnv:
+        """A round's dream, as its policy is trained in it."""
+        model = self.model(number)
+        from worldmodel.dream import DreamEnv
+
+        return DreamEnv(model, starts, temperature=self.setting.config.dream.temperature, root_fraction=root_fraction)
+
+    def controller(self, number: int) -> PpoController:
+        """A round's policy, trained in nothing but its dream."""
+        if number not in self._policies:
+            self._policies[number] = self._trained_controller(number)
+        return self._policies[number]
+
+    def _trained_controller(self, number: int) -> PpoController:
+        model, config = self.model(number), self.setting.config
+        from controller.ppo_controller import PpoController
+
+        seed = seed_for(self.seed, f"controller {number}")
+        controller = PpoController.for_dream(model, config.ppo, config.policy, seed=seed)
+        path = self._path(number) / "controller.npz"
+        if path.is_file():
+            controller.load(path)
+        if controller.num_updates == config.ppo.updates:
+            return controller
+        starts = model.start_states(self.episodes(number)[0], seed=seed)
+        with self._progress.stage(self._title(f"policy {number}"), config.ppo.updates) as bar:
+
+            def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
+                raise_if_received()
+                bar.update(done, **{"return": metrics["return"]})
+                if done % config.updates_per_checkpoint == 0 or done == total:
+                    controller.save(path)
+
+            controller.train(self.dream(number, starts, config.dream.root_fraction), on_progress=note)
+        return controller
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"round-{number}"
+
+    def _title(self, text: str) -> str:
+        return f"{self.setting.graph} seed {self.seed}: {text}"

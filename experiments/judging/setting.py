@@ -1,0 +1,59 @@
+"""What a judged world model is trained on, and how much of it is judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from experiments.config import RunConfig
+from taso_ext import RuleSet
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is collected to judge by.
+
+    Attributes:
+      episodes: held-out episodes of each kind of play.
+      max_steps: of these.
+      first, stride: depths at which windows start.
+      steps: numbers of steps after which open-loop predictions are judged.
+      at_least: windows that are enough for the longest of these.
+      policy_episodes: of the policy, in reality and in the dream.
+      recollected: episodes of the policy that each round adds.
+      resamples: of intervals.
+      budget: graphs of the search for the best known result.
+    """
+
+    episodes: int = 300
+    max_steps: int = 40
+    first: int = 5
+    stride: int = 10
+    steps: tuple[int, ...] = (1, 5, 10, 20)
+    at_least: int = 100
+    policy_episodes: int = 30
+    recollected: int = 100
+    resamples: int = 200
+    budget: int = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One way to train a world model of one graph.
+
+    Attributes:
+      graph: name in the zoo.
+      config: how episodes are collected, the model and the policy trained; the rest of it is not used.
+      real_steps: how many are collected at least; `config.collect.episodes` of them by default.
+    """
+
+    graph: str
+    config: RunConfig
+    real_steps: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """All that training depends on, but for the seed, as JSON."""
+        parts = ("environment", "collect", "world_model", "dream", "policy", "ppo")
+        sections = {name: dataclasses.asdict(getattr(self.config, name)) for name in parts}
+        others = {"costs": self.config.costs, "real_steps": self.real_steps, "rules": RuleSet.default().fingerprint}
+        return {"graph": self.graph, **sections, **others}

@@ -1,0 +1,137 @@
+"""One way to train a world model, with one seed, in units of work; and the options that say which."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from experiments.config import RunConfig, load_config
+from experiments.errors import UserError
+from experiments.judging.best_known import search_best
+from experiments.judging.judge import judge
+from experiments.judging.policy import exploit
+from experiments.judging.rounds import Rounds
+from experiments.judging.setting import Effort, Setting
+from experiments.progress import ProgressDisplay
+from experiments.reproduce.units import Record, once, unit_path
+
+TABLE = "accuracy"
+"""Whose units they are, whichever table asks for them."""
+SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
+MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much is trained and judged.
+
+    Attributes:
+      preset: the settings that `--set` changes.
+      overrides: changes to the preset.
+      effort: what is judged.
+    """
+
+    preset: str
+    overrides: tuple[str, ...]
+    effort: Effort
+
+
+_SMALL = (
+    "environment.max_steps=12",
+    "collect.episodes=40",
+    "world_model.encoder.latent=8",
+    "world_model.encoder.hidden=16",
+    "world_model.encoder.rounds=2",
+    "world_model.encoder_training.steps=10",
+    "world_model.mdn_rnn.hidden=32",
+    "world_model.mdn_rnn_training.steps=30",
+    "ppo.updates=2",
+    "ppo.batch=8",
+)
+_LITTLE = Effort(
+    episodes=40,
+    max_steps=12,
+    first=2,
+    stride=2,
+    steps=(1, 3, 5),
+    at_least=3,
+    policy_episodes=4,
+    recollected=4,
+    resamples=50,
+    budget=50,
+)
+SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", (), Effort())}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """How models are trained, and with which seeds."""
+    parser.add_argument("--seeds", metavar="A,B,…", help="seeds (0 to 4 for SqueezeNet1.1 and BERT-Base, else 0 to 2)")
+    parser.add_argument("--preset", help="settings of training (best)")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one of them (repeatable)"
+    )
+
+
+def training_config(options: argparse.Namespace) -> RunConfig:
+    """The settings of `--scale`, `--preset` and `--set`.
+
+    Raises:
+      UserError: unknown ones, or some under which improvements cannot be told.
+    """
+    scale = SCALES[options.scale]
+    config = load_config(options.preset or scale.preset, {}, [*scale.overrides, *options.set])
+    if config.environment.reward != "log_ratio":
+        raise UserError(
+            f"The reward is '{config.environment.reward}', but improvements are only told from sums of 'log_ratio'. "
+            "Leave environment.reward as it is."
+        )
+    if config.measures_costs:
+        raise UserError(f"Costs are measured ('{config.costs}'), and vary. Choose a roofline:<device>.")
+    if not config.collect.held_out:
+        raise UserError("collect.held_out is 0, but intervals are fitted on held-out random play: set it to 0.1.")
+    return config
+
+
+def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
+    """Those of `--seeds`, or the default ones of a graph.
+
+    Raises:
+      UserError: if they are no numbers.
+    """
+    if given is None:
+        return SEEDS if name in MORE_SEEDS_FOR else FEWER_SEEDS
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(f"--seeds expects numbers with commas between them, for example 0,1,2, but got '{given}'.")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+class Study:
+    """One setting and seed; a unit of work that was finished by any run is only read."""
+
+    def __init__(self, setting: Setting, seed: int, effort: Effort, progress: ProgressDisplay) -> None:
+        self._effort, self._progress = effort, progress
+        self._settings = {**setting.record(), "seed": seed, "effort": dataclasses.asdict(effort)}
+        self._graph = setting.graph
+        amount = "" if setting.real_steps is None else f"-{setting.real_steps}steps"
+        self._name = f"{setting.graph}{amount}-seed{seed}"
+        artefacts = unit_path(TABLE, f"{self._name}-models", self._settings).with_suffix("")
+        self._rounds = Rounds(setting, seed, effort.recollected, artefacts, progress)
+
+    def accuracy(self) -> Record:
+        """See `judge`."""
+        return once(TABLE, self._name, self._settings, lambda: judge(self._rounds, self._effort, self._progress))
+
+    def exploit(self, number: int) -> Record:
+        """See `exploit`."""
+
+        def work() -> Record:
+            return exploit(self._rounds, number, self._effort, self._progress)
+
+        return once(TABLE, f"{self._name}-policy{number}", self._settings, work)
+
+    def search(self) -> Record:
+        """See `search_best`; of the graph, whatever is trained."""
+        settings = {"rules": self._settings["rules"], "costs": self._settings["costs"], "budget": self._effort.budget}
+        name = f"{self._graph}-best-known"
+        return once(TABLE, name, settings, lambda: search_best(self._rounds.env, self._effort.budget))

@@ -1,0 +1,99 @@
+"""How well a trained world model predicts, beside trivial predictors, and what policies make of its dreams.
+
+rlflow reproduce accuracy
+
+World models are trained on random play. They are judged on held-out random and greedy play, from states that training
+did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed. Then
+real episodes of the policy are added to the training data and both are trained anew, a few times.
+
+A unit of work is what is judged of one graph and seed, or one round of the policy; finished units are not done again.
+`--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.config import RunConfig
+from experiments.errors import UserError
+from experiments.judging import study
+from experiments.judging.best_known import COUNTS_FROM_PERCENT
+from experiments.judging.setting import Effort, Setting
+from experiments.judging.study import SCALES, Study, seeds_of, training_config
+from experiments.progress import ProgressDisplay
+from experiments.reproduce import graphs
+from experiments.reproduce.accuracy_rows import best_known, table_rows
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record
+from worldmodel.trivial import PREDICTORS
+
+GRAPHS = {
+    "smoke": ("squeezenet1.1-tiny",),
+    "full": ("inception-v3", "resnet18", "resnet50", "squeezenet1.1", "bert-base", "vit-base"),
+}
+"""Those of the papers, when none are named."""
+ROUNDS = {"smoke": 1, "full": 3}
+"""Of recollection."""
+
+COLUMNS = {
+    "graph": "cleaned in full, under the cost model of the settings",
+    "play": "whose episodes: held-out random or greedy ones, or those of the policy of a round",
+    "figure": "what is measured; rewards in percent, differences between dreams and reality in points",
+    "step": "after how many steps without a look at reality",
+    "model": "of the world model, mean over seeds",
+    "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
+    "high": "upper end",
+    **{key: f"trivial predictor: {text}" for key, text in PREDICTORS.items()},
+    "asked": "what is asked of the model",
+    "met": f"whether it is; graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} % are not counted",
+    "seeds": "how many there are",
+    "windows": "predictions judged, over all seeds",
+}
+FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    graphs.add_option(parser, default="the six of the papers")
+    study.add_options(parser)
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of recollection (3)")
+    parser.add_argument("--without-policy", action="store_true", help="only judge predictions; train no policy")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Trains and judges; finished units are not done again."""
+    effort, config = SCALES[options.scale].effort, training_config(options)
+    names = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    seeds = {name: seeds_of(name, options.seeds) for name in names}
+    rounds = ROUNDS[options.scale] if options.rounds is None else options.rounds
+    if rounds < 0:
+        raise UserError(f"--rounds must be at least 0, got {rounds}.")
+    rows: list[Record] = []
+    for name in names:
+        judged, played = [], []
+        for seed in seeds[name]:  # one after another: what a study has trained is let go when it is done
+            of_seed = Study(Setting(name, config), seed, effort, progress)
+            search = of_seed.search()
+            judged.append(of_seed.accuracy())
+            played.append([of_seed.exploit(number) for number in range(0 if options.without_policy else 1 + rounds)])
+        rows += table_rows(name, best_known(search, judged, played), judged, played)
+    return Table(
+        "accuracy",
+        "What world models predict of held-out episodes",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        notes(effort, config),
+    )
+
+
+def notes(effort: Effort, config: RunConfig) -> str:
+    """What the table was made with."""
+    collecting = config.collect
+    return (
+        f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
+        f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
+        f"Judged on {effort.episodes} other episodes of each kind of play, from depth {effort.first} on, and on "
+        f"{effort.policy_episodes} of each policy. Each round adds {effort.recollected} real episodes of the policy."
+    )

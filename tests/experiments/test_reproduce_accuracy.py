@@ -1,0 +1,251 @@
+"""`rlflow reproduce accuracy` and `accuracy-curve`: smallest models, and rows of records that are made up."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from experiments.cli import main
+from experiments.config import load_config
+from experiments.judging import rounds
+from experiments.judging.asked import DREAM_GAP, Asked, asked
+from experiments.judging.judge import GREEDY, RANDOM
+from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
+from experiments.judging.setting import Setting
+from experiments.judging.study import FEWER_SEEDS, SEEDS, Study, seeds_of
+from experiments.progress import make_progress
+from experiments.reproduce import accuracy_curve
+from experiments.reproduce.accuracy_rows import ALARM, UNDEFINED, best_known, best_trivial, table_rows
+from worldmodel import figure_names as names
+from worldmodel.trivial import COPY_LAST, PER_RULE
+
+MODEL = "squeezenet1.1-tiny"
+SMOKE = ["--scale", "smoke", "--seeds", "0"]
+
+
+def read_rows(directory: Path, table: str) -> list[dict[str, str]]:
+    with (directory / f"{table}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("accuracy")
+
+
+@pytest.fixture(scope="module")
+def rows(workplace: Path) -> list[dict[str, str]]:
+    """Of the whole table at its smallest, made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workplace)
+        assert main(["reproduce", "accuracy", *SMOKE]) == 0
+    return read_rows(workplace / "runs/reproduce/accuracy", "accuracy")
+
+
+@pytest.fixture(autouse=True)
+def there(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+
+
+def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows: list[dict[str, str]]) -> None:
+    for play in (RANDOM, GREEDY):
+        figures = {(row["figure"], row["step"]): row for row in rows if row["play"] == play}
+        error = figures[names.REWARD_ERROR, "1"]
+        assert all(float(error[key]) >= 0 for key in ("model", "copy_last", "mean", "zero", "per_rule", "per_site"))
+        assert {names.COVERAGE[0.9], names.AT_FLOOR, names.MASK_ERROR} <= {name for name, _ in figures}
+        assert figures[names.REWARD_RANKS, "1"]["asked"] == ("≥ 0.95" if play == RANDOM else "≥ 0.8")
+    random = next(row for row in rows if row["play"] == RANDOM and row["figure"] == names.REWARD_ERROR)
+    assert float(random["low"]) <= float(random["model"]) <= float(random["high"])
+
+
+def test_policies_of_each_round_are_put_to_the_test(rows: list[dict[str, str]]) -> None:
+    best = next(float(row["model"]) for row in rows if row["figure"] == "best known improvement [%]")
+    for number in (0, 1):
+        played = {row["figure"]: row for row in rows if row["play"] == f"policy, round {number}"}
+        gap = float(played[DREAM_GAP]["model"])
+        assert gap >= 0 and played[DREAM_GAP]["met"] == ("yes" if gap <= 5 else "no")
+        assert float(played["played for real: real improvement [%]"]["model"]) <= best
+        assert float(played[ALARM]["model"]) == (float(played["best dream [%]"]["model"]) > best)
+    assert {row["graph"] for row in rows} == {MODEL}
+
+
+def test_what_is_finished_is_not_done_again(
+    rows: list[dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(*_: object) -> None:
+        pytest.fail("trained again")
+
+    monkeypatch.setattr(rounds.Rounds, "_trained", again)
+    assert main(["reproduce", "accuracy", *SMOKE]) == 0
+    assert "policy, round 1" in capsys.readouterr().out
+    assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
+
+
+def test_a_later_round_goes_on_from_what_is_kept(
+    rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last round's result is lost, its models are not: nothing is trained, and the result is the same."""
+    results = Path("runs/reproduce/accuracy")
+    (lost,) = results.glob(f"{MODEL}-seed0-policy1-*.json")
+    before = lost.read_text(encoding="utf-8")
+    lost.unlink()
+    monkeypatch.setattr("worldmodel.fit.fit_world_model", lambda *_, **__: pytest.fail("trained again"))
+    assert main(["reproduce", "accuracy", *SMOKE]) == 0
+    assert lost.is_file() and len(lost.read_text(encoding="utf-8")) == pytest.approx(len(before), rel=0.05)
+    found = read_rows(results, "accuracy")
+    for old, new in zip(rows, found, strict=True):
+        if old["play"] == "policy, round 1" and old["figure"] != ALARM:
+            assert float(new["model"]) == pytest.approx(float(old["model"]), abs=0.05)
+
+
+def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def accuracy(study: Study) -> dict[str, Any]:
+        amount = study._rounds.setting.real_steps
+        assert amount is not None
+        value = 0.8 + amount / 1000 + study._rounds.seed / 100
+        figures = [figure(value, play) for play in (RANDOM, GREEDY)]
+        far = [{**figure(value / 2, name=names.MASK_ERROR), "step": step} for step in (1, 5, 10, 20)]
+        return {**judged(*figures, *far), "graph": MODEL, "real_steps": amount + 3}
+
+    monkeypatch.setattr(Study, "accuracy", accuracy)
+    more = ["--scale", "smoke", "--seeds", "0,1", "--real-steps", "60,30"]
+    assert main(["reproduce", "accuracy-curve", *more]) == 0
+    output = workplace / "runs/reproduce/accuracy-curve"
+    found = read_rows(output, "accuracy-curve")
+    ranks = [row for row in found if row["figure"] == names.REWARD_RANKS]
+    assert [(float(row["real_steps"]), row["play"]) for row in ranks] == [
+        (33, RANDOM),
+        (33, GREEDY),
+        (63, RANDOM),
+        (63, GREEDY),
+    ]
+    assert [float(row["model"]) for row in ranks] == pytest.approx([0.835, 0.835, 0.865, 0.865])
+    assert [row["step"] for row in found if row["figure"] == names.MASK_ERROR] == ["10", "10"]
+    assert {row["trivial"] for row in found} == {"0.5"}
+    assert min(imread(output / f"accuracy-curve-{MODEL}.png").shape[:2]) > 400
+
+
+def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
+    config = load_config("demo", {"environment": {"max_steps": 12}})
+    few, many = (
+        rounds.Rounds(Setting(MODEL, config, steps), 0, 1, tmp_path, make_progress()).random_play for steps in (40, 90)
+    )
+    assert 40 <= few.num_transitions < 40 + 12 and 90 <= many.num_transitions < 90 + 12
+    assert [episode.hashes for episode in few] == [episode.hashes for episode in many[: len(few)]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["accuracy", "--seeds", "0,x"], "--seeds expects numbers"),
+        (["accuracy", "--rounds", "-1"], "at least 0"),
+        (["accuracy", "--set", "environment.reward=final"], "log_ratio"),
+        (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'rounds'"),
+        (["accuracy", "--set", "costs=measured:cpu"], "roofline"),
+        (["accuracy", "--set", "collect.held_out=0"], "held_out"),
+        (["accuracy", "--preset", "beast"], "best"),
+        (["accuracy", "bert-tiny"], "bert-base-tiny"),
+        (["accuracy-curve", "--real-steps", "0"], "--real-steps expects numbers"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert said in message and "Traceback" not in message
+
+
+def figure(value: float | None, play: str = RANDOM, name: str = names.REWARD_RANKS) -> dict[str, Any]:
+    trivial = {COPY_LAST: None, PER_RULE: 0.5}
+    return {
+        "play": play,
+        "figure": name,
+        "step": 1,
+        "windows": 10,
+        "value": value,
+        "low": None if value is None else value - 0.1,
+        "high": None if value is None else value + 0.2,
+        "trivial": trivial,
+    }
+
+
+def judged(*figures: dict[str, Any]) -> dict[str, Any]:
+    facts = {"graph": "g", "real_steps": 7, "states": 5, "actions": 3, "best_percent": 4.0}
+    return {**facts, "unseen": {RANDOM: 0.5}, "figures": list(figures)}
+
+
+def played(best_dreamed: float, gap: float = 1.0) -> dict[str, Any]:
+    comparison = {
+        "dreamed_percent": 3.0,
+        "real_percent": 2.0,
+        "gap": gap,
+        "illegal_share": math.nan,
+        "lost_share": 0.0,
+        "best_dreamed_percent": best_dreamed,
+        "best_real_percent": 6.0,
+        "episodes": 2,
+    }
+    return {FOR_REAL: comparison, IN_THE_DREAM: comparison}
+
+
+def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(row for row in rows if row["figure"] == name)
+
+
+def test_intervals_are_over_seeds_or_over_the_episodes_of_one() -> None:
+    one = row_of(list(table_rows("g", 9.0, [judged(figure(0.96))], [[]])), names.REWARD_RANKS)
+    assert (one["low"], one["high"]) == pytest.approx((0.86, 1.16))
+    three = [judged(figure(value)) for value in (0.94, 0.95, 0.96)]
+    row = row_of(list(table_rows("g", 9.0, three, [[], [], []])), names.REWARD_RANKS)
+    assert row["model"] == pytest.approx(0.95) and 0.9 < row["low"] < 0.94 and 0.96 < row["high"] < 1.0
+    assert (row["seeds"], row["windows"], row[PER_RULE], row[COPY_LAST]) == (3, 30, 0.5, UNDEFINED)
+
+
+def test_seeds_without_a_figure_are_left_out_of_it() -> None:
+    rows = list(table_rows("g", 9.0, [judged(figure(None)), judged(figure(0.96)), judged()], [[], [], []]))
+    row = row_of(rows, names.REWARD_RANKS)
+    assert (row["model"], row["seeds"], row["met"]) == (0.96, 1, "yes")
+    nowhere = row_of(list(table_rows("g", 9.0, [judged(figure(None))], [[]])), names.REWARD_RANKS)
+    assert (nowhere["model"], nowhere["met"]) == (UNDEFINED, UNDEFINED)
+
+
+@pytest.mark.parametrize(("best", "met"), [(0.9, "not counted"), (1.0, "no")])
+def test_a_graph_that_cannot_be_improved_is_not_counted(best: float, met: str) -> None:
+    rows = list(table_rows("g", best, [judged(figure(0.1))], [[played(0.0, gap=6.0)]]))
+    assert row_of(rows, names.REWARD_RANKS)["met"] == row_of(rows, DREAM_GAP)["met"] == met
+
+
+def test_the_best_known_result_is_anybodys_and_better_dreams_raise_the_alarm() -> None:
+    records = [judged(), {**judged(), "best_percent": 5.0}]
+    assert best_known({"best_percent": 3.0}, records, [[], []]) == 5.0
+    assert best_known({"best_percent": 3.0}, records, [[played(0.0)], []]) == 6.0
+    rows = list(table_rows("g", 6.0, records, [[played(6.1)], [played(5.9)]]))
+    assert row_of(rows, ALARM)["model"] == 0.5
+
+
+def test_the_best_of_trivial_predictors_is_the_least_error_and_the_greatest_correlation() -> None:
+    row = {COPY_LAST: 0.2, PER_RULE: 0.7, "mean": UNDEFINED}
+    assert best_trivial({**row, "figure": names.REWARD_RANKS}) == 0.7
+    assert best_trivial({**row, "figure": names.MASK_ERROR}) == 0.2
+    assert best_trivial({"figure": names.AT_FLOOR}) == UNDEFINED
+
+
+def test_what_is_asked_includes_its_bounds() -> None:
+    assert Asked(at_least=0.5).met(0.5) and not Asked(at_least=0.5).met(0.49) and not Asked(at_most=1).met(math.nan)
+    assert [str(Asked(at_least=0.95)), str(Asked(at_most=0.2)), str(Asked(0.45, 0.55))] == [
+        "≥ 0.95",
+        "≤ 0.2",
+        "0.45 to 0.55",
+    ]
+    assert asked(RANDOM, names.MASK_ERROR, 5) == asked(GREEDY, names.MASK_ERROR, 20) == Asked(at_most=0.35)
+    assert asked(GREEDY, names.TOTAL_RELATIVE, 20) is None and asked(RANDOM, names.LATENT_ERROR, 5) is None
+
+
+def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:
+    assert seeds_of("bert-base", None) == SEEDS and seeds_of("resnet18", None) == FEWER_SEEDS
+    assert seeds_of("bert-base", "3, 1,3") == (3, 1)
+    assert accuracy_curve.amounts_of("3000, 1000,3000") == (1000, 3000)
