@@ -27,6 +27,7 @@ VERSION = 1
 
 _APPLICATION = 0x524C4643  # "RLFC" in the file's header, so that another program's database is told apart
 _PATIENCE_S = 30.0  # for other processes; they hold the file for a millisecond a price
+_POLL_S = 0.02
 _TABLES = """
 create table setting (
   id integer primary key,
@@ -252,7 +253,7 @@ class PriceDatabase:
         self._file.execute("pragma foreign_keys = on")
 
     def _create(self) -> None:
-        self._file.execute("pragma journal_mode = wal")  # readers do not wait for writers
+        self._let_readers_in()
         self._file.execute("begin immediate")
         if self._file.execute("pragma application_id").fetchone()[0] == 0:  # no other process was faster
             for statement in _TABLES.split(";\n"):
@@ -260,6 +261,21 @@ class PriceDatabase:
             self._file.execute(f"pragma application_id = {_APPLICATION}")
             self._file.execute(f"pragma user_version = {VERSION}")
         self._file.execute("commit")
+
+    def _let_readers_in(self) -> None:
+        """Write-ahead logging, under which readers do not wait for writers.
+
+        SQLite does not wait where another process is about to switch it on too.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._file.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
 
 
 _HEADER = ("pragma application_id", "pragma user_version", "select count(*) from sqlite_master")

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -71,6 +72,18 @@ def test_several_processes_record_at_once(path: Path) -> None:
         assert {signature: price.ms for signature, price in prices.setting(CPU).items()} == {
             f"op {number}": float(number) for number in range(200)
         }
+
+
+def test_creation_waits_for_who_holds_the_empty_file(path: Path) -> None:
+    """SQLite itself does not, where the journal's mode is to change."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")  # others may read
+    release = threading.Timer(0.3, lambda: other.execute("rollback"))
+    release.start()
+    with PriceDatabase(path) as prices:
+        assert not prices.settings()
+    release.join()
+    other.close()
 
 
 def test_a_killed_process_loses_nothing_that_it_had_written(path: Path) -> None:
