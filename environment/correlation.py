@@ -22,9 +22,15 @@ def pearson(first: Numbers, second: Numbers) -> float:
     return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
 
 
-def spearman(first: Numbers, second: Numbers) -> float:
-    """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal."""
-    return pearson(_ranks(first), _ranks(second))
+def spearman(first: Numbers, second: Numbers, *, resolution: float = 0.0) -> float:
+    """Correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal.
+
+    Args:
+      resolution: numbers are rounded to multiples of it first, if it is not 0: else what differs by rounding only, as
+        many zeros do, is put in an order that means nothing.
+    """
+    sides = [np.asarray(side, np.float64) for side in (first, second)]
+    return pearson(*(_ranks(np.round(side / resolution) if resolution else side) for side in sides))
 
 
 def _ranks(values: Numbers) -> npt.NDArray[np.float64]:

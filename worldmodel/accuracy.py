@@ -13,13 +13,28 @@ from worldmodel.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
 from worldmodel.trivial import MEAN, ZERO, Trivial
 from worldmodel.windows import OpenLoop
 
+RESOLUTION_PERCENT = 0.01
+"""Rewards that differ by less are equal, real and predicted ones: half of all rewrites change the cost by nothing, and
+the order of rounding errors means nothing."""
+
+
+def rank_correlation(predicted: np.ndarray, real: np.ndarray) -> float:
+    """Spearman's, of percentages; NaN where one side is constant."""
+    return spearman(predicted, real, resolution=RESOLUTION_PERCENT)
+
+
+def _rank_correlation_of_changes(predicted: np.ndarray, real: np.ndarray) -> float:
+    changes = np.abs(real) >= RESOLUTION_PERCENT
+    return rank_correlation(predicted[changes], real[changes]) if changes.any() else float("nan")
+
 
 def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAMPLES) -> list[Figure]:
     """Of the reward of the first step."""
     columns = _totals(played, trivial, 1)
     make = FigureMaker(played.real.episode, 1, resamples).make
     return [
-        make(names.REWARD_RANKS, spearman, _that_order(columns)),
+        make(names.REWARD_RANKS, rank_correlation, _that_order(columns)),
+        make(names.CHANGING_RANKS, _rank_correlation_of_changes, _that_order(columns)),
         make(names.REWARD_ERROR, metrics.mean_absolute_error, columns),
     ]
 
@@ -29,7 +44,7 @@ def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: i
     columns = _totals(played, trivial, step)
     make = FigureMaker(played.real.episode, step, resamples).make
     return [
-        make(names.TOTAL_RANKS, spearman, _that_order(columns)),
+        make(names.TOTAL_RANKS, rank_correlation, _that_order(columns)),
         make(names.TOTAL_ERROR, metrics.mean_absolute_error, columns),
         make(names.TOTAL_R2, metrics.determination, columns),
         make(names.TOTAL_RELATIVE, metrics.relative_absolute_error, columns),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from worldmodel.uncertainty import LEVELS
 
 REWARD_RANKS, REWARD_ERROR = "reward: rank correlation", "reward: mean absolute error"
+CHANGING_RANKS = "reward: rank correlation where the cost changes"
 TOTAL_RANKS, TOTAL_ERROR = "total reward: rank correlation", "total reward: mean absolute error"
 TOTAL_R2, TOTAL_RELATIVE = "total reward: R²", "total reward: error in standard deviations"
 MASK_ERROR = "masks: wrong bits per wrong bit of copying"

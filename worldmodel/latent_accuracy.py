@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from environment.correlation import spearman
 from worldmodel import figure_names as names
 from worldmodel import metrics
+from worldmodel.accuracy import rank_correlation
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.figures import MODEL, RESAMPLES, Figure, FigureMaker
 from worldmodel.one_step import next_latents
@@ -46,7 +46,7 @@ def read_figures(
         wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
         figures += [
             make(names.READ_COST_R2 + ending, metrics.determination, read | constant),
-            make(names.READ_COST_RANKS + ending, spearman, read),
+            make(names.READ_COST_RANKS + ending, rank_correlation, read),
             make(names.READ_MASK_ERROR + ending, metrics.relative_error, wrong),
         ]
     return figures

@@ -24,6 +24,8 @@ POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played in the dream, then replayed: real improvement [%]": (IN_THE_DREAM, "real_percent"),
     DREAM_GAP: (IN_THE_DREAM, "gap"),
     DREAM_ILLEGAL: (IN_THE_DREAM, "illegal_share"),
+    "played in the dream, then replayed: gap at the first illegal rewrite [points]": (IN_THE_DREAM, "prefix_gap"),
+    "played in the dream, then replayed without illegal rewrites: gap [points]": (IN_THE_DREAM, "skipping_gap"),
     "played in the dream: share of rewrites that reality never came to": (IN_THE_DREAM, "lost_share"),
     "best dream [%]": (IN_THE_DREAM, "best_dreamed_percent"),
 }

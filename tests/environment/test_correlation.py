@@ -42,6 +42,15 @@ def test_pearson_is_numpys_and_knows_no_units(x: np.ndarray, y: np.ndarray) -> N
         assert pearson(100 * x + 7, -y) == pytest.approx(-pearson(x, y), abs=1e-9)
 
 
+def test_a_resolution_makes_equals_of_what_hardly_differs() -> None:
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 3, 200)
+    first, second = (levels + 1e-7 * rng.normal(size=200) for _ in range(2))
+    assert spearman(first, second) < 0.95
+    assert spearman(first, second, resolution=0.01) == pytest.approx(1.0)
+    assert spearman(first, second, resolution=1e-9) == pytest.approx(spearman(first, second), abs=0.01)
+
+
 def test_what_does_not_vary_correlates_with_nothing() -> None:
     """Neither does what varies by rounding only."""
     rising = [1.0, 2.0, 3.0]

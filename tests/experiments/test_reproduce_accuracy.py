@@ -183,6 +183,8 @@ def played(best_dreamed: float, gap: float = 1.0) -> dict[str, Any]:
         "dreamed_percent": 3.0,
         "real_percent": 2.0,
         "gap": gap,
+        "prefix_gap": gap,
+        "skipping_gap": gap,
         "illegal_share": math.nan,
         "lost_share": 0.0,
         "best_dreamed_percent": best_dreamed,

@@ -69,7 +69,7 @@ def test_a_perfect_prediction_scores_perfectly(played: OpenLoop, trivial: Trivia
     real = played.real
     perfect = OpenLoop(real, real.z, real.mask, real.reward, real.terminal)
     figures = all_figures(perfect, trivial, world_model, 5)
-    assert len(figures) == 15
+    assert len(figures) == 16
     for name, figure in figures.items():
         assert figure.model.value == pytest.approx(0.0 if name in PERFECT_IS_ZERO else 1.0, abs=1e-9), name
         assert figure.windows == len(real.episode)
