@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from controller.storage import write_atomically
+from experiments.plot_style import BLUE, CYCLE, GREEN, GREY, INK, ORANGE, Curve, finish, save
 
-BLUE, ORANGE, GREEN, GREY, INK = "#2a6fb0", "#d9772b", "#3f8f5f", "#9aa0a6", "#26292d"
-CYCLE = (BLUE, ORANGE, GREEN, "#8a5fb0", "#b04a5a", "#6b7a2a", "#4aa3a8", "#7a6a58")
+LARGE = 10.0
+"""Losses that fall from here to below zero are drawn on a scale that is linear between -1 and 1, logarithmic beyond."""
 
 
 class Band(NamedTuple):
@@ -29,25 +28,37 @@ class Band(NamedTuple):
     high: Sequence[float]
 
 
-Curve = tuple[Sequence[float], Sequence[float]]
-"""Steps and values of one line."""
-
-
 def plot_losses(path: Path, panels: Mapping[str, Mapping[str, Curve]]) -> None:
+    """World-model training, as `losses_figure`, into the PNG `path`."""
+    save(losses_figure(panels), path)
+
+
+def losses_figure(panels: Mapping[str, Mapping[str, Curve]]) -> Figure:
     """World-model training: one panel a stage, one line a loss.
 
     Args:
-      path: the PNG to write.
       panels: title -> label -> (steps, loss in nats or as labelled).
     """
-    figure = Figure(figsize=(4.6 * max(1, len(panels)), 3.6), layout="constrained")
+    figure = Figure(figsize=(4.6 * max(1, len(panels)), 4.2), layout="constrained")
+    colours: dict[str, str] = {}
     for index, (title, curves) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), index + 1)
-        for (label, (steps, values)), colour in zip(curves.items(), CYCLE, strict=False):
-            axes.plot(steps, values, color=colour, linewidth=1.6, label=label)
-        _finish(axes, title, "gradient step", "loss")
-        axes.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+        colours |= _colours(list(curves), colours)
+        for label, (steps, values) in curves.items():
+            axes.plot(steps, values, color=colours[label], linewidth=1.6, label=label)
+        if max((max(values) for _, values in curves.values()), default=0.0) > LARGE:
+            axes.set_yscale("symlog", linthresh=1.0)
+            axes.yaxis.set_major_formatter("{x:g}")
+        finish(axes, title, "gradient step", "loss")
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    return figure
+
+
+def _colours(labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """A colour for each label: that which it has already, or one that no other label here has."""
+    taken = {known[label] for label in labels if label in known}
+    free = itertools.cycle(colour for colour in CYCLE if colour not in taken)
+    return {label: known[label] if label in known else next(free) for label in labels}
 
 
 def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]]) -> None:
@@ -63,7 +74,7 @@ def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, S
     for (label, (steps, values)), colour in zip(training.items(), (BLUE, GREY), strict=False):
         left.plot(steps, values, color=colour, linewidth=1.8, label=label)
     left.legend(frameon=False, fontsize=8)
-    _finish(left, "Training", "update", "return [%]")
+    finish(left, "Training", "update", "return [%]")
     for position, returns in enumerate(real.values()):
         # Spread side by side in a fixed pattern, so that equal returns stay countable and the picture reproducible.
         offsets = 0.3 * (np.arange(len(returns)) / max(1, len(returns) - 1) - 0.5) if len(returns) > 1 else [0.0]
@@ -71,8 +82,8 @@ def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, S
         right.hlines(np.mean(returns), position - 0.3, position + 0.3, color=INK, linewidth=1.4)
     right.set_xticks(range(len(real)), list(real), fontsize=8)
     right.set_xlim(-0.6, len(real) - 0.4)
-    _finish(right, "After training: real episodes", "", "")
-    _save(figure, path)
+    finish(right, "After training: real episodes", "", "")
+    save(figure, path)
 
 
 def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str], best_step: int) -> None:
@@ -91,10 +102,10 @@ def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str],
     axes.axhline(costs_ms[0], color=GREY, linewidth=1, linestyle="--")
     axes.plot(best_step, costs_ms[best_step], "o", color=ORANGE, markersize=7, zorder=3)
     gain = 100 * (1 - costs_ms[best_step] / costs_ms[0])
-    _finish(axes, f"Estimated cost along the exported episode: {gain:.1f} % less", "", "estimated time [ms]")
+    finish(axes, f"Estimated cost along the exported episode: {gain:.1f} % less", "", "estimated time [ms]")
     axes.set_xticks(steps, ["start", *rule_names], rotation=90, fontsize=6.5 if len(steps) > 25 else 8)
     axes.margins(x=0.02, y=0.08)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_improvements(path: Path, improvements: Mapping[str, float]) -> None:
@@ -110,10 +121,10 @@ def plot_improvements(path: Path, improvements: Mapping[str, float]) -> None:
     bars = axes.barh(labels, values, color=[BLUE if "controller" in label else GREY for label in labels], height=0.62)
     axes.bar_label(bars, fmt="%.2f %%", padding=4, fontsize=9, color=INK)
     axes.invert_yaxis()
-    _finish(axes, "Best graph of each source", "less estimated time [%]", "")
+    finish(axes, "Best graph of each source", "less estimated time [%]", "")
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.14)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_pairs(
@@ -150,7 +161,7 @@ def plot_pairs(
     handles = [Line2D([], [], marker="o", linestyle="", color=colour, label=label) for label, colour in colours.items()]
     handles.append(Line2D([], [], marker="+", linestyle="", color=INK, markersize=9, label="start graph"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_bands(
@@ -181,13 +192,13 @@ def plot_bands(
             if label in wanted.get(name, {}):
                 axes.axhline(wanted[name][label], color=colours[label], linewidth=1, linestyle="--")
         axes.set_xscale("log")
-        _finish(axes, name, x_label, "")
+        finish(axes, name, x_label, "")
         _show_lines(axes, lines)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=label) for label, colour in colours.items()]
     handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _show_lines(axes: Axes, lines: Mapping[str, Band]) -> None:
@@ -202,7 +213,7 @@ def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]
     for label, (across, down) in points.items():
         axes.scatter(across, down, s=12, color=colours[label], alpha=0.6, linewidth=0)
     axes.plot(100, 100, "+", color=INK, markersize=9, zorder=3)
-    _finish(axes, "", "", "")
+    finish(axes, "", "", "")
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
@@ -211,7 +222,7 @@ def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colour
     edges = np.histogram_bin_edges(np.concatenate([np.asarray(group) for group in values.values()]), 24).tolist()
     for label, group in values.items():
         axes.hist(group, edges, weights=np.full(len(group), 1 / len(group)), color=colours[label], alpha=0.6)
-    _finish(axes, name, "", "")
+    finish(axes, name, "", "")
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
@@ -224,19 +235,3 @@ def _correlations(axes: Axes, values: Mapping[str, float], colours: Mapping[str,
         label_text = axes.text(0.5, height, text, color=colours[label], fontsize=15, transform=axes.transAxes)
         label_text.set(ha="center", va="center")
     axes.set_axis_off()
-
-
-def _finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10, color=INK)
-    axes.set_xlabel(x_label, fontsize=9, color=INK)
-    axes.set_ylabel(y_label, fontsize=9, color=INK)
-    axes.tick_params(labelsize=8, colors=INK)
-    axes.grid(color="#e4e6e8", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    # No version string: equal data, equal file.
-    write_atomically(path, partial(figure.savefig, format="png", dpi=140, metadata={"Software": None}))

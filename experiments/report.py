@@ -74,11 +74,21 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
     return pictures
 
 
-def loss_curves(records: Sequence[dict[str, Any]]) -> dict[str, plots.Curve]:
-    """Label -> curve of the loss and its parts, each smoothed over a fortieth of the training."""
+OPEN_LOOP = "open_loop_"
+"""Begins the names of losses of the world model on its own predictions."""
+
+
+def loss_curves(records: Sequence[dict[str, Any]], *, open_loop: bool = False) -> dict[str, plots.Curve]:
+    """Label -> curve of the loss and its parts, each smoothed over a fortieth of the training.
+
+    Args:
+      records: of one stage.
+      open_loop: the parts on own predictions, instead of all others.
+    """
     hidden = {"stage", "step", "gradient_norm"}
-    names = dict.fromkeys(key for record in records for key in record if key not in hidden and "open_loop" not in key)
-    return {name.replace("_", " "): smoothed(curve(records, name)) for name in names}
+    keys = dict.fromkeys(key for record in records for key in record if key not in hidden)
+    names = [key for key in keys if key.startswith(OPEN_LOOP) == open_loop]
+    return {name.removeprefix(OPEN_LOOP).replace("_", " "): smoothed(curve(records, name)) for name in names}
 
 
 def smoothed(line: plots.Curve) -> plots.Curve:

@@ -6,8 +6,10 @@ import numpy as np
 
 from controller.records import EpisodeRecord, best_record
 from environment.random_agent import RandomAgent
+from experiments.config import RunConfig
 from experiments.interruption import raise_if_received
 from experiments.run import Run
+from experiments.seeds import seed_for
 from experiments.stages.load import Loaded
 from worldmodel.collection import Collection, collect_shards
 from worldmodel.episodes import Episode, EpisodeBuffer
@@ -40,6 +42,11 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
             bar.update(done, best_percent=best)
 
         return collect_shards(collection, processes=settings.processes, on_shard=note, poll=raise_if_received)
+
+
+def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+    """Episodes to train the world model on, and those that it is measured on instead."""
+    return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
 
 
 def episode_figures(episode: Episode) -> dict[str, float]:

@@ -11,7 +11,7 @@ from controller.records import EpisodeRecord
 from controller.search import SearchLimits
 from experiments.run import Run
 from experiments.stages.accuracy import measure_accuracy
-from experiments.stages.collect import best_collected, collect_episodes
+from experiments.stages.collect import best_collected, collect_episodes, parted
 from experiments.stages.load import Loaded
 from experiments.stages.world_model import train_world_model
 from experiments.tensorflow_start import start_tensorflow
@@ -73,7 +73,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     """Collection, world model, then PPO on nothing but the world model."""
     config = run.config
     buffer = collect_episodes(run, loaded)
-    training, held_out = buffer.split(config.collect.held_out, run.seed("held out"))
+    training, held_out = parted(config, buffer)
     start_tensorflow(run)
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv

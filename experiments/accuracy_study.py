@@ -1,0 +1,339 @@
+"""What a finished run tells of its world model: its training, and its predictions beside what really happened.
+
+study = AccuracyStudy.load(Path("runs/bert-base-ppo-1a2b3c4d"))
+study.played.mask, study.coverage(LEVELS), …
+
+Nothing is trained and nothing is played: all comes from the run directory, and from the episodes held out there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.evaluate import Evaluation
+from controller.records import EpisodeRecord
+from experiments.config import RunConfig
+from experiments.config_tree import replaced
+from experiments.errors import UserError
+from experiments.metrics_log import MetricsLog
+from experiments.plot_style import Curve
+from experiments.report import STAGES_OF_LOSSES, loss_curves
+from experiments.run_directory import RunDirectory
+from experiments.stages.collect import parted
+from experiments.stages.evaluate import EVALUATION
+from experiments.stages.world_model import MDN_RNN
+from worldmodel import metrics, trivial
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.one_step import next_latents
+from worldmodel.open_loop import cut_windows, longest_open_loop, play
+from worldmodel.trivial import Trivial
+from worldmodel.uncertainty import Mixtures, covered, fit_scale
+from worldmodel.windows import OpenLoop, Windows
+from worldmodel.world_model import WorldModel
+
+FURTHEST = (30, 20, 15, 10, 5, 2, 1)
+"""Steps to predict without a look at reality; the most that enough episodes have are taken."""
+STRIDE = 5
+ENOUGH = 30
+FIRST = 5
+"""Depth from which predictions start: what lies nearer to the start graph was met in training."""
+MODEL = "world model"
+LABELS = {
+    trivial.COPY_LAST: "copying the first state",
+    trivial.MEAN: "mean of the training data",
+    trivial.PER_SITE: "mean per rule and site",
+    trivial.PER_RULE: "mean per rule",
+}
+
+
+class Principal(NamedTuple):
+    """The two directions in which latents differ most.
+
+    Attributes:
+      mean: [Z]; axes: [2, Z], orthonormal.
+      explained: [2], their shares of the variance.
+    """
+
+    mean: np.ndarray
+    axes: np.ndarray
+    explained: np.ndarray
+
+    @classmethod
+    def of(cls, latents: np.ndarray) -> Principal:
+        """Of latents [n, Z]."""
+        mean = latents.mean(axis=0)
+        _, sizes, axes = np.linalg.svd(latents - mean, full_matrices=False)
+        return cls(mean, axes[:2], sizes[:2] ** 2 / np.sum(sizes**2))
+
+    def project(self, latents: np.ndarray) -> np.ndarray:
+        """Latents [..., Z] as points [..., 2]."""
+        points: np.ndarray = (latents - self.mean) @ self.axes.T
+        return points
+
+
+class RuleErrors(NamedTuple):
+    """Wrong bits of one rule over all windows: missed, invented, and those of copying the state before."""
+
+    missed: float
+    invented: float
+    copied: float
+
+
+class Trajectory(NamedTuple):
+    """The summed reward along one sequence of actions, after 0 to T steps, in percent.
+
+    Attributes:
+      title: whose it is.
+      real: [T + 1].
+      dreamed: [T + 1], by the most likely latents.
+      sampled: [S, T + 1], of sampled dreams.
+    """
+
+    title: str
+    real: np.ndarray
+    dreamed: np.ndarray
+    sampled: np.ndarray
+
+
+class Drawn(NamedTuple):
+    """Next latents that were drawn at some temperatures after one real step.
+
+    Attributes:
+      before, after: [Z], the real latents.
+      latents: by temperature, [S, Z].
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    latents: Mapping[float, np.ndarray]
+
+
+@dataclass(frozen=True, repr=False)
+class AccuracyStudy:
+    """A world model, the episodes it was trained on and those it was not.
+
+    Attributes:
+      path: of the run directory.
+      config: of the run.
+      model: its world model.
+      training, held_out: episodes of random play.
+      evaluation: real episodes of the controller.
+    """
+
+    path: Path
+    config: RunConfig
+    model: WorldModel
+    training: EpisodeBuffer
+    held_out: EpisodeBuffer
+    evaluation: Evaluation
+
+    @classmethod
+    def load(cls, path: Path) -> AccuracyStudy:
+        """Reads a run directory.
+
+        Raises:
+          UserError: it is none, or none of a finished run that trained a world model.
+        """
+        needed = {"config.json", "metrics.jsonl", EVALUATION, "checkpoints/world_model", "checkpoints/episodes"}
+        missing = sorted(name for name in needed if not (path / name).exists())
+        if missing or not RunDirectory.holds_run(path):
+            raise UserError(
+                f"{path} is not the directory of a finished run with a world model: {', '.join(missing)} is missing. "
+                "Such a run is what `rlflow optimise MODEL -o OUT --controller ppo` leaves."
+            )
+        stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        stored.pop("fingerprint", None)
+        config = replaced(RunConfig(), stored, str(path / "config.json"))
+        training, held_out = parted(config, _read_episodes(path / "checkpoints/episodes"))
+        model = WorldModel.load(path / "checkpoints/world_model")
+        return cls(path, config, model, training, held_out, Evaluation.load(path / EVALUATION))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {len(self.training)} episodes to train on, {len(self.held_out)} held out; "
+            f"{self.model.num_actions} rewrites, latents of width {self.model.latent_size}; "
+            f"rewards: {self.config.environment.reward} under {self.config.costs}"
+        )
+
+    def losses(self) -> dict[str, dict[str, Curve]]:
+        """Title of a stage -> loss -> curve."""
+        log = MetricsLog(self.path / "metrics.jsonl")
+        curves = {title: loss_curves(log.read(stage)) for stage, title in STAGES_OF_LOSSES.items()}
+        own = loss_curves(log.read(MDN_RNN), open_loop=True)
+        return {**curves, f"{STAGES_OF_LOSSES[MDN_RNN]}, on its own predictions": own} if own else curves
+
+    @cached_property
+    def trivial(self) -> Trivial:
+        """The predictors that the model has to beat."""
+        return Trivial.of(self.training, self.model.table)
+
+    @cached_property
+    def single_steps(self) -> OpenLoop:
+        """Every step of the held-out episodes from depth `FIRST` on, predicted from the real state before it."""
+        return play(self.model, cut_windows(self.model, self.held_out, steps=1, first=FIRST, stride=1))
+
+    @cached_property
+    def played(self) -> OpenLoop:
+        """Stretches of the held-out episodes, as long as possible, predicted from their first state."""
+        found = longest_open_loop(self.model, self.held_out, FURTHEST, first=FIRST, stride=STRIDE, at_least=ENOUGH)
+        if found is None:
+            raise UserError(
+                f"{self.path} has no held-out episode with a rewrite: collect deeper ones, or hold out more."
+            )
+        return found
+
+    def rewards(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Predicted rewards of single steps by predictor, and the real ones: [n], percent."""
+        real = self.single_steps.real
+        known = self.trivial.rewards(real)
+        tables = {LABELS[key]: known[key][0] for key in (trivial.PER_SITE, trivial.PER_RULE)}
+        return {MODEL: self.single_steps.reward[0], **tables}, real.reward[0]
+
+    def latent_errors(self) -> dict[str, np.ndarray]:
+        """Mean squared error per dimension after 1, 2, … steps by predictor: [K]."""
+        real = self.played.real
+        errors = {MODEL: metrics.squared_errors(self.played.z, real.z).mean(axis=1)[1:]}
+        for key, z in self.trivial.latents(real).items():
+            errors[LABELS[key]] = metrics.squared_errors(z, real.z).mean(axis=1)[1:]
+        return errors
+
+    def mask_errors(self) -> dict[str, np.ndarray]:
+        """Wrong bits of a state after 1, 2, … steps by predictor: [K]."""
+        real = self.played.real
+        errors = {MODEL: metrics.wrong_bits(self.played.mask, real.mask).mean(axis=1)[1:]}
+        for key, mask in self.trivial.masks(real).items():
+            errors[LABELS[key]] = metrics.wrong_bits(mask, real.mask).mean(axis=1)[1:]
+        return errors
+
+    def mask_errors_per_rule(self, step: int) -> dict[str, RuleErrors]:
+        """Wrong bits after `step` steps by rule, those that copying is most wrong about first."""
+        real, predicted, before = self.played.real.mask[step], self.played.mask[step], self.played.real.mask[0]
+        missed, invented, copied = (bits.sum(axis=0) for bits in (real & ~predicted, predicted & ~real, before ^ real))
+        rules = self.model.table.rules[:-1]
+        counts = {
+            self.training.rule_names[rule]: RuleErrors(
+                *(float(each[rules == rule].sum()) for each in (missed, invented, copied))
+            )
+            for rule in np.unique(rules)
+        }
+        return dict(sorted(counts.items(), key=lambda item: -item[1].copied))
+
+    def coverage(self, levels: Sequence[float]) -> dict[str, np.ndarray]:
+        """Share of the real next latents within central intervals of each level, as predicted and with σ rescaled.
+
+        Every other episode serves to fit the factor of σ, the others to judge.
+
+        Returns:
+          Label -> [levels].
+        """
+        windows = self.single_steps.real
+        mixtures, real = next_latents(self.model, windows), windows.z[1]
+        fitted = windows.episode % 2 == 0
+        scale = fit_scale(real[fitted], Mixtures(*(field[fitted] for field in mixtures)))
+        judged, real = Mixtures(*(field[~fitted] for field in mixtures)), real[~fitted]
+        return {
+            label: np.array([covered(real, judged, level, factor).mean() for level in levels])
+            for label, factor in (("as predicted", 1.0), (f"σ × {scale:.2f}, fitted on other episodes", scale))
+        }
+
+    def latents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct states of the training episodes: latents [n, Z] and costs [n] in percent of the start graph's."""
+        costs = {
+            graph_hash: 100.0 * cost / episode.cost_ms[0]
+            for episode in self.training
+            for graph_hash, cost in zip(episode.hashes, episode.cost_ms, strict=True)
+        }
+        latents = self.model.encode({graph_hash: self.training.graphs[graph_hash] for graph_hash in costs})
+        return np.stack(list(latents.values())), np.array(list(costs.values()))
+
+    def start_latent(self) -> np.ndarray:
+        """Of the start graph: [Z]."""
+        start = self.training[0].start
+        return self.model.encode({start: self.training.graphs[start]})[start]
+
+    @cached_property
+    def principal(self) -> Principal:
+        """Of the training states."""
+        return Principal.of(self.latents()[0])
+
+    def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Trajectory]:
+        """Of the first held-out episodes that are long enough, and of the controller's own."""
+        windows = cut_windows(self.model, self.held_out, steps=self.played.real.steps, stride=10**6)
+        count = min(held_out, len(windows.episode))
+        parts = [(f"random episode {windows.episode[i]}", column(windows, i)) for i in range(count)]
+        records = {"controller, deterministic": self.evaluation.deterministic}
+        records |= {f"controller, sampled {i + 1}": record for i, record in enumerate(self.evaluation.sampled[:1])}
+        parts += [(title, self.window_of(record)) for title, record in records.items() if record.actions]
+        return [self._dreamed(title, window, samples, temperature) for title, window in parts]
+
+    def window_of(self, record: EpisodeRecord) -> Windows:
+        """A real episode as one window; its latents and masks are known of the start only."""
+        table = self.model.table
+        actions = table.encode(np.array(record.actions))
+        steps = int(np.flatnonzero(np.append(actions, -1) < 0)[0])
+        z = np.zeros((steps + 1, 1, self.model.latent_size), np.float32)
+        z[0, 0] = self.start_latent()
+        mask = np.zeros((steps + 1, 1, table.num_actions), bool)
+        mask[0, 0] = table.mask(self.training[0].legal_actions(0))[:-1]
+        return Windows(
+            z=z,
+            mask=mask,
+            reward=np.array(record.rewards[:steps], np.float32)[:, np.newaxis],
+            terminal=np.zeros((steps, 1), bool),
+            actions=actions[:steps, np.newaxis],
+            last_reward=np.zeros(1, np.float32),
+            hidden=np.zeros((1, self.model.hidden_size), np.float32),
+            cell=np.zeros((1, self.model.hidden_size), np.float32),
+            episode=np.zeros(1, int),
+            depth=np.zeros(1, int),
+        )
+
+    def _dreamed(self, title: str, window: Windows, samples: int, temperature: float) -> Trajectory:
+        likely = play(self.model, window)
+        sampled = play(self.model, repeated(window, samples), temperature=temperature)
+        real, dreamed, drawn = (_summed(each) for each in (window.reward, likely.reward, sampled.reward))
+        return Trajectory(title, real[:, 0], dreamed[:, 0], drawn.T)
+
+    def drawn(self, temperatures: Sequence[float], samples: int = 200) -> Drawn:
+        """Latents drawn after the held-out step that moves the latent most."""
+        real = self.single_steps.real
+        most = int(np.argmax(metrics.squared_errors(real.z[0], real.z[1])))
+        window = repeated(column(real, most), samples)
+        latents = {value: play(self.model, window, temperature=value).z[1] for value in temperatures}
+        return Drawn(real.z[0, most], real.z[1, most], latents)
+
+
+TIME_MAJOR = ("z", "mask", "reward", "terminal", "actions")
+"""Fields of `Windows` whose first axis is time, not the windows."""
+
+
+def column(windows: Windows, number: int) -> Windows:
+    """One of the windows."""
+    fields = windows._asdict().items()
+    return Windows(**{key: each[:, [number]] if key in TIME_MAJOR else each[[number]] for key, each in fields})
+
+
+def repeated(window: Windows, times: int) -> Windows:
+    """The windows, one after the other, `times` times each."""
+    fields = window._asdict().items()
+    return Windows(**{key: np.repeat(each, times, axis=1 if key in TIME_MAJOR else 0) for key, each in fields})
+
+
+def _summed(rewards: np.ndarray) -> np.ndarray:
+    """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
+    return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)
+
+
+def _read_episodes(directory: Path) -> EpisodeBuffer:
+    """All shards of a collection, in order."""
+    first, *rest = (EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz")))
+    for shard in rest:
+        first.extend(shard)
+    return first
