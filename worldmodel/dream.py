@@ -80,9 +80,6 @@ class DreamEnv:
         self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
         self._temperature = tf.constant(temperature, tf.float32)
         self._compiled_step = tf.function(self._step, reduce_retracing=True, autograph=False)
-        # For rollouts only, whose batch stays the same: XLA compiles anew for every size. It computes what an action
-        # does to its neighbourhood without copying the weights of its rule for every row.
-        self._fast_predict = tf.function(self._model.predict, jit_compile=True, autograph=False)
         self._programs: dict[tuple[Policy, int], Callable[..., Any]] = {}
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
@@ -170,7 +167,9 @@ class DreamEnv:
             observation = state.observation()
             action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
             action = tf.where(ended, self.num_actions, action)
-            reached, reward, terminal = self._step(state, action, tf.random.fold_in(dream_seed, t), self._fast_predict)
+            reached, reward, terminal = self._step(
+                state, action, tf.random.fold_in(dream_seed, t), self._model.compiled_predict
+            )
             step = _Step(action, log_prob, value, reward, terminal, ~ended).without(ended)
             state = DreamState(
                 *(tf.where(ended[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))

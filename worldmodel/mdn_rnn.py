@@ -120,6 +120,9 @@ class MdnRnn(snt.Module):
     Args:
       config: sizes.
       sizes: those that the data decides.
+
+    Attributes:
+      compiled_predict: `predict`, for batches that keep their size.
     """
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
@@ -131,6 +134,9 @@ class MdnRnn(snt.Module):
         self._embedding = SceneEmbedding(embedding, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
+        # XLA computes what an action does to its neighbourhood without copying the weights of its rule for every row;
+        # but it compiles anew for every number of rows.
+        self.compiled_predict = tf.function(self.predict, jit_compile=True, autograph=False)
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """The zero state at the start of an episode: hidden and cell [batch, hidden]."""

@@ -99,7 +99,7 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
         SMALL,
         encoder=encoder,
         mdn_rnn=dataclasses.replace(dynamics, **settings),
-        mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=120),
+        mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=70),
     )
     model = fit_world_model(split[0], SIGNATURE, config, seed=0)
     one = open_loop(model, split[1], steps=1, stride=1)
