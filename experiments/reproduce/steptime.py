@@ -34,6 +34,8 @@ from worldmodel.config import WorldModelConfig
 DEFAULT_GRAPHS = ("resnet50", "bert-base")
 COSTS = "roofline:rtx2070"
 BATCH, ENCODE_BATCH = 256, 16
+EPISODE = 50
+"""Steps after which the engine starts again, as episodes do."""
 
 STEPS = {
     "engine": "rewrite, match anew, masks",
@@ -132,13 +134,12 @@ def _papers_ratio(name: str, step: str) -> float | str:
 
 
 def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
-    """Processor time of rewrites in random order, each with matching and masks."""
-    generator, state = np.random.default_rng(seed), start.copy()
+    """Processor time of rewrites in random order, each with matching and masks; `start` allows some."""
+    generator, state, depth = np.random.default_rng(seed), start.copy(), 0
     for _ in range(steps):
-        legal = state.legal_actions()
-        if not len(legal):
-            state = start.copy()
-            continue
+        if depth == EPISODE or not len(state.legal_actions()):
+            state, depth = start.copy(), 0
+        depth, legal = depth + 1, state.legal_actions()
         actions = legal[legal[:, 0] == generator.choice(np.unique(legal[:, 0]))]
         rule, location = actions[generator.integers(len(actions))].tolist()
         before = PROCESS_CPU.now()
@@ -162,6 +163,16 @@ def real_steps_ms(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> Itera
         raise_if_received()
 
 
+def _limits(effort: Effort) -> str:
+    """What ends a measurement, in words."""
+    named = {
+        f"±{effort.resolution:.0%}" if effort.resolution else "": effort.resolution,
+        f"{effort.pairs} pairs": effort.pairs,
+        f"{effort.seconds:g} s": effort.seconds,
+    }
+    return " or ".join(text for text, limit in named.items() if limit)
+
+
 class Study:
     """Times the steps of graphs."""
 
@@ -175,7 +186,7 @@ class Study:
         """What was done, in words."""
         return (
             f"World models of {self._scale.episodes} random episodes under {COSTS} with {len(self._rules)} rules. "
-            f"Whole graphs are measured by {self._costs.runtime.label}."
+            f"Whole graphs are measured by {self._costs.runtime.label}, until {_limits(self._scale.effort)}."
         )
 
     def times(self, name: str, scale: str) -> Record:

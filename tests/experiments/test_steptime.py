@@ -60,7 +60,7 @@ def test_figures_of_the_papers_stand_where_they_belong() -> None:
 def test_a_walk_that_ends_begins_anew() -> None:
     env = GraphSubstitutionEnv("resnet50-tiny", max_steps=3)
     assert len(list(steptime.real_steps_ms(env, 10))) == 10
-    assert len(list(steptime.engine_steps_ms(env.state, 60))) > 30
+    assert len(list(steptime.engine_steps_ms(env.state, 120))) == 120
 
 
 def test_a_fixed_order_takes_what_is_legal() -> None:
