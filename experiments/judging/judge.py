@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from environment.greedy_agent import GreedyAgent
 from environment.random_agent import RandomAgent
-from experiments.interruption import raise_if_received
-from experiments.judging.rounds import Rounds
+from experiments.judging.rounds import Rounds, noting
 from experiments.judging.setting import Effort
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
-from worldmodel.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect
+from worldmodel.episodes import BehaviourPolicy, EpisodeBuffer, collect
 from worldmodel.held_out import share_unseen, states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
@@ -24,32 +23,33 @@ if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
 RANDOM, GREEDY = "random", "greedy"
 
 
-def judge(rounds: Rounds, effort: Effort, progress: ProgressDisplay) -> Record:
-    """Figures of the first round's world model, which knows random play only.
+def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
+    """Figures of a round's world model; that of round 0 knows random play only.
 
     Returns:
       "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
       exist. "best_percent": of the best graph met on the way. "unseen": by play, the share of visits, from the depth
       that windows start at, to states that training did not meet. "scale": of the intervals.
     """
-    model = rounds.model(0)
-    training, validation = rounds.episodes(0)
+    model = rounds.model(number)
+    training, validation = rounds.episodes(number)
     played = {play: _collected(rounds, effort, play, progress) for play in (RANDOM, GREEDY)}
     seen = states_of(training)
-    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge", len(played)) as bar:
+    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge {number}", len(played)) as bar:
         figures: list[Record] = []
         scale = _interval_scale(model, validation)
-        for number, (play, held_out) in enumerate(played.items()):
+        for done, (play, held_out) in enumerate(played.items()):
             found = _figures(model, training, held_out, scale, effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
-            bar.update(number + 1)
+            bar.update(done + 1)
     return {
         "graph": rounds.setting.graph,
         "seed": rounds.seed,
-        "real_steps": rounds.random_play.num_transitions,
+        "round": number,
+        "real_steps": training.num_transitions + validation.num_transitions,
         "states": len(seen),
         "actions": model.num_actions,
-        "best_percent": max(best_percent(buffer) for buffer in (rounds.random_play, *played.values())),
+        "best_percent": max(best_percent(buffer) for buffer in (training, *played.values())),
         "unseen": {play: share_unseen(held_out, seen, first=effort.first) for play, held_out in played.items()},
         "scale": scale,
         "figures": figures,
@@ -83,12 +83,8 @@ def _collected(rounds: Rounds, effort: Effort, play: str, progress: ProgressDisp
     random = RandomAgent(noop_probability=rounds.setting.config.collect.noop_probability)
     policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: {play} play", effort.episodes) as bar:
-
-        def note(episode: Episode) -> None:
-            raise_if_received()
-            bar.update(episode.index + 1)
-
-        return collect(env, policy, effort.episodes, seed_for(rounds.seed, f"held-out {play}"), on_episode=note)
+        seed = seed_for(rounds.seed, f"held-out {play}")
+        return collect(env, policy, effort.episodes, seed, on_episode=noting(bar))
 
 
 def _interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:

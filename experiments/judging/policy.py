@@ -1,8 +1,12 @@
-"""What a policy that was trained in the dream makes of it: the exploit test of one round."""
+"""What a policy that was trained in the dream makes of it: the exploit test of one round.
+
+It is the policy as it was trained, sampled; the controller's memory of what it has taken already is not part of it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from experiments.judging.rounds import Rounds
@@ -23,7 +27,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
     """The policy of a round, for real and in the dream.
 
     Returns:
-      The fields of `worldmodel.exploit.Comparison` by way of playing, and all trajectories' ends.
+      By way of playing: the fields of `worldmodel.exploit.Comparison`, and under "each" what some of them are means of.
     """
     model, controller = rounds.model(number), rounds.controller(number)
     from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real, root_states
@@ -52,15 +56,21 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         "real_steps": rounds.random_play.num_transitions
         + sum(rounds.policy_play(before).num_transitions for before in range(number)),
         **{
-            way: {**dataclasses.asdict(compare(played)), "ends": [_ends(each) for each in played]}
+            way: {**dataclasses.asdict(compare(played)), "each": _each(played)}
             for way, played in ((FOR_REAL, real), (IN_THE_DREAM, dreamed))
         },
     }
 
 
-def _ends(trajectory: Trajectory) -> list[float]:
-    """(dreamed, real) percent."""
-    return [trajectory.dreamed_percent[-1], trajectory.real_percent[-1]]
+def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
+    """What the means of a comparison are the means of."""
+    return {
+        "dreamed_percent": [each.dreamed_percent[-1] for each in played],
+        "real_percent": [each.real_percent[-1] for each in played],
+        "gap": [abs(each.gap) for each in played],
+        "prefix_gap": [abs(each.gap_of_prefix) for each in played],
+        "skipping_gap": [abs(each.dreamed_percent[-1] - each.skipping_percent) for each in played],
+    }
 
 
 def _telescoped(rewards: np.ndarray, masks: np.ndarray) -> np.ndarray:

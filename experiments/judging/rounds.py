@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from experiments.interruption import raise_if_received
 from experiments.judging.setting import Setting
-from experiments.progress import ProgressDisplay
+from experiments.progress import Bar, ProgressDisplay
 from experiments.seeds import seed_for
 from experiments.tensorflow_start import import_tensorflow
 from worldmodel.episodes import Episode, EpisodeBuffer, collect
@@ -68,9 +68,7 @@ class Rounds:
         agent, seed = RandomAgent(noop_probability=collecting.noop_probability), seed_for(self.seed, "collect")
         if needed is None:
             with self._progress.stage(self._title("collect"), collecting.episodes) as bar:
-                return collect(
-                    self.env, agent, collecting.episodes, seed, on_episode=lambda episode: bar.update(episode.index + 1)
-                )
+                return collect(self.env, agent, collecting.episodes, seed, on_episode=noting(bar))
         buffer = collect(self.env, agent, 2, seed)  # one to train on, one to hold out
         with self._progress.stage(self._title("collect"), needed) as bar:
             while buffer.num_transitions < needed:
@@ -97,14 +95,13 @@ class Rounds:
         from worldmodel.recollection import recollect
 
         with self._progress.stage(self._title(f"recollect {number}"), self._recollected) as bar:
-
-            def note(episode: Episode) -> None:
-                raise_if_received()
-                bar.update(episode.index + 1)
-
-            seed = seed_for(self.seed, f"recollect {number}")
             played = recollect(
-                model, self.env, controller.policy, episodes=self._recollected, seed=seed, on_episode=note
+                model,
+                self.env,
+                controller.policy,
+                episodes=self._recollected,
+                seed=seed_for(self.seed, f"recollect {number}"),
+                on_episode=noting(bar),
             )
         played.save(path)
         return played
@@ -188,3 +185,13 @@ class Rounds:
 
     def _title(self, text: str) -> str:
         return f"{self.setting.graph} seed {self.seed}: {text}"
+
+
+def noting(bar: Bar) -> Callable[[Episode], None]:
+    """Reports every episode, and is where an interruption takes effect."""
+
+    def note(episode: Episode) -> None:
+        raise_if_received()
+        bar.update(episode.index + 1)
+
+    return note

@@ -115,12 +115,18 @@ class Study:
         self._graph = setting.graph
         amount = "" if setting.real_steps is None else f"-{setting.real_steps}steps"
         self._name = f"{setting.graph}{amount}-seed{seed}"
-        artefacts = unit_path(TABLE, f"{self._name}-models", self._settings).with_suffix("")
+        # Named by what training depends on only: what is judged with other effort is not trained again.
+        trained = {**setting.record(), "seed": seed, "recollected": effort.recollected}
+        artefacts = unit_path(TABLE, f"{self._name}-models", trained).with_suffix("")
         self._rounds = Rounds(setting, seed, effort.recollected, artefacts, progress)
 
-    def accuracy(self) -> Record:
+    def accuracy(self, number: int = 0) -> Record:
         """See `judge`."""
-        return once(TABLE, self._name, self._settings, lambda: judge(self._rounds, self._effort, self._progress))
+
+        def work() -> Record:
+            return judge(self._rounds, number, self._effort, self._progress)
+
+        return once(TABLE, f"{self._name}-round{number}", self._settings, work)
 
     def exploit(self, number: int) -> Record:
         """See `exploit`."""

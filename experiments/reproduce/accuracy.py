@@ -4,9 +4,10 @@ rlflow reproduce accuracy
 
 World models are trained on random play. They are judged on held-out random and greedy play, from states that training
 did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed. Then
-real episodes of the policy are added to the training data and both are trained anew, a few times.
+real episodes of the policy are added to the training data and both are trained anew, a few times; the last model is
+judged on held-out play again.
 
-A unit of work is what is judged of one graph and seed, or one round of the policy; finished units are not done again.
+A unit of work is one round of one graph and seed, or what is judged of its model; finished units are not done again.
 `--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
 """
 
@@ -18,11 +19,12 @@ from experiments.config import RunConfig
 from experiments.errors import UserError
 from experiments.judging import study
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
+from experiments.judging.policy import IN_THE_DREAM
 from experiments.judging.setting import Effort, Setting
 from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.accuracy_rows import best_known, table_rows
+from experiments.reproduce.accuracy_rows import best_known, raises_alarm, table_rows
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel.trivial import PREDICTORS
@@ -37,7 +39,8 @@ ROUNDS = {"smoke": 1, "full": 3}
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
-    "play": "whose episodes: held-out random or greedy ones, or those of the policy of a round",
+    "round": "of recollection; the model of round 0 was trained on random play only",
+    "play": "whose episodes: held-out random or greedy ones, or those of the policy",
     "figure": "what is measured; rewards in percent, differences between dreams and reality in points",
     "step": "after how many steps without a look at reality",
     "model": "of the world model, mean over seeds",
@@ -47,7 +50,7 @@ COLUMNS = {
     "asked": "what is asked of the model",
     "met": f"whether it is; graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} % are not counted",
     "seeds": "how many there are",
-    "windows": "predictions judged, over all seeds",
+    "windows": "predictions judged, or episodes of policies, over all seeds",
 }
 FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
 
@@ -70,13 +73,19 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         raise UserError(f"--rounds must be at least 0, got {rounds}.")
     rows: list[Record] = []
     for name in names:
-        judged, played = [], []
+        judged: list[Record] = []
+        played: list[Record] = []
         for seed in seeds[name]:  # one after another: what a study has trained is let go when it is done
             of_seed = Study(Setting(name, config), seed, effort, progress)
             search = of_seed.search()
             judged.append(of_seed.accuracy())
-            played.append([of_seed.exploit(number) for number in range(0 if options.without_policy else 1 + rounds)])
-        rows += table_rows(name, best_known(search, judged, played), judged, played)
+            if not options.without_policy:
+                played += [of_seed.exploit(number) for number in range(1 + rounds)]
+                judged += [of_seed.accuracy(rounds)] if rounds else []
+        best_percent = best_known(search, judged, played)
+        for record in (record for record in played if raises_alarm(record, best_percent)):
+            progress.note(alarm(record, best_percent))
+        rows += table_rows(name, best_percent, judged, played)
     return Table(
         "accuracy",
         "What world models predict of held-out episodes",
@@ -85,6 +94,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         rows,
         options.command_line,
         notes(effort, config),
+    )
+
+
+def alarm(played: Record, best_percent: float) -> str:
+    """What is said of a dream that is too good to be true."""
+    dreamed_percent = played[IN_THE_DREAM]["best_dreamed_percent"]
+    return (
+        f"Alarm: {played['graph']}, seed {played['seed']}, round {played['round']}: the policy dreams of "
+        f"{dreamed_percent:.1f} % where the best known real result is {best_percent:.1f} %. "
+        "It makes use of the model's mistakes: add rounds of recollection."
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from environment.intervals import Estimate
 from experiments.judging.asked import DREAM_GAP, DREAM_ILLEGAL, REAL_GAP, asked
@@ -10,12 +13,13 @@ from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.reproduce.units import Record
 from worldmodel import figure_names as names
-from worldmodel.bootstrap import over_seeds
+from worldmodel.bootstrap import over_episodes, over_seeds
 from worldmodel.trivial import PREDICTORS
 
 UNDEFINED = "–"
 """Stands for a figure that does not exist, as the correlation with something that never changes."""
 
+POLICY = "policy"
 POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played for real: real improvement [%]": (FOR_REAL, "real_percent"),
     "played for real: dreamed improvement [%]": (FOR_REAL, "dreamed_percent"),
@@ -41,34 +45,41 @@ LESS_IS_BETTER = {
 ALARM = "alarm: share of seeds whose best dream is better than the best known result"
 
 
-def best_known(search: Record, judged: Sequence[Record], played: Sequence[Sequence[Record]]) -> float:
+def best_known(search: Record, judged: Sequence[Record], played: Sequence[Record]) -> float:
     """The best improvement that anybody has found, in percent of the start graph's cost."""
-    real = [
-        record[way]["best_real_percent"] for of_seed in played for record in of_seed for way in (FOR_REAL, IN_THE_DREAM)
-    ]
+    real = [record[way]["best_real_percent"] for record in played for way in (FOR_REAL, IN_THE_DREAM)]
     return float(max([search["best_percent"], *(record["best_percent"] for record in judged), *real]))
 
 
-def table_rows(
-    graph: str, best_percent: float, judged: Sequence[Record], played: Sequence[Sequence[Record]]
-) -> Iterator[Record]:
+def table_rows(graph: str, best_percent: float, judged: Sequence[Record], played: Sequence[Record]) -> Iterator[Record]:
     """All rows of a graph.
 
     Args:
       best_percent: the best known improvement.
-      judged: from `experiments.judging.judge`, by seed.
-      played: from `experiments.judging.policy`, by seed and round.
+      judged: from `experiments.judging.judge`, of all seeds and rounds.
+      played: from `experiments.judging.policy`, of all seeds and rounds.
     """
     counted = best_percent >= COUNTS_FROM_PERCENT
     yield {"graph": graph, "figure": "best known improvement [%]", "model": best_percent}
+    for number, records in _by_round(judged).items():
+        yield from _fact_rows(graph, number, records)
+        yield from figure_rows(records, counted=counted)
+    for number, records in _by_round(played).items():
+        yield from _policy_rows(graph, number, records, best_percent, counted)
+
+
+def _by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
+    numbers = sorted({record["round"] for record in records})
+    return {number: [record for record in records if record["round"] == number] for number in numbers}
+
+
+def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Record]:
+    common: Record = {"graph": graph, "round": number, "seeds": len(judged)}
     for key in ("real_steps", "states", "actions"):
-        yield {"graph": graph, "figure": _FACTS[key], "model": _mean(record[key] for record in judged)}
+        yield common | {"figure": _FACTS[key], "model": _mean(record[key] for record in judged)}
     for play in judged[0]["unseen"]:
         share = _mean(record["unseen"][play] for record in judged)
-        yield {"graph": graph, "play": play, "figure": "share of states that training did not meet", "model": share}
-    yield from figure_rows(judged, counted=counted)
-    for number, of_round in enumerate(zip(*played, strict=True)):
-        yield from _policy_rows(graph, number, of_round, best_percent, counted)
+        yield common | {"play": play, "figure": "share of states that training did not meet", "model": share}
 
 
 _FACTS = {
@@ -79,9 +90,10 @@ _FACTS = {
 
 
 def figure_rows(judged: Sequence[Record], *, counted: bool) -> Iterator[Record]:
-    """One row for each figure of held-out play, over the seeds of one graph."""
+    """One row for each figure of held-out play, over the seeds of one graph and round."""
+    common = {"graph": judged[0]["graph"], "round": judged[0]["round"]}
     for (play, figure, step), records in _by_figure(judged).items():
-        yield _figure_row(judged[0]["graph"], play, figure, step, records, counted)
+        yield common | _figure_row(play, figure, step, records, counted)
 
 
 def best_trivial(row: Record) -> float | str:
@@ -101,14 +113,11 @@ def _by_figure(judged: Sequence[Record]) -> dict[tuple[str, str, int], list[Reco
     return found
 
 
-def _figure_row(graph: str, play: str, figure: str, step: int, records: Sequence[Record], counted: bool) -> Record:
+def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], counted: bool) -> Record:
     there = [record for record in records if record["value"] is not None]
-    trivial = {
-        key: _mean(record["trivial"].get(key) for record in records)
-        for key in PREDICTORS
-        if key in records[0]["trivial"]
-    }
-    row: Record = {"graph": graph, "play": play, "figure": figure, "step": step, "seeds": len(there)}
+    predictors = [key for key in PREDICTORS if key in records[0]["trivial"]]
+    trivial = {key: _mean(record["trivial"].get(key) for record in records) for key in predictors}
+    row: Record = {"play": play, "figure": figure, "step": step, "seeds": len(there)}
     row |= {key: UNDEFINED if value is None else value for key, value in trivial.items()}
     row |= {"windows": sum(record["windows"] for record in records)}
     if not there:
@@ -122,20 +131,33 @@ def _figure_row(graph: str, play: str, figure: str, step: int, records: Sequence
 def _policy_rows(
     graph: str, number: int, records: Sequence[Record], best_percent: float, counted: bool
 ) -> Iterator[Record]:
-    play = f"policy, round {number}"
-    common: Record = {"graph": graph, "play": play, "seeds": len(records)}
+    common: Record = {"graph": graph, "round": number, "play": POLICY, "seeds": len(records)}
     for figure, (way, key) in POLICY_FIGURES.items():
-        values = [record[way][key] for record in records if record[way][key] == record[way][key]]  # NaN: no rewrite
-        estimate = over_seeds(values) if values else None
         row = common | {"figure": figure, "windows": sum(record[way]["episodes"] for record in records)}
-        value = None if estimate is None else estimate.value
-        yield row | ({} if estimate is None else _interval(estimate)) | _asked(play, figure, 0, value, counted)
-    alarms = [record[IN_THE_DREAM]["best_dreamed_percent"] > best_percent for record in records]
+        estimate = _of_policies([record[way] for record in records], key)
+        if math.isnan(estimate.value):  # no rewrite was dreamed
+            yield row | {"model": UNDEFINED} | _asked(POLICY, figure, 0, None, counted)
+        else:
+            yield row | _interval(estimate) | _asked(POLICY, figure, 0, estimate.value, counted)
+    alarms = [raises_alarm(record, best_percent) for record in records]
     yield common | {"figure": ALARM, "model": _mean(alarms)}
 
 
+def raises_alarm(played: Record, best_percent: float) -> bool:
+    """Whether a policy's dream is better than the best real result that is known, and so too good to be true."""
+    return bool(played[IN_THE_DREAM]["best_dreamed_percent"] > best_percent)
+
+
+def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
+    """Over seeds; of one seed over its episodes, where the figure is a mean of theirs."""
+    each = comparisons[0]["each"].get(key)
+    if len(comparisons) == 1 and each is not None:
+        return over_episodes(np.mean, [np.array(each)], np.arange(len(each)))
+    return over_seeds([comparison[key] for comparison in comparisons])
+
+
 def _interval(estimate: Estimate) -> Record:
-    if estimate.low != estimate.low:  # NaN: one seed, and one episode
+    if math.isnan(estimate.low):  # one seed, few episodes
         return {"model": estimate.value, "low": UNDEFINED, "high": UNDEFINED}
     return {"model": estimate.value, "low": estimate.low, "high": estimate.high}
 

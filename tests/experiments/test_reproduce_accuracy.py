@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from experiments.cli import main
 from experiments.config import load_config
 from experiments.judging import rounds
-from experiments.judging.asked import DREAM_GAP, Asked, asked
+from experiments.judging.asked import DREAM_GAP, DREAM_ILLEGAL, Asked, asked
 from experiments.judging.judge import GREEDY, RANDOM
 from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.judging.setting import Setting
@@ -54,7 +54,7 @@ def there(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows: list[dict[str, str]]) -> None:
     for play in (RANDOM, GREEDY):
-        figures = {(row["figure"], row["step"]): row for row in rows if row["play"] == play}
+        figures = {(row["figure"], row["step"]): row for row in rows if (row["play"], row["round"]) == (play, "0")}
         error = figures[names.REWARD_ERROR, "1"]
         assert all(float(error[key]) >= 0 for key in ("model", "copy_last", "mean", "zero", "per_rule", "per_site"))
         assert {names.COVERAGE[0.9], names.AT_FLOOR, names.MASK_ERROR} <= {name for name, _ in figures}
@@ -66,12 +66,19 @@ def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows:
 def test_policies_of_each_round_are_put_to_the_test(rows: list[dict[str, str]]) -> None:
     best = next(float(row["model"]) for row in rows if row["figure"] == "best known improvement [%]")
     for number in (0, 1):
-        played = {row["figure"]: row for row in rows if row["play"] == f"policy, round {number}"}
+        played = {row["figure"]: row for row in rows if (row["play"], row["round"]) == ("policy", str(number))}
         gap = float(played[DREAM_GAP]["model"])
         assert gap >= 0 and played[DREAM_GAP]["met"] == ("yes" if gap <= 5 else "no")
         assert float(played["played for real: real improvement [%]"]["model"]) <= best
         assert float(played[ALARM]["model"]) == (float(played["best dream [%]"]["model"]) > best)
     assert {row["graph"] for row in rows} == {MODEL}
+
+
+def test_the_last_model_is_judged_too_and_knows_more(rows: list[dict[str, str]]) -> None:
+    steps = [float(row["model"]) for row in rows if row["figure"] == "real steps of training and validation"]
+    assert len(steps) == 2 and steps[0] < steps[1] <= steps[0] + 4 * 12
+    judged = [{(row["play"], row["figure"]) for row in rows if row["round"] == number} for number in ("0", "1")]
+    assert (RANDOM, names.REWARD_RANKS) in judged[0] & judged[1]
 
 
 def test_what_is_finished_is_not_done_again(
@@ -82,7 +89,7 @@ def test_what_is_finished_is_not_done_again(
 
     monkeypatch.setattr(rounds.Rounds, "_trained", again)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
-    assert "policy, round 1" in capsys.readouterr().out
+    assert DREAM_GAP in capsys.readouterr().out
     assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
 
 
@@ -99,12 +106,12 @@ def test_a_later_round_goes_on_from_what_is_kept(
     assert lost.is_file() and len(lost.read_text(encoding="utf-8")) == pytest.approx(len(before), rel=0.05)
     found = read_rows(results, "accuracy")
     for old, new in zip(rows, found, strict=True):
-        if old["play"] == "policy, round 1" and old["figure"] != ALARM:
+        if (old["play"], old["round"]) == ("policy", "1") and old["figure"] != ALARM:
             assert float(new["model"]) == pytest.approx(float(old["model"]), abs=0.05)
 
 
 def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def accuracy(study: Study) -> dict[str, Any]:
+    def accuracy(study: Study, number: int = 0) -> dict[str, Any]:
         amount = study._rounds.setting.real_steps
         assert amount is not None
         value = 0.8 + amount / 1000 + study._rounds.seed / 100
@@ -174,7 +181,7 @@ def figure(value: float | None, play: str = RANDOM, name: str = names.REWARD_RAN
 
 
 def judged(*figures: dict[str, Any]) -> dict[str, Any]:
-    facts = {"graph": "g", "real_steps": 7, "states": 5, "actions": 3, "best_percent": 4.0}
+    facts = {"graph": "g", "round": 0, "real_steps": 7, "states": 5, "actions": 3, "best_percent": 4.0}
     return {**facts, "unseen": {RANDOM: 0.5}, "figures": list(figures)}
 
 
@@ -190,8 +197,9 @@ def played(best_dreamed: float, gap: float = 1.0) -> dict[str, Any]:
         "best_dreamed_percent": best_dreamed,
         "best_real_percent": 6.0,
         "episodes": 2,
+        "each": {"gap": [gap - 1.0, gap + 1.0] * 10},
     }
-    return {FOR_REAL: comparison, IN_THE_DREAM: comparison}
+    return {"round": 0, FOR_REAL: comparison, IN_THE_DREAM: comparison}
 
 
 def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -199,34 +207,43 @@ def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def test_intervals_are_over_seeds_or_over_the_episodes_of_one() -> None:
-    one = row_of(list(table_rows("g", 9.0, [judged(figure(0.96))], [[]])), names.REWARD_RANKS)
+    one = row_of(list(table_rows("g", 9.0, [judged(figure(0.96))], [])), names.REWARD_RANKS)
     assert (one["low"], one["high"]) == pytest.approx((0.86, 1.16))
     three = [judged(figure(value)) for value in (0.94, 0.95, 0.96)]
-    row = row_of(list(table_rows("g", 9.0, three, [[], [], []])), names.REWARD_RANKS)
+    row = row_of(list(table_rows("g", 9.0, three, [])), names.REWARD_RANKS)
     assert row["model"] == pytest.approx(0.95) and 0.9 < row["low"] < 0.94 and 0.96 < row["high"] < 1.0
     assert (row["seeds"], row["windows"], row[PER_RULE], row[COPY_LAST]) == (3, 30, 0.5, UNDEFINED)
 
 
 def test_seeds_without_a_figure_are_left_out_of_it() -> None:
-    rows = list(table_rows("g", 9.0, [judged(figure(None)), judged(figure(0.96)), judged()], [[], [], []]))
+    rows = list(table_rows("g", 9.0, [judged(figure(None)), judged(figure(0.96)), judged()], []))
     row = row_of(rows, names.REWARD_RANKS)
     assert (row["model"], row["seeds"], row["met"]) == (0.96, 1, "yes")
-    nowhere = row_of(list(table_rows("g", 9.0, [judged(figure(None))], [[]])), names.REWARD_RANKS)
+    nowhere = row_of(list(table_rows("g", 9.0, [judged(figure(None))], [])), names.REWARD_RANKS)
     assert (nowhere["model"], nowhere["met"]) == (UNDEFINED, UNDEFINED)
 
 
 @pytest.mark.parametrize(("best", "met"), [(0.9, "not counted"), (1.0, "no")])
 def test_a_graph_that_cannot_be_improved_is_not_counted(best: float, met: str) -> None:
-    rows = list(table_rows("g", best, [judged(figure(0.1))], [[played(0.0, gap=6.0)]]))
+    rows = list(table_rows("g", best, [judged(figure(0.1))], [played(0.0, gap=6.0)]))
     assert row_of(rows, names.REWARD_RANKS)["met"] == row_of(rows, DREAM_GAP)["met"] == met
 
 
 def test_the_best_known_result_is_anybodys_and_better_dreams_raise_the_alarm() -> None:
     records = [judged(), {**judged(), "best_percent": 5.0}]
-    assert best_known({"best_percent": 3.0}, records, [[], []]) == 5.0
-    assert best_known({"best_percent": 3.0}, records, [[played(0.0)], []]) == 6.0
-    rows = list(table_rows("g", 6.0, records, [[played(6.1)], [played(5.9)]]))
+    assert best_known({"best_percent": 3.0}, records, []) == 5.0
+    assert best_known({"best_percent": 3.0}, records, [played(0.0)]) == 6.0
+    rows = list(table_rows("g", 6.0, records, [played(6.1), played(5.9)]))
     assert row_of(rows, ALARM)["model"] == 0.5
+
+
+def test_figures_of_one_policy_have_intervals_over_its_episodes() -> None:
+    rows = list(table_rows("g", 6.0, [judged()], [played(0.0, gap=3.0)]))
+    gap, dreamed = row_of(rows, DREAM_GAP), row_of(rows, "played in the dream: dreamed improvement [%]")
+    assert gap["model"] == 3.0 and 2.2 < gap["low"] < 2.9 and 3.1 < gap["high"] < 3.8
+    assert (dreamed["model"], dreamed["low"]) == (3.0, UNDEFINED), "nothing is known of single episodes"
+    nothing = row_of(rows, DREAM_ILLEGAL)
+    assert (nothing["model"], nothing["met"]) == (UNDEFINED, UNDEFINED), "no rewrite was dreamed"
 
 
 def test_the_best_of_trivial_predictors_is_the_least_error_and_the_greatest_correlation() -> None:
