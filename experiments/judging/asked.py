@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from experiments.judging.judge import GREEDY, RANDOM
 from worldmodel import figure_names as names
+from worldmodel.trivial import PER_RULE
 
 REAL_GAP = "played for real, real masks: gap [points]"
 DREAM_GAP = "played in the dream, then replayed: gap [points]"
@@ -15,18 +16,21 @@ DREAM_ILLEGAL = "played in the dream: share of rewrites illegal in reality"
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What a figure must lie between, ends included."""
+    """What a figure must lie between, ends included, and which trivial predictor it must be above."""
 
     at_least: float = -float("inf")
     at_most: float = float("inf")
+    above: str | None = None
 
-    def met(self, value: float) -> bool:
-        """False for NaN."""
-        return self.at_least <= value <= self.at_most
+    def met(self, value: float, trivial: Mapping[str, float | None]) -> bool:
+        """False for NaN; a predictor that has no such figure is no obstacle."""
+        beaten = trivial.get(self.above) if self.above else None
+        return self.at_least <= value <= self.at_most and (beaten is None or value > beaten)
 
     def __str__(self) -> str:
+        above = f", above {self.above}" if self.above else ""
         if self.at_most == float("inf"):
-            return f"≥ {self.at_least:g}"
+            return f"≥ {self.at_least:g}{above}"
         return f"≤ {self.at_most:g}" if self.at_least == -float("inf") else f"{self.at_least:g} to {self.at_most:g}"
 
 
@@ -45,7 +49,7 @@ _EVERYWHERE: Mapping[tuple[str, int], Asked] = {
 }
 _BY_PLAY: Mapping[str, Mapping[tuple[str, int], Asked]] = {
     RANDOM: {
-        (names.REWARD_RANKS, 1): Asked(at_least=0.95),
+        (names.REWARD_RANKS, 1): Asked(at_least=0.95, above=PER_RULE),
         (names.TOTAL_RANKS, 10): Asked(at_least=0.97),
         (names.TOTAL_R2, 20): Asked(at_least=0.95),
         (names.TOTAL_RELATIVE, 20): Asked(at_most=0.2),

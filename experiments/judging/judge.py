@@ -39,7 +39,7 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
         figures: list[Record] = []
         scale = _interval_scale(model, validation)
         for done, (play, held_out) in enumerate(played.items()):
-            found = _figures(model, training, held_out, scale, effort)
+            found = held_out_figures(model, training, held_out, scale, effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
             bar.update(done + 1)
     return {
@@ -94,10 +94,15 @@ def _interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:
     return fit_intervals(model, cut_windows(model, validation, steps=1, stride=1))
 
 
-def _figures(
+def held_out_figures(
     model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, scale: float, effort: Effort
 ) -> Iterator[Figure]:
-    """All figures of one kind of play; none where training has met every state."""
+    """All figures of one kind of play; none where training has met every state.
+
+    Args:
+      model: trained on `training`, which the trivial predictors and frozen heads are made of too.
+      scale: of the intervals, fitted on other episodes.
+    """
     from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
     from worldmodel.latent_accuracy import latent_figures, read_figures, uncertainty_figures
     from worldmodel.open_loop import longest_open_loop

@@ -121,11 +121,11 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
     row |= {key: UNDEFINED if value is None else value for key, value in trivial.items()}
     row |= {"windows": sum(record["windows"] for record in records)}
     if not there:
-        return row | {"model": UNDEFINED} | _asked(play, figure, step, None, counted)
+        return row | {"model": UNDEFINED} | _asked(play, figure, step, None, {}, counted)
     estimate = over_seeds([record["value"] for record in there])
     if len(there) == 1 and there[0]["low"] is not None:
         estimate = Estimate(estimate.value, there[0]["low"], there[0]["high"])
-    return row | _interval(estimate) | _asked(play, figure, step, estimate.value, counted)
+    return row | _interval(estimate) | _asked(play, figure, step, estimate.value, trivial, counted)
 
 
 def _policy_rows(
@@ -136,9 +136,9 @@ def _policy_rows(
         row = common | {"figure": figure, "windows": sum(record[way]["episodes"] for record in records)}
         estimate = _of_policies([record[way] for record in records], key)
         if math.isnan(estimate.value):  # no rewrite was dreamed
-            yield row | {"model": UNDEFINED} | _asked(POLICY, figure, 0, None, counted)
+            yield row | {"model": UNDEFINED} | _asked(POLICY, figure, 0, None, {}, counted)
         else:
-            yield row | _interval(estimate) | _asked(POLICY, figure, 0, estimate.value, counted)
+            yield row | _interval(estimate) | _asked(POLICY, figure, 0, estimate.value, {}, counted)
     alarms = [raises_alarm(record, best_percent) for record in records]
     yield common | {"figure": ALARM, "model": _mean(alarms)}
 
@@ -162,13 +162,16 @@ def _interval(estimate: Estimate) -> Record:
     return {"model": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
-def _asked(play: str, figure: str, step: int, value: float | None, counted: bool) -> Record:
+def _asked(
+    play: str, figure: str, step: int, value: float | None, trivial: Mapping[str, float | None], counted: bool
+) -> Record:
     wanted = asked(play, figure, step)
     if wanted is None:
         return {}
     if value is None:
         return {"asked": str(wanted), "met": UNDEFINED}
-    return {"asked": str(wanted), "met": ("yes" if wanted.met(value) else "no") if counted else "not counted"}
+    met = "yes" if wanted.met(value, trivial) else "no"
+    return {"asked": str(wanted), "met": met if counted else "not counted"}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -58,7 +58,7 @@ def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows:
         error = figures[names.REWARD_ERROR, "1"]
         assert all(float(error[key]) >= 0 for key in ("model", "copy_last", "mean", "zero", "per_rule", "per_site"))
         assert {names.COVERAGE[0.9], names.AT_FLOOR, names.MASK_ERROR} <= {name for name, _ in figures}
-        assert figures[names.REWARD_RANKS, "1"]["asked"] == ("≥ 0.95" if play == RANDOM else "≥ 0.8")
+        assert figures[names.REWARD_RANKS, "1"]["asked"] == ("≥ 0.95, above per_rule" if play == RANDOM else "≥ 0.8")
     random = next(row for row in rows if row["play"] == RANDOM and row["figure"] == names.REWARD_ERROR)
     assert float(random["low"]) <= float(random["model"]) <= float(random["high"])
 
@@ -254,7 +254,10 @@ def test_the_best_of_trivial_predictors_is_the_least_error_and_the_greatest_corr
 
 
 def test_what_is_asked_includes_its_bounds() -> None:
-    assert Asked(at_least=0.5).met(0.5) and not Asked(at_least=0.5).met(0.49) and not Asked(at_most=1).met(math.nan)
+    bound = Asked(at_least=0.5)
+    assert bound.met(0.5, {}) and not bound.met(0.49, {}) and not Asked(at_most=1).met(math.nan, {})
+    above = Asked(at_least=0.5, above=PER_RULE)
+    assert [above.met(0.6, {PER_RULE: other}) for other in (0.59, 0.6, None)] == [True, False, True]
     assert [str(Asked(at_least=0.95)), str(Asked(at_most=0.2)), str(Asked(0.45, 0.55))] == [
         "≥ 0.95",
         "≤ 0.2",
