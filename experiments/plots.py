@@ -201,6 +201,46 @@ def plot_bands(
     save(figure, path)
 
 
+Agreement = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Measured ratios, half the widths of their intervals as parts of them, and predicted ratios, of one length."""
+
+
+def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agreement]]) -> None:
+    """Predicted over measured ratios, a panel for each graph; on the diagonal the prediction is right.
+
+    Args:
+      path: the PNG to write.
+      panels: graph -> kind of point -> points.
+    """
+    columns = min(4, max(1, len(panels)))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.1 * columns, 3.1 * rows + 0.7), layout="constrained")
+    labels = list(dict.fromkeys(label for kinds in panels.values() for label in kinds))
+    colours = dict(zip(labels, CYCLE, strict=False))
+    for index, (name, kinds) in enumerate(panels.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        for label, (measured, half_widths, predicted) in kinds.items():
+            widths = [value * half for value, half in zip(measured, half_widths, strict=True)]
+            axes.errorbar(
+                measured, predicted, xerr=widths, fmt="o", markersize=3, linewidth=0.6, color=colours[label], alpha=0.7
+            )
+        every = [value for points in kinds.values() for side in (points[0], points[2]) for value in side] or [1.0]
+        axes.axline((1, 1), slope=1, color=GREY, linewidth=1)
+        axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlim=_around(every), ylim=_around(every))
+        finish(axes, name, "measured", "predicted")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=label) for label, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    save(figure, path)
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    margin = 0.05 * (max(values) - min(values)) + 0.005
+    return min(values) - margin, max(values) + margin
+
+
 def _show_lines(axes: Axes, lines: Mapping[str, Band]) -> None:
     """Limits the axis to the lines: intervals of two seeds can be a hundred times as wide."""
     values = [value for band in lines.values() for value in band.y]

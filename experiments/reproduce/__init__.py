@@ -13,6 +13,7 @@ TABLES = {
     "rule-sets": "which rules apply to each zoo graph and what they find, against another rule set",
     "end-to-end": "what rewriting gains on this machine when candidates are ranked by the clock",
     "discrepancy": "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
+    "discrepancy-rules": "the same rule by rule: what each does where it is applied wherever it applies",
     "never-slower": "what a search under measured costs makes of the zoo, checked end to end",
     "baselines": "time and memory of other tools and of our best graphs, as ratios in one interleaved run",
     "steptime": "what a step takes in the real environment and in the dream, beside the papers' figures",

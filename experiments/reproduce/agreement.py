@@ -9,10 +9,13 @@ from environment.correlation import Numbers
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
-    """Of the measured ratios that differ from 1 by more than `beyond`: (on the predicted side of 1, all)."""
-    foretold, found = np.asarray(predicted), np.asarray(measured)
-    counts = np.abs(found - 1) > beyond
-    return int(np.sum((foretold - 1 > 0)[counts] == (found - 1 > 0)[counts])), int(counts.sum())
+    """Of the measured ratios that differ from 1 by more than `beyond`: (on the predicted side of 1, all).
+
+    A prediction of exactly 1 is on neither side.
+    """
+    foretold, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
+    counts = np.abs(found) > beyond
+    return int(np.sum(foretold[counts] == np.sign(found[counts]))), int(counts.sum())
 
 
 def left_out_scales(predicted: Numbers, measured: Numbers) -> npt.NDArray[np.float64]:

@@ -3,39 +3,35 @@
 rlflow reproduce discrepancy
 
 The first figures are of the zoo's graphs as they are: the sum of their kernels' prices, times one factor fitted on all
-other graphs. The others are of graphs that rewriting makes of each: at random, and by one rule wherever it applies.
-Their ratio to the start is predicted, by the full model and by the fast one, and measured.
+other graphs. The others are of graphs that rewriting makes of each: at random, and by one rule wherever it applies, in
+the whole graph or in its first part. Their ratio to the start is predicted, by the full model and by the fast one, and
+measured. `rlflow reproduce discrepancy-rules` shows the same units rule by rule.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from environment import zoo
 from environment.correlation import spearman
-from environment.costs.measured import MeasuredPrices
 from environment.costs.price_database import PriceDatabase, default_database
-from environment.costs.settings import setting_of
-from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
-from environment.timing import Variant, measure
+from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.agreement import left_out_scales, signs_right
-from experiments.reproduce.rewritten import Rewritten, at_random, everywhere
+from experiments.reproduce.discrepancy_study import Study, of_rules
 from experiments.reproduce.tables import Table
-from experiments.reproduce.units import Record, once
-from taso_ext import CostModel, OnnxModel, RuleSet, State
+from experiments.reproduce.units import Record
+from taso_ext import RuleSet
 
-MOST_MATCHES = 4096
 BEYOND = 0.02
 """Ratios that differ from 1 by less say nothing of the sign."""
-TOGETHER = 4
-"""Graphs that are measured in one interleaved run: as many fit into memory."""
+UNDEFINED = "–"
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -64,21 +60,6 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How many graphs are measured, and how well."""
-
-    random: int
-    rules: bool
-    effort: Effort
-
-
-SCALES = {
-    "smoke": Scale(4, False, Effort(resolution=None, pairs=3, sessions=1, control=False)),
-    "full": Scale(60, True, Effort(resolution=0.004, pairs=200, seconds=30, sessions=3, control=False)),
-}
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
     graphs.add_option(parser)
@@ -89,16 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Measures each graph and what is made of it; finished graphs are not measured again."""
-    names = graphs.chosen(options.graphs)
-    rules, runtime = RuleSet.default(), OnnxRuntime(options.device, options.threads)
-    scale = SCALES[options.scale]
-    settings = {"scale": asdict(scale), "rules": rules.fingerprint, "runtime": runtime.label, "seed": options.seed}
-    records: list[Record] = []
-    with PriceDatabase(default_database()) as database, progress.stage("measure", total=len(names)) as bar:
-        for name in names:
-            study = Study(name, rules, runtime, database, scale, options.seed)
-            records.append(once("discrepancy", f"{name}-{options.scale}", settings, study.run))
-            bar.update(len(records))
+    records, runtime = list(studied(options, progress)), runtime_of(options)
     return Table(
         "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
@@ -106,13 +78,46 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         _rows(records),
         options.command_line,
-        f"{runtime.label}. Mean absolute error {_mean_error(records):.1f} %.",
+        notes(records, runtime),
+        {"discrepancy-graphs.png": partial(_draw, records)},
     )
 
 
+def studied(options: argparse.Namespace, progress: ProgressDisplay) -> Iterator[Record]:
+    """`Study.record` of each graph.
+
+    Raises:
+      UserError: numbers that make no sense.
+    """
+    names, runtime = graphs.chosen(options.graphs), runtime_of(options)
+    if options.seed < 0:
+        raise UserError(f"--seed must be at least 0, got {options.seed}.")
+    rules = RuleSet.default()
+    with PriceDatabase(default_database()) as database, progress.stage("measure", total=len(names)) as bar:
+        for done, name in enumerate(names):
+            yield Study(name, rules, runtime, database, options.scale, options.seed).record()
+            bar.update(done + 1)
+
+
+def runtime_of(options: argparse.Namespace) -> OnnxRuntime:
+    """What graphs are measured in.
+
+    Raises:
+      UserError: a number of threads that there cannot be.
+    """
+    if options.threads < 1:
+        raise UserError(f"--threads must be at least 1, got {options.threads}.")
+    return OnnxRuntime(options.device, options.threads)
+
+
+def notes(records: Sequence[Record], runtime: OnnxRuntime) -> str:
+    """What was measured with, and the errors in short."""
+    errors = np.abs(_errors(records))
+    return f"{runtime.label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
+
+
 def _rows(records: Sequence[Record]) -> list[Record]:
-    errors = _errors(records)
-    return [_row(record, error) for record, error in zip(records, errors, strict=True)]
+    return [_row(record, error) for record, error in zip(records, _errors(records), strict=True)]
 
 
 def _errors(records: Sequence[Record]) -> list[float]:
@@ -121,10 +126,6 @@ def _errors(records: Sequence[Record]) -> list[float]:
     scaled = np.array(summed) * left_out_scales(summed, measured)
     errors: list[float] = (100 * (scaled / np.array(measured) - 1)).tolist()
     return errors
-
-
-def _mean_error(records: Sequence[Record]) -> float:
-    return float(np.mean(np.abs(_errors(records))))
 
 
 def _row(record: Record, error: float) -> Record:
@@ -142,53 +143,20 @@ def _row(record: Record, error: float) -> Record:
         "fast": spearman(fast, measured),
         "full": spearman(full, measured),
         "differ": differ,
-        "fast_signs": 100 * fast_right / differ if differ else "–",
-        "full_signs": 100 * full_right / differ if differ else "–",
+        "fast_signs": 100 * fast_right / differ if differ else UNDEFINED,
+        "full_signs": 100 * full_right / differ if differ else UNDEFINED,
     }
 
 
-class Study:
-    """One graph of the zoo and those that rewriting makes of it."""
+def _draw(records: Sequence[Record], path: Path) -> None:
+    from experiments.plots import plot_agreement
 
-    def __init__(
-        self, name: str, rules: RuleSet, runtime: OnnxRuntime, database: PriceDatabase, scale: Scale, seed: int
-    ) -> None:
-        self._name, self._rules, self._runtime, self._scale, self._seed = name, rules, runtime, scale, seed
-        self._prices = database.setting(setting_of(runtime))
-
-    def run(self) -> Record:
-        """What was predicted and measured."""
-        model = OnnxModel.load(zoo.build(self._name))
-        costs = MeasuredPrices(model, self._runtime, self._prices)
-        start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
-        made = list(at_random(start, self._scale.random, self._seed))
-        if self._scale.rules:
-            made += everywhere(start, self._rules.names)
-        summed_ms, fast_ms = costs.full(model.graph).ms, model.graph.cost(costs.native).ms
-        points: list[Record] = []
-        measured_ms: list[float] = []
-        for begin in range(0, len(made), TOGETHER):
-            batch = made[begin : begin + TOGETHER]
-            found, ms = self._measured(model, batch)
-            measured_ms.append(ms)
-            for each, record in zip(batch, found, strict=True):
-                graph = each.state.graph
-                record |= {"fast": graph.cost(costs.native).ms / fast_ms, "full": costs.full(graph).ms / summed_ms}
-                points.append(record | {"how": each.how, "steps": each.steps})
-        return {
-            "graph": self._name,
-            "measured_ms": float(np.median(measured_ms)),
-            "summed_ms": summed_ms,
-            "points": points,
+    panels = {}
+    for record in records:
+        by_rule = of_rules(record)
+        kinds = {"random": [each for each in record["points"] if each not in by_rule], "one rule": by_rule}
+        panels[record["graph"]] = {
+            kind: tuple([point[key] for point in points] for key in ("measured", "half_width", "full"))
+            for kind, points in kinds.items()
         }
-
-    def _measured(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
-        """The measured ratios of some graphs, and the milliseconds of the start."""
-        found = measure(
-            Variant("start", self._runtime, model.export_detached(model.graph)),
-            [Variant(each.how, self._runtime, model.export_detached(each.state.graph)) for each in batch],
-            self._scale.effort,
-        )
-        ratios = [each.ratio for each in found.candidates]
-        records: list[Record] = [{"measured": ratio.value, "half_width": ratio.half_width} for ratio in ratios]
-        return records, found.reference.ms.value
+    plot_agreement(path, "Run time as a ratio to the start graph's: measured, and predicted by kernel prices", panels)

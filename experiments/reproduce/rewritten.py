@@ -1,4 +1,4 @@
-"""Graphs that rewriting reaches: at random, and by one rule wherever it applies."""
+"""Graphs that rewriting reaches: at random, and by one rule wherever it applies, in all of a graph or its first part."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from experiments.rewriting import affordable, random_step
 from taso_ext import State
 
 
+RANDOM = "random"
+EARLY = 0.25
+"""Part of a graph that counts as its first: the first stage of a ResNet, three layers of BERT."""
+
+
 @dataclass(frozen=True)
 class Rewritten:
     """
     Attributes:
-      how: `random`, or the name of the rule that was applied wherever it applies.
+      how: `RANDOM`, or the name of the rule that was applied wherever it applies, with `, early` in the first part.
     """
 
     state: State
@@ -38,7 +43,7 @@ def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
             continue
         met.add(state.hash)
         found += 1
-        yield Rewritten(state, "random", taken)
+        yield Rewritten(state, RANDOM, taken)
         if found == count:
             return
 
@@ -57,3 +62,23 @@ def everywhere(start: State, names: list[str], most_steps: int = MOST_STEPS) -> 
         if state.hash not in met and affordable(start.cost, state.cost):
             met.add(state.hash)
             yield Rewritten(state, names[rule], len(actions))
+
+
+def early(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
+    """The same where rules apply in the first part of the graph only, for those that apply elsewhere too.
+
+    What pays where activations are large may cost where they are small.
+    """
+    met = {start.hash}
+    end = int(EARLY * len(start.graph.nodes()))
+    for rule in np.unique(start.legal_actions()[:, 0]).tolist():
+        places = np.flatnonzero(start.location_mask()[rule])
+        if (places < end).all():
+            continue
+        state, steps = start.copy(), 0
+        while steps < most_steps and len(places := np.flatnonzero(state.location_mask()[rule][:end])):
+            state.step(rule, int(places[0]))
+            steps += 1
+        if state.hash not in met and affordable(start.cost, state.cost):
+            met.add(state.hash)
+            yield Rewritten(state, f"{names[rule]}, early", steps)

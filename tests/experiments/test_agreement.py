@@ -7,7 +7,7 @@ import pytest
 
 from environment import zoo
 from experiments.reproduce.agreement import left_out_scales, signs_right
-from experiments.reproduce.rewritten import at_random, everywhere
+from experiments.reproduce.rewritten import EARLY, at_random, early, everywhere
 from experiments.rewriting import affordable
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
@@ -18,6 +18,7 @@ def test_signs_count_where_the_difference_is_large_enough() -> None:
     measured = [1.05, 0.9, 1.01, 1.3]
     assert signs_right([1.01, 1.2, 0.5, 1.1], measured, 0.02) == (2, 3)
     assert signs_right(measured, measured, 0.02) == (3, 3)
+    assert signs_right([1.0, 1.0, 1.0, 1.0], measured, 0.02) == (0, 3), "no change is no sign"
     assert signs_right(measured, [1.0, 1.01, 0.99, 1.0], 0.02) == (0, 0)
 
 
@@ -52,3 +53,15 @@ def test_a_rule_everywhere_applies_nowhere_any_more(start: State) -> None:
     for each in found:
         assert each.steps == 60 or not each.state.location_mask()[rules.names.index(each.how)].any()
         assert affordable(start.cost, each.state.cost)
+
+
+def test_early_rewrites_leave_the_rest_of_the_graph_as_it_is(start: State) -> None:
+    rules = RuleSet.default()
+    end = int(EARLY * len(start.graph.nodes()))
+    found = list(early(start, rules.names, most_steps=60))
+    assert len(found) > 2
+    for each in found:
+        rule = rules.names.index(each.how.removesuffix(", early"))
+        later = np.flatnonzero(start.location_mask()[rule][end:])
+        assert len(later) and np.isin(later, np.flatnonzero(each.state.location_mask()[rule][end:])).all()
+        assert each.steps == 60 or not each.state.location_mask()[rule][:end].any()

@@ -1,0 +1,119 @@
+"""Run times of a zoo graph, and of graphs that rewriting makes of it, predicted by `measured:<device>` and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from environment import zoo
+from environment.costs.measured import MeasuredPrices
+from environment.costs.price_database import PriceDatabase
+from environment.costs.settings import setting_of
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
+from environment.timing import Variant, measure
+from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
+from experiments.reproduce.units import Record, once
+from taso_ext import CostModel, OnnxModel, RuleSet, State
+
+TABLE = "discrepancy"
+"""Whose units these are, whichever table asks for them."""
+MOST_MATCHES = 4096
+TOGETHER = 4
+"""Graphs that are measured in one interleaved run: as many fit into memory."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many graphs are measured, and how well.
+
+    Attributes:
+      random: graphs of random rewriting.
+      rules: whether rules are applied wherever they apply, and wherever they do in the first part of the graph.
+    """
+
+    random: int
+    rules: bool
+    effort: Effort
+
+
+SCALES = {
+    "smoke": Scale(4, False, Effort(resolution=None, pairs=3, sessions=1, control=False)),
+    "full": Scale(60, True, Effort(resolution=0.004, pairs=200, seconds=30, sessions=3, control=False)),
+}
+
+
+class Study:
+    """One graph of the zoo and those that rewriting makes of it; what is finished is not measured again."""
+
+    def __init__(
+        self, name: str, rules: RuleSet, runtime: OnnxRuntime, database: PriceDatabase, scale: str, seed: int
+    ) -> None:
+        self.name = name
+        self._rules, self._runtime, self._seed = rules, runtime, seed
+        self._scale_name, self._scale = scale, SCALES[scale]
+        self._setting = setting_of(runtime)
+        self._prices = database.setting(self._setting)
+
+    def record(self) -> Record:
+        """What was predicted and measured.
+
+        Returns:
+          "graph"; "measured_ms" and "summed_ms", of one inference of the zoo's graph by the clock and by its kernels'
+          prices; "points", for each graph made of it: "how" it was made and in how many "steps", its "measured" ratio
+          to the zoo's graph with its "half_width", and its ratios by the "fast" and the "full" model.
+        """
+        first = self._once("", self._whole)
+        return first | {"points": [*first["points"], *self._once("-early", self._early)["points"]]}
+
+    def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
+        settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
+        settings |= {"runtime": self._runtime.label, "setting": str(self._setting)}
+        unit = f"{self.name}{kind}-{self._scale_name}"
+        return once(TABLE, unit, settings, lambda: self._measured(make))
+
+    def _whole(self, start: State) -> list[Rewritten]:
+        made = list(at_random(start, self._scale.random, self._seed))
+        return made + (list(everywhere(start, self._rules.names)) if self._scale.rules else [])
+
+    def _early(self, start: State) -> list[Rewritten]:
+        return list(early(start, self._rules.names)) if self._scale.rules else []
+
+    def _measured(self, make: Callable[[State], list[Rewritten]]) -> Record:
+        model = OnnxModel.load(zoo.build(self.name))
+        costs = MeasuredPrices(model, self._runtime, self._prices)
+        start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
+        summed_ms, fast_ms = costs.full(model.graph).ms, model.graph.cost(costs.native).ms
+        made, points, measured_ms = make(start), [], []
+        for begin in range(0, len(made), TOGETHER):
+            batch = made[begin : begin + TOGETHER]
+            found, ms = self._ratios(model, batch)
+            measured_ms.append(ms)
+            for each, record in zip(batch, found, strict=True):
+                graph = each.state.graph
+                record |= {"fast": graph.cost(costs.native).ms / fast_ms, "full": costs.full(graph).ms / summed_ms}
+                points.append(record | {"how": each.how, "steps": each.steps})
+        return {
+            "graph": self.name,
+            "measured_ms": float(np.median(measured_ms)) if measured_ms else None,
+            "summed_ms": summed_ms,
+            "points": points,
+        }
+
+    def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
+        """The measured ratios of some graphs, and the milliseconds of the start."""
+        found = measure(
+            Variant("start", self._runtime, model.export_detached(model.graph)),
+            [Variant(each.how, self._runtime, model.export_detached(each.state.graph)) for each in batch],
+            self._scale.effort,
+        )
+        ratios = [each.ratio for each in found.candidates]
+        records: list[Record] = [{"measured": ratio.value, "half_width": ratio.half_width} for ratio in ratios]
+        return records, found.reference.ms.value
+
+
+def of_rules(record: Record) -> list[Record]:
+    """The points of a study that one rule has made, without those of random rewriting."""
+    return [point for point in record["points"] if point["how"] != RANDOM]

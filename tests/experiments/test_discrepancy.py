@@ -1,0 +1,115 @@
+"""`rlflow reproduce discrepancy` and `discrepancy-rules`: predictions beside a clock that tests can read."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from environment.costs import kernel_prices
+from environment.costs.kernel import Kernel
+from environment.costs.lowering import lower
+from environment.costs.price_database import Price
+from environment.effort import Effort
+from environment.intervals import Estimate
+from environment.runtimes import OnnxRuntime
+from environment.timing import Timing, Variant, VariantTiming
+from experiments.cli import main
+from experiments.reproduce import discrepancy_study
+from experiments.reproduce.discrepancy_study import Scale
+from taso_ext.detached import DetachedModel
+
+GRAPHS = ("squeezenet1.1-tiny", "bert-base-tiny")
+
+
+def price(kernel: Kernel) -> float:
+    """Milliseconds: so many as letters, which is as good as any."""
+    return float(len(kernel.signature))
+
+
+def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effort) -> Timing:
+    """Of a machine on which graphs take twice the sum of their kernels' prices."""
+
+    def ms(variant: Variant) -> float:
+        assert isinstance(variant.model, DetachedModel) and isinstance(variant.runtime, OnnxRuntime)
+        return 2 * sum(price(each.kernel) for each in lower(variant.model, variant.runtime))
+
+    def timed(variant: Variant) -> VariantTiming:
+        value, ratio = ms(variant), ms(variant) / ms(reference)
+        exact = Estimate(value, 0.99 * value, 1.01 * value)
+        return VariantTiming(variant.name, "fake", exact, Estimate(ratio, 0.99 * ratio, 1.01 * ratio), 0.0)
+
+    found = tuple(timed(each) for each in candidates)
+    return Timing(timed(reference), found, None, 3, 1, "pairs", effort.resolution, 0.01, "clock", 1.0)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01, 3))
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(discrepancy_study, "measure", fake_measure)
+    small = dataclasses.replace(discrepancy_study.SCALES["smoke"], random=8, rules=True)
+    monkeypatch.setitem(discrepancy_study.SCALES, "smoke", small)
+
+
+def reproduce(table: str, *more: str) -> int:
+    return main(["reproduce", table, "--scale", "smoke", *GRAPHS, *more])
+
+
+def read_rows(table: str) -> list[dict[str, str]]:
+    with Path(f"runs/reproduce/{table}/{table}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("discrepancy") == 0
+    rows = read_rows("discrepancy")
+    assert [row["graph"] for row in rows] == list(GRAPHS)
+    for row in rows:
+        assert float(row["measured_ms"]) == pytest.approx(2 * float(row["summed_ms"]))
+        assert float(row["error"]) == pytest.approx(0.0, abs=1e-9), "the factor 2 is fitted on the other graph"
+        assert float(row["full"]) == pytest.approx(1.0) and float(row["full_signs"]) == 100
+        assert float(row["fast"]) > 0.9 and int(row["graphs"]) > 12 and int(row["differ"]) > 3
+    assert "Absolute error 0.0 % in the mean, 0.0 % at most." in capsys.readouterr().out
+    picture = imread("runs/reproduce/discrepancy/discrepancy-graphs.png")
+    assert min(picture.shape[:2]) > 400 and np.ptp(picture) > 0.5
+
+
+def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reproduce("discrepancy") == 0
+    monkeypatch.setattr(discrepancy_study, "measure", lambda *_: pytest.fail("measured again"))
+    assert reproduce("discrepancy-rules") == 0
+    rows = read_rows("discrepancy-rules")
+    assert any(row["rule"].endswith(", early") for row in rows)
+    assert "random" not in {row["rule"] for row in rows}
+    for row in rows:
+        measured, full = float(row["measured"]), float(row["full"])
+        assert full == pytest.approx(measured) and float(row["±"]) == pytest.approx(0.01 * measured)
+        assert bool(row["sign"]) == (abs(measured - 1) > 0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--threads", "0"], "--threads must be at least 1"),
+        (["--device", "cuda"], "device 'cuda' is not available"),
+    ],
+)
+def test_bad_options_are_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("discrepancy", *arguments) == 2
+    message = capsys.readouterr().err
+    assert said in message and "Traceback" not in message
+    assert not Path("runs/reproduce/discrepancy/discrepancy.csv").exists()
+
+
+def test_the_full_scale_measures_at_least_sixty_graphs_and_all_rules() -> None:
+    scale: Scale = discrepancy_study.SCALES["full"]
+    assert scale.random >= 60 and scale.rules
