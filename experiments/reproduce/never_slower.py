@@ -4,14 +4,21 @@ rlflow reproduce never-slower
 
 A TASO search (Jia et al. 2019, alpha 1.05) under the measured cost model, from the model and from where whole passes of
 rules lead. The cheapest graphs that it finds are measured end to end against the model, the fastest is measured anew,
-and what that does not confirm is given up for the model itself. The graphs are left beside the table, as GRAPH.onnx.
+and what that does not confirm is given up for the model itself. What is left is measured a last time for the table: of
+measurements that decide something, those are kept that turned out well.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from environment import zoo
+from environment.costs.settings import setting_of
+from environment.effort import Effort
+from environment.runtimes import OnnxRuntime
+from environment.timing import Variant, measure
 from experiments.config import RunConfig, load_config
 from experiments.optimise import optimised
 from experiments.progress import ProgressDisplay
@@ -19,7 +26,9 @@ from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once, unit_path
 from experiments.request import Request
+from experiments.seeds import seed_for
 from taso_ext import RuleSet
+from taso_ext.onnx_file import read_model
 
 TABLE = "never-slower"
 SEARCHES = {"smoke": {"budget": 20}, "full": {"budget": 1000, "seconds": 240, "passes": True}}
@@ -28,7 +37,7 @@ COLUMNS = {
     "graph": "as the zoo builds it",
     "estimated": "improvement of the cheapest graph found, by the measured cost model [%]",
     "model_ms": "one inference of the model",
-    "ratio": "time of the result over the model's, below 1 is faster; 1 where the result is the model",
+    "ratio": "time of the result over the model's, below 1 is faster; no figure where the result is the model",
     "low": "95 % interval of the ratio, lower end",
     "high": "upper end",
     "control": "the model against itself, measured at the same time",
@@ -36,6 +45,8 @@ COLUMNS = {
     "minutes": "for everything, prices that were not known before included",
     "choice": "what the clock had to say, where it is not simply the cheapest graph",
 }
+MEASURED = ("model_ms", "ratio", "low", "high", "control")
+UNDEFINED = "–"
 FORMATS = {"estimated": ".2f", "model_ms": ".2f", "minutes": ".1f"} | dict.fromkeys(
     ("ratio", "low", "high", "control"), ".3f"
 )
@@ -52,7 +63,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names = graphs.chosen(options.graphs)
     rows = [optimised_graph(name, options.scale, options.device, progress) for name in names]
     limits = ", ".join(f"{key} {value}" for key, value in SEARCHES[options.scale].items())
-    slower = [row["graph"] for row in rows if row["low"] > 1]
     return Table(
         TABLE,
         f"What rlflow optimise --costs measured:{options.device} makes of the zoo",
@@ -60,8 +70,18 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"Slower than its model beyond the interval: {', '.join(slower) or 'none'}. taso search, {limits}; "
-        f"{len(RuleSet.default())} rules.",
+        f"{verdict(rows)} taso search, {limits}; {len(RuleSet.default())} rules. The graphs: "
+        f"`{unit_path(TABLE, 'GRAPH', {}).parent}`.",
+    )
+
+
+def verdict(rows: Sequence[Record]) -> str:
+    """One sentence on which results are slower than their models."""
+    slower = [row["graph"] for row in rows if row["low"] != UNDEFINED and row["low"] > 1]
+    same = [row["graph"] for row in rows if row["low"] == UNDEFINED]
+    return (
+        f"Slower than its model beyond the interval: {', '.join(slower) or 'none'}. The model itself: "
+        f"{', '.join(same) or 'none'}."
     )
 
 
@@ -70,17 +90,13 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
     path = result_path(name, scale, device)
 
     def work() -> Record:
-        request = Request(name, path, config_of(scale, device), path.with_suffix(""), (TABLE, name))
+        config = config_of(scale, device)
+        request = Request(name, path, config, path.with_suffix(""), (TABLE, name))
         result, _ = optimised(request, progress)
-        measured = result.measured
         return {
             "graph": name,
             "estimated": max(result.improvements.values()),
-            "model_ms": measured.before_ms if measured else result.before.cost_ms,
-            "ratio": measured.ratio if measured else 1.0,
-            "low": measured.low if measured else 1.0,
-            "high": measured.high if measured else 1.0,
-            "control": measured.control_ratio if measured and measured.control_ratio else 1.0,
+            **(_measured(name, path, config) if result.measured else dict.fromkeys(MEASURED, UNDEFINED)),
             "steps": sum(result.rules_applied.values()),
             "minutes": sum(result.stage_seconds.values()) / 60,
             "choice": result.selection,
@@ -89,6 +105,25 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
 
     record = once(TABLE, f"{name}-{scale}", settings_of(scale, device), work)
     return record if path.is_file() else work()  # the run is finished; only its result has been removed
+
+
+def _measured(name: str, result: Path, config: RunConfig) -> Record:
+    """A result against its model, by a measurement that decides nothing."""
+    runtime = OnnxRuntime(config.device, config.measure.threads, config.measure.level)
+    found = measure(
+        Variant("model", runtime, zoo.build(name)),
+        [Variant("result", runtime, read_model(result))],
+        Effort(
+            resolution=config.measure.resolution,
+            pairs=config.measure.pairs,
+            sessions=config.measure.sessions,
+            seed=seed_for(config.seed, TABLE),
+        ),
+    )
+    ratio, control = found.ratio, found.control
+    assert control is not None  # the effort has one
+    values = found.reference.ms.value, ratio.value, ratio.low, ratio.high, control.ratio.value
+    return dict(zip(MEASURED, values, strict=True))
 
 
 def config_of(scale: str, device: str) -> RunConfig:
@@ -104,7 +139,8 @@ def config_of(scale: str, device: str) -> RunConfig:
 
 def settings_of(scale: str, device: str) -> Record:
     """All that a result depends on."""
-    return {"search": SEARCHES[scale], "device": device, "rules": RuleSet.default().fingerprint}
+    setting = setting_of(OnnxRuntime(device))
+    return {"search": SEARCHES[scale], "setting": str(setting), "rules": RuleSet.default().fingerprint}
 
 
 def result_path(name: str, scale: str, device: str) -> Path:
