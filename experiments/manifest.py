@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from environment.costs.analytic import ROOFLINE_VERSION
+
 PACKAGES = (
     *("rlflow", "tensorflow", "graph-nets", "dm-sonnet", "tensorflow-probability"),
     *("onnx", "onnxscript", "onnxruntime", "numpy", "gymnasium"),
@@ -24,6 +26,7 @@ def make_manifest(arguments: Sequence[str], model: str, seed: int) -> dict[str, 
         "seed": seed,
         "python": platform.python_version(),
         "versions": {package: _version(package) for package in PACKAGES},
+        "roofline": ROOFLINE_VERSION,
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from environment.costs.interface import Priced
 from taso_ext import CostModel, OnnxModel, State
 
+ROOFLINE_VERSION = 2
+"""Of the formula: results of different versions are not comparable.
+
+1: a Split whose parts lie one behind the other in memory, as with all channel splits at batch 1, cost nothing.
+2: it costs the copy that runtimes make.
+"""
+
 _FORETOLD_BY = {"cuda": "h200", "tensorrt": "h200"}
 _FORETOLD_ELSEWHERE = "xeon"
 

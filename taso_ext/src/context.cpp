@@ -62,12 +62,6 @@ std::vector<const TensorType*> pointers(const Context& context, std::span<const 
   return out;
 }
 
-bool parts_contiguous(const TensorType& whole, std::int64_t axis) {
-  if (!whole.ranked) return false;
-  return std::all_of(whole.dims.begin(), whole.dims.begin() + std::clamp<std::ptrdiff_t>(axis, 0, static_cast<std::ptrdiff_t>(whole.dims.size())),
-                     [](std::int64_t extent) { return extent == 1; });
-}
-
 }  // namespace
 
 Hash128 hash_bytes(std::string_view bytes, std::uint64_t seed) {
@@ -139,8 +133,6 @@ SignatureId Context::add(Signature signature) {
   signature.flops = count_flops(signature.op, map, inputs, outputs);
   signature.bytes = count_bytes(signature.op, inputs, outputs);
   signature.output_bytes = outputs.empty() || !outputs[0] ? 0.0 : static_cast<double>(outputs[0]->bytes());
-  signature.contiguous_split = signature.execution == Execution::kSplit && !inputs.empty() && inputs[0] &&
-                               parts_contiguous(*inputs[0], int_attribute(map, "axis", 0));
   const auto [domain, op_type] = op_name(signature.op);
   Hash128 hash = fold(hash_bytes(domain, 1), hash_bytes(op_type, 2));
   hash = fold(hash, hash_bytes(bytes_of(map), 3));

@@ -37,7 +37,6 @@ struct Signature {
   Hash128 hash;
   bool symmetric = false;      // the operands may change places
   bool commutative = false;    // there are two and they may
-  bool contiguous_split = false;
   bool constant = false;       // a value written in a rule
   Execution execution = Execution::kOpaque;
   OperatorId op = 0;

@@ -45,7 +45,7 @@ Cost& Cost::operator+=(const Cost& other) {
 }
 
 Cost Roofline::price(const Signature& signature, bool fused) const {
-  if (signature.execution == Execution::kView || signature.contiguous_split) return {};
+  if (signature.execution == Execution::kView) return {};
   Cost cost{.ms = 0, .flops = signature.flops, .memory_bytes = signature.bytes, .kernel_launches = fused ? 0 : 1};
   // The fused operand is neither written nor read back; it has the type of the output.
   if (fused) cost.memory_bytes = std::max(0.0, cost.memory_bytes - 2.0 * signature.output_bytes);

@@ -13,7 +13,7 @@ enum class Execution : std::uint8_t {
   kElementwise,  // pointwise; disappears into the kernel that produces its operand when it is that operand's only use
   kMovement,     // copies data, does no arithmetic; can absorb an epilogue
   kView,         // changes the shape only: no kernel
-  kSplit,        // several outputs: a view when its parts are contiguous, else a copy
+  kSplit,        // copies data into several outputs, even where its parts are contiguous: runtimes do
   kOpaque,       // unknown to the engine: one kernel, never fused
 };
 
