@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 
@@ -43,13 +44,13 @@ def _by_itself(make: Callable[[], Runtime]) -> Maker:
     return contestant
 
 
-def onnx_runtime(level: Level) -> Maker:
+def onnx_runtime(level: Level, device: str = "cpu") -> Maker:
     """ONNX Runtime with one of its levels of optimisation."""
-    return _by_itself(lambda: OnnxRuntime(threads=THREADS, level=level))
+    return _by_itself(lambda: OnnxRuntime(device, THREADS, level))
 
 
-def _simplifier() -> Contestant:
-    runtime = OnnxRuntime(threads=THREADS)
+def _simplifier(device: str) -> Contestant:
+    runtime = OnnxRuntime(device, THREADS)
     return Contestant(f"{simplifier_label()}, then {runtime.label}", runtime, simplified)
 
 
@@ -63,23 +64,25 @@ def _tensorflow(xla: bool) -> Maker:
     return _by_itself(make)
 
 
-MAKERS: dict[str, Maker] = {
-    "ort-disabled": onnx_runtime("disabled"),
-    "ort-basic": onnx_runtime("basic"),
-    "ort-extended": onnx_runtime("extended"),
-    "ort-all": onnx_runtime("all"),
-    "onnxsim": _simplifier,
+LEVELS: tuple[Level, ...] = ("disabled", "basic", "extended", "all")
+ON_CPU: dict[str, Maker] = {
     "openvino": _by_itself(lambda: OpenVino(threads=THREADS)),
     "tf-grappler": _tensorflow(xla=False),
     "tf-xla": _tensorflow(xla=True),
 }
-"""By the name of their column."""
+"""Those that are made for one device here."""
 
 
-def installed(makers: Mapping[str, Maker]) -> tuple[dict[str, Contestant], dict[str, str]]:
+def makers(device: str) -> dict[str, Maker]:
+    """By the name of their column, the tools that run models on a device; on others than the CPU all but `ON_CPU`."""
+    ours = {f"ort-{level}": onnx_runtime(level, device) for level in LEVELS}
+    return {**ours, "onnxsim": partial(_simplifier, device), **(ON_CPU if device == "cpu" else {})}
+
+
+def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Contestant], dict[str, str]]:
     """The tools that are here, and why the others are not and how to get them."""
     here, absent = {}, {}
-    for name, make in makers.items():
+    for name, make in wanted.items():
         try:
             here[name] = make()
         except UnavailableError as error:

@@ -20,7 +20,7 @@ import onnx
 from environment.effort import Effort
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime
-from experiments.baselines.contestants import MAKERS, THREADS, Contestant, installed
+from experiments.baselines.contestants import THREADS, Contestant, installed, makers
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.contest import Contest, estimate
@@ -48,6 +48,7 @@ FIGURES = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
     graphs.add_option(parser)
+    parser.add_argument("--device", default="cpu", help="where to measure (cpu); OpenVINO and TensorFlow only there")
     parser.add_argument(
         "--ours", metavar="DIR", type=Path, help="holds our best graphs as GRAPH.onnx (default: search for them first)"
     )
@@ -56,8 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Compares the tools on each graph; what is finished is not measured again."""
     names = graphs.chosen(options.graphs)
-    tools, absent = installed(MAKERS)
-    runtime = OnnxRuntime(threads=THREADS)
+    runtime = OnnxRuntime(options.device, THREADS)
+    tools, absent = installed(makers(options.device))
     ours = {name: our_best(name, options.scale, runtime, options.ours) for name in names}
     results = []
     with progress.stage("compare on zoo graphs", total=len(names)) as bar:
@@ -67,7 +68,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     labels = {name: each.label for name, each in tools.items()} | {OURS: f"{runtime.label}, on {ours[names[0]].words}"}
     return Table(
         "baselines",
-        f"Other tools and ours, {THREADS} thread",
+        f"Other tools and ours on {options.device}, {THREADS} thread",
         _columns(labels),
         {"reference": ".4g", **dict.fromkeys((CONTROL, *labels), ".3f")},
         [row for result in results for row in result.rows()],

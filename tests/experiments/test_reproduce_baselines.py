@@ -45,14 +45,14 @@ MIB = 1 << 20
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few tools, memory that is not measured, and the cleaned graph as our best one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(baselines, "MAKERS", FEW)
+    monkeypatch.setattr(baselines, "makers", lambda device: FEW)
     monkeypatch.setattr(contest, "peak_memory", lambda *_, **__: PeakMemory(300 * MIB, 100 * MIB))
     model = OnnxModel.load(zoo.build(GRAPH))
     write_model(model.export_detached(model.graph), tmp_path / "ours" / f"{GRAPH}.onnx")
 
 
 def compete(monkeypatch: pytest.MonkeyPatch, **more: Maker) -> None:
-    monkeypatch.setattr(baselines, "MAKERS", {**FEW, **more})
+    monkeypatch.setattr(baselines, "makers", lambda device: {**FEW, **more})
 
 
 def rows() -> dict[str, dict[str, str]]:
@@ -274,11 +274,25 @@ def test_onnxsim_that_fails_is_a_model_error(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_tool_is_here_or_says_how_to_get_it() -> None:
-    here, absent = installed(contestants.MAKERS)
-    assert {*here, *absent} == set(contestants.MAKERS) and not {*here} & {*absent}
+    wanted = contestants.makers("cpu")
+    here, absent = installed(wanted)
+    assert {*here, *absent} == set(wanted) and not {*here} & {*absent}
     assert all("pip install" in reason for reason in absent.values())
     assert all("1 thread" in each.label and "1 thread" in each.runtime.label for each in here.values())
     assert len({each.label for each in here.values()}) == len(here)
+
+
+def test_another_device_is_for_tools_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(contestants, "OnnxRuntime", lambda device, *_: asked.append(device) or OnnxRuntime())
+    here, _ = installed(contestants.makers("cuda"))
+    assert {"ort-disabled", "ort-all"} <= set(here) and not set(here) & set(contestants.ON_CPU)
+    assert set(asked) == {"cuda"}
+
+
+def test_a_device_that_is_not_here_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, "--device", "cuda"]) == 2
+    assert "device 'cuda' is not available" in capsys.readouterr().err
 
 
 def test_unavailable_tools_are_told_apart_from_defects() -> None:
