@@ -11,7 +11,7 @@ import onnx
 from environment.runtimes import Model, OnnxRuntime, OpenVino, Runtime, UnavailableError
 from experiments.baselines.simplifier import simplified, simplifier_label
 from experiments.tensorflow_start import import_tensorflow
-from taso_ext.onnx_session import Level
+from taso_ext.onnx_session import LEVELS, Level
 
 THREADS = 1
 """Of every runtime: only so do all do the same work in times that one clock can compare."""
@@ -64,7 +64,6 @@ def _tensorflow(xla: bool) -> Maker:
     return _by_itself(make)
 
 
-LEVELS: tuple[Level, ...] = ("disabled", "basic", "extended", "all")
 ON_CPU: dict[str, Maker] = {
     "openvino": _by_itself(lambda: OpenVino(threads=THREADS)),
     "tf-grappler": _tensorflow(xla=False),

@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from experiments.reproduce.discrepancy_study import Study, of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from taso_ext import RuleSet
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    from experiments.plots import Agreement
 
 BEYOND = 0.02
 """Ratios that differ from 1 by less say nothing of the sign."""
@@ -148,6 +152,11 @@ def _row(record: Record, error: float) -> Record:
     }
 
 
+def _agreement(points: Sequence[Record]) -> Agreement:
+    measured, half_widths, full = ([point[key] for point in points] for key in ("measured", "half_width", "full"))
+    return measured, half_widths, full
+
+
 def _draw(records: Sequence[Record], path: Path) -> None:
     from experiments.plots import plot_agreement
 
@@ -155,8 +164,5 @@ def _draw(records: Sequence[Record], path: Path) -> None:
     for record in records:
         by_rule = of_rules(record)
         kinds = {"random": [each for each in record["points"] if each not in by_rule], "one rule": by_rule}
-        panels[record["graph"]] = {
-            kind: tuple([point[key] for point in points] for key in ("measured", "half_width", "full"))
-            for kind, points in kinds.items()
-        }
+        panels[record["graph"]] = {kind: _agreement(points) for kind, points in kinds.items()}
     plot_agreement(path, "Run time as a ratio to the start graph's: measured, and predicted by kernel prices", panels)

@@ -1,4 +1,4 @@
-"""Graphs that rewriting reaches: at random, and by one rule wherever it applies, in all of a graph or its first part."""
+"""Graphs that rewriting reaches: at random, and by one rule wherever it applies, in a whole graph or its first part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from controller.passes import MOST_STEPS, exhaust
 from experiments.rewriting import affordable, random_step
 from taso_ext import State
-
 
 RANDOM = "random"
 EARLY = 0.25

@@ -104,7 +104,7 @@ def test_what_is_not_installed_is_noted(
 
     for module in (simplifier, openvino_runtime):
         monkeypatch.setattr(module, "importlib", types.SimpleNamespace(import_module=fail))
-    compete(monkeypatch, **{name: contestants.MAKERS[name]})
+    compete(monkeypatch, **{name: contestants.makers("cpu")[name]})
     assert main(COMMAND) == 0
     assert name not in rows()["time"]
     assert f"- Left out, {name}: " in (text := capsys.readouterr().out) and f"pip install {name}" in text

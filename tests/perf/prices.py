@@ -55,7 +55,14 @@ def price_of_lookups(name: str, prices: MeasuredPrices, model: OnnxModel) -> lis
     operators = len(graph.surroundings())
     graph.cost(prices.native)
     whole, naming = (median_ns(work) / operators for work in (lambda: graph.cost(prices.native), graph.surroundings))
-    return [name, str(operators), f"{whole:.0f}", f"{naming:.0f}", f"{max(whole - naming, 0):.0f}", f"{LOOKUP_LIMIT_NS}"]
+    return [
+        name,
+        str(operators),
+        f"{whole:.0f}",
+        f"{naming:.0f}",
+        f"{max(whole - naming, 0):.0f}",
+        f"{LOOKUP_LIMIT_NS}",
+    ]
 
 
 def median_ns(work: Callable[[], object]) -> float:
