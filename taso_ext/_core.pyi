@@ -80,6 +80,7 @@ class CostModel:
         appraise: Callable[[Graph, list[int]], npt.ArrayLike],
         surroundings: npt.NDArray[np.uint64],
         costs: npt.NDArray[np.float64],
+        opset: int,
     ) -> CostModel:
         """Costs by operator and surroundings, learned from the graphs that are met.
 
@@ -91,6 +92,7 @@ class CostModel:
           surroundings: [K] known already (`Graph.surroundings()`).
           costs: [K, 3] of these.
         """
+          opset: of the model that the graphs are of.
     @staticmethod
     def devices() -> list[str]: ...
     @property
@@ -114,8 +116,12 @@ class Graph:
     @property
     def weights_mb(self) -> int:
         """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 64."""
-    def surroundings(self) -> npt.NDArray[np.uint64]:
-        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are."""
+    def surroundings(self, opset: int) -> npt.NDArray[np.uint64]:
+        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are.
+
+        Args:
+          opset: of the model that the graph is of: runtimes know other fusions in others.
+        """
     def cost(self, model: CostModel) -> Cost: ...
 
 class GraphBuilder:

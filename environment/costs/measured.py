@@ -155,7 +155,7 @@ class MeasuredPrices:
         self._priced: tuple[str, Priced] | None = None
         device = prices.setting.device
         foretold_by = foretelling_preset(device)
-        self._native = CostModel.learned(f"measured:{device}", foretold_by, self._appraise, names, rows)
+        self._native = CostModel.learned(f"measured:{device}", foretold_by, self._appraise, names, rows, model.opset)
 
     @property
     def native(self) -> CostModel:
@@ -225,7 +225,7 @@ class MeasuredPrices:
                 costs[position] += row
         found = np.array([costs[position] for position in positions])
         if not self._replay:
-            self._prices.put_appraisals(graph.surroundings()[positions], found)
+            self._prices.put_appraisals(graph.surroundings(self._model.opset)[positions], found)
         return found
 
     def _unmet(self, graph: Graph, positions: Sequence[int]) -> str:

@@ -167,7 +167,7 @@ std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::
 
 NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& appraise,
                          const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& surroundings,
-                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs) {
+                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset) {
   // Whoever calls it or lets it go last may not hold the interpreter's lock.
   const std::shared_ptr<py::function> held(new py::function(appraise), [](py::function* function) {
     const py::gil_scoped_acquire acquire;
@@ -177,7 +177,7 @@ NamedCosts learned_costs(const std::string& name, const std::string& device, con
     const py::gil_scoped_acquire acquire;
     return costs_from((*held)(graph, positions));
   };
-  auto learned = std::make_shared<LearnedCosts>(find_device(device), call);
+  auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset);
   const std::vector<Cost> known = costs_from(costs);
   if (known.size() != static_cast<std::size_t>(surroundings.size())) throw InvalidInput("expected as many costs as surroundings");
   learned->know({surroundings.data(), known.size()}, known);
@@ -448,7 +448,7 @@ PYBIND11_MODULE(_core, module) {
       });
   py::class_<NamedCosts>(module, "CostModel")
       .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
-      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"))
+      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"), py::arg("opset"))
       .def_static("devices", &device_names)
       .def_readonly("name", &NamedCosts::name);
 
@@ -462,11 +462,11 @@ PYBIND11_MODULE(_core, module) {
         return total_cost(graph, *model.costs);
       }, py::arg("model"))
       .def_property_readonly("weights_mb", &weights_mb)
-      .def("surroundings", [](const Graph& graph) {
-        std::vector<std::uint64_t> names = surroundings(graph);
+      .def("surroundings", [](const Graph& graph, int opset) {
+        std::vector<std::uint64_t> names = surroundings(graph, opset);
         const auto size = static_cast<py::ssize_t>(names.size());
         return to_array(std::move(names), {size});
-      });
+      }, py::arg("opset"));
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))

@@ -18,7 +18,8 @@ class LearnedCosts final : public CostModel {
   // Of some run-time operators of a graph, by their positions in its order; FLOPs do not count.
   using Appraise = std::function<std::vector<Cost>(const Graph&, const std::vector<std::int64_t>&)>;
 
-  LearnedCosts(const Device& device, Appraise appraise) : device_(device), appraise_(std::move(appraise)) {}
+  // `opset`: of the model whose graphs these are.
+  LearnedCosts(const Device& device, Appraise appraise, int opset) : device_(device), appraise_(std::move(appraise)), opset_(opset) {}
 
   [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
   [[nodiscard]] bool looks_around() const override { return true; }
@@ -46,6 +47,7 @@ class LearnedCosts final : public CostModel {
 
   Roofline device_;
   Appraise appraise_;
+  int opset_;
   mutable std::shared_mutex mutex_;
   mutable std::unordered_map<std::uint64_t, Known> known_;    // by surroundings
   mutable std::unordered_map<std::uint64_t, Mean> kinds_;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -20,25 +22,29 @@ def row(name: int) -> list[float]:
 
 class Appraiser:
     """Prices operators by their names, and remembers which it was asked for."""
+OPSET = 17
 
     def __init__(self) -> None:
         self.asked: list[int] = []
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        names = graph.surroundings()[positions].tolist()
+        names = graph.surroundings(OPSET)[positions].tolist()
         self.asked += names
         return np.array([row(name) for name in names])
 
+Appraise = Callable[[Graph, list[int]], npt.NDArray[np.float64]]
 
-def learned(appraiser: Appraiser, known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]] = NONE) -> CostModel:
-    return CostModel.learned("learned", "xeon", appraiser, *known)
+
+
+def learned(appraiser: Appraise, known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]] = NONE) -> CostModel:
+    return CostModel.learned("learned", "xeon", appraiser, *known, OPSET)
 
 
 def expected_ms(graph: Graph) -> float:
-    return sum(row(name)[0] for name in graph.surroundings().tolist())
+    return sum(row(name)[0] for name in graph.surroundings(OPSET).tolist())
 
 
-def learning_state(name: str, appraiser: Appraiser) -> State:
+def learning_state(name: str, appraiser: Appraise) -> State:
     return State(zoo_model(name).graph, RuleSet.default(), learned(appraiser), 0)
 
 
@@ -68,7 +74,7 @@ def test_searches_end_with_what_they_say(search: object) -> None:
 
 def test_what_is_known_is_not_asked_for() -> None:
     graph = zoo_model("squeezenet1.1-tiny").graph
-    names = np.unique(graph.surroundings())
+    names = np.unique(graph.surroundings(OPSET))
     appraiser = Appraiser()
     costs = learned(appraiser, (names, np.array([row(name) for name in names.tolist()])))
     assert graph.cost(costs).ms == pytest.approx(expected_ms(graph))
@@ -92,13 +98,13 @@ def test_surroundings_do_not_depend_on_the_way_to_a_graph() -> None:
             ways.append(state)
         if len(ways) == 2 and ways[0].hash == ways[1].hash:
             pairs += 1
-            names = [sorted(way.graph.surroundings().tolist()) for way in ways]
+            names = [sorted(way.graph.surroundings(OPSET).tolist()) for way in ways]
             assert names[0] == names[1]
     assert pairs > 10
 
 
 def test_equal_layers_have_equal_names() -> None:
-    names = zoo_model("bert-base").graph.surroundings()
+    names = zoo_model("bert-base").graph.surroundings(OPSET)
     assert len(names) > 400
     assert len(set(names.tolist())) < 80
 
@@ -107,7 +113,7 @@ def test_equal_layers_have_equal_names() -> None:
     "answer", [np.zeros((1, 3)), np.zeros(3), np.zeros((5, 2))], ids=["too few", "no table", "too narrow"]
 )
 def test_an_appraisal_of_another_shape_is_refused(answer: npt.NDArray[np.float64]) -> None:
-    costs = CostModel.learned("learned", "xeon", lambda graph, positions: answer, *NONE)
+    costs = CostModel.learned("learned", "xeon", lambda graph, positions: answer, *NONE, OPSET)
     with pytest.raises(ValueError, match="expected"):
         State(zoo_model("squeezenet1.1-tiny").graph, RuleSet.default(), costs, 0)
 
