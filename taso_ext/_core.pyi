@@ -88,11 +88,12 @@ class CostModel:
         kinds never met, in proportion to the roofline of `device`.
 
         Args:
-          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order.
+          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order;
+            `taso_ext.UnpricedError` where no price can be had: searches leave that graph alone.
           surroundings: [K] known already (`Graph.surroundings()`).
           costs: [K, 3] of these.
-        """
           opset: of the model that the graphs are of.
+        """
     @staticmethod
     def devices() -> list[str]: ...
     @property
@@ -258,6 +259,7 @@ class SearchResult:
       expanded: graphs all of whose rewrites were priced.
       generated: rewrites priced.
       duplicates: rewrites that led to a graph seen before.
+      unpriced: rewrites left alone, since no price of their graph could be had.
       evicted: rewrites given up, the dearest first, to stay within the memory.
       rebuilt: graphs made again from an ancestor because they had been given up. With several threads this and
         `memory_bytes` depend on their timing, the rest does not.
@@ -277,6 +279,8 @@ class SearchResult:
     def generated(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def unpriced(self) -> int: ...
     @property
     def evicted(self) -> int: ...
     @property

@@ -175,7 +175,13 @@ NamedCosts learned_costs(const std::string& name, const std::string& device, con
   });
   const auto call = [held](const Graph& graph, const std::vector<std::int64_t>& positions) {
     const py::gil_scoped_acquire acquire;
-    return costs_from((*held)(graph, positions));
+    try {
+      return costs_from((*held)(graph, positions));
+    } catch (const py::error_already_set& error) {
+      const py::object unpriced = py::module_::import("taso_ext.errors").attr("UnpricedError");
+      if (error.matches(unpriced)) throw Unpriced(std::current_exception());
+      throw;
+    }
   };
   auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset);
   const std::vector<Cost> known = costs_from(costs);
@@ -427,6 +433,12 @@ PYBIND11_MODULE(_core, module) {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const InvalidInput& error) {
       py::set_error(PyExc_ValueError, error.what());
+    } catch (const Unpriced& error) {
+      try {
+        std::rethrow_exception(error.cause());
+      } catch (py::error_already_set& cause) {
+        cause.restore();
+      }
     }
   });
 
@@ -562,6 +574,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
       .def_readonly("generated", &SearchResult::generated).def_readonly("duplicates", &SearchResult::duplicates)
+      .def_readonly("unpriced", &SearchResult::unpriced)
       .def_readonly("evicted", &SearchResult::evicted).def_readonly("rebuilt", &SearchResult::rebuilt)
       .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds)
       .def_readonly("rules", &SearchResult::rules);

@@ -23,7 +23,7 @@ class LearnedCosts final : public CostModel {
 
   [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
   [[nodiscard]] bool looks_around() const override { return true; }
-  // Throws what `appraise` throws, and InvalidInput when it does not price what it was asked for.
+  // Throws what `appraise` throws (Unpriced, say), and InvalidInput when it does not price what it was asked for.
   [[nodiscard]] std::vector<Cost> price_in(const Graph& graph) const override;
   // Adds what operators cost in surroundings that were met before.
   void know(std::span<const std::uint64_t> surroundings, std::span<const Cost> costs);
