@@ -45,7 +45,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       costs always are fresh. `best_cost_ms` is of fresh ones only;
     - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a part of it;
     - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
-      built-in ones). 0 where no noise enters it: analytic costs, constant bonuses, illegal actions, `reset`.
+      built-in ones); measurements that two graphs share hardly blur the difference between them. 0 where no noise
+      enters it: analytic costs, constant bonuses, illegal actions, `reset`.
 
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
@@ -177,7 +178,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """The reward of this step and its noise."""
         after, last = self._price, self._last_measured
         transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
-        prices = {"before": before, "after": after, "last_measured": last}
+        prices = {"initial": self._start_price, "before": before, "after": after, "last_measured": last}
         reward = self.reward.earned(transition, rule_name)
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from environment.costs.kernel import Kernel, Operand
 from environment.costs.kernel_model import copies_model, weight_bytes
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure

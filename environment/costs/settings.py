@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
 
-from environment.costs.price_database import Setting
 from environment.runtimes import OnnxRuntime
+from environment.runtimes.threads import threads_text
+from taso_ext.onnx_session import Level
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where prices were measured; those of different settings are never mixed.
+
+    Attributes:
+      device: `cpu`, `cuda`, ...
+      processor: its name, as the system tells it.
+      runtime, version: what ran the operators.
+      threads: how many of them each operator had.
+      level: of the runtime's own optimisation, which decides what kernels it makes of a graph.
+    """
+
+    device: str
+    processor: str
+    runtime: str
+    version: str
+    threads: int
+    level: Level = "all"
+
+    def __str__(self) -> str:
+        settings = f"{threads_text(self.threads)}, optimisation {self.level}"
+        return f"{self.device} ({self.processor}), {self.runtime} {self.version}, {settings}"
 
 
 def setting_of(runtime: OnnxRuntime) -> Setting:
     """Of a runtime on this machine."""
-    return Setting(runtime.device, processor(runtime.device), "onnxruntime", ort.__version__, runtime.threads)
+    name = processor(runtime.device)
+    return Setting(runtime.device, name, "onnxruntime", ort.__version__, runtime.threads, runtime.level)
 
 
 @cache

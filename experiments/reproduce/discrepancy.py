@@ -17,11 +17,8 @@ import numpy as np
 
 from environment import zoo
 from environment.correlation import spearman
-from environment.costs.measured import MeasuredPrices
-from environment.costs.price_database import PriceDatabase, default_database
-from environment.costs.settings import setting_of
+from environment.costs.measured import Measured, MeasuredPrices
 from environment.effort import Effort
-from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
@@ -29,6 +26,7 @@ from experiments.reproduce.agreement import left_out_scales, signs_right
 from experiments.reproduce.rewritten import Rewritten, at_random, everywhere
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
+from experiments.warnings_noted import warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 MOST_MATCHES = 4096
@@ -90,13 +88,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Measures each graph and what is made of it; finished graphs are not measured again."""
     names = graphs.chosen(options.graphs)
-    rules, runtime = RuleSet.default(), OnnxRuntime(options.device, options.threads)
-    scale = SCALES[options.scale]
-    settings = {"scale": asdict(scale), "rules": rules.fingerprint, "runtime": runtime.label, "seed": options.seed}
+    rules, costs, scale = RuleSet.default(), Measured(options.device, threads=options.threads), SCALES[options.scale]
+    label = costs.runtime.label
+    settings = {"scale": asdict(scale), "rules": rules.fingerprint, "runtime": label, "seed": options.seed}
     records: list[Record] = []
-    with PriceDatabase(default_database()) as database, progress.stage("measure", total=len(names)) as bar:
+    with warnings_noted(progress), progress.stage("measure", total=len(names)) as bar:
         for name in names:
-            study = Study(name, rules, runtime, database, scale, options.seed)
+            study = Study(name, rules, costs, scale, options.seed)
             records.append(once("discrepancy", f"{name}-{options.scale}", settings, study.run))
             bar.update(len(records))
     return Table(
@@ -106,7 +104,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         _rows(records),
         options.command_line,
-        f"{runtime.label}. Mean absolute error {_mean_error(records):.1f} %.",
+        f"{label}. Mean absolute error {_mean_error(records):.1f} %.",
     )
 
 
@@ -150,16 +148,13 @@ def _row(record: Record, error: float) -> Record:
 class Study:
     """One graph of the zoo and those that rewriting makes of it."""
 
-    def __init__(
-        self, name: str, rules: RuleSet, runtime: OnnxRuntime, database: PriceDatabase, scale: Scale, seed: int
-    ) -> None:
-        self._name, self._rules, self._runtime, self._scale, self._seed = name, rules, runtime, scale, seed
-        self._prices = database.setting(setting_of(runtime))
+    def __init__(self, name: str, rules: RuleSet, costs: Measured, scale: Scale, seed: int) -> None:
+        self._name, self._rules, self._costs, self._scale, self._seed = name, rules, costs, scale, seed
 
     def run(self) -> Record:
         """What was predicted and measured."""
         model = OnnxModel.load(zoo.build(self._name))
-        costs = MeasuredPrices(model, self._runtime, self._prices)
+        costs = MeasuredPrices(model, self._costs.runtime, self._costs.prices, clock=self._costs.clock)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
         made = list(at_random(start, self._scale.random, self._seed))
         if self._scale.rules:
@@ -185,8 +180,8 @@ class Study:
     def _measured(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
         """The measured ratios of some graphs, and the milliseconds of the start."""
         found = measure(
-            Variant("start", self._runtime, model.export_detached(model.graph)),
-            [Variant(each.how, self._runtime, model.export_detached(each.state.graph)) for each in batch],
+            Variant("start", self._costs.runtime, model.export_detached(model.graph)),
+            [Variant(each.how, self._costs.runtime, model.export_detached(each.state.graph)) for each in batch],
             self._scale.effort,
         )
         ratios = [each.ratio for each in found.candidates]

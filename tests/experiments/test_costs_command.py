@@ -19,8 +19,11 @@ from onnx import TensorProto, helper
 from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
-from environment.costs.price_database import Price, PriceDatabase, Setting
-from environment.runtimes import OnnxRuntime
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_file import sidecars
+from environment.costs.price_list import Price
+from environment.costs.settings import Setting
+from environment.runtimes import OnnxRuntime, available_devices
 from experiments.cli import main
 
 MODEL = "squeezenet1.1-tiny"
@@ -28,18 +31,23 @@ OTHER = Setting("cuda", "another processor", "onnxruntime", "1.0", 1)
 
 
 class Clock:
-    """Prices kernels by the length of their signatures, which no test has to wait for; stops after `most` of them."""
+    """Prices kernels by the length of their signatures, which no test has to wait for; stops after `most` of them.
+
+    Attributes:
+      factor: what they take is multiplied by.
+      spread: how sure they are.
+    """
 
     def __init__(self, most: int = sys.maxsize) -> None:
         self.timed: list[str] = []
-        self.most = most
+        self.most, self.factor, self.spread = most, 1.0, 0.01
 
     def __call__(self, kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardstick_ms: float) -> Price:
         if len(self.timed) == self.most:
             raise KeyboardInterrupt
         require_timeable(kernel)
         self.timed.append(f"{weights_mb} {kernel.signature}")
-        return Price(1 + len(kernel.signature) / 1000, 0.01, 3)
+        return Price(self.factor * (1 + len(kernel.signature) / 1000), self.spread, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +141,42 @@ def test_two_processes_record_into_one_database_at_once(tmp_path: Path, clock: C
 
 
 def test_what_was_recorded_is_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("spread", "surer"), [(0.005, True), (0.01, False), (0.03, False)])
+def test_what_is_recorded_again_is_kept_where_it_is_surer(
+    spread: float, surer: bool, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All kernels of the model; those of its walks stay."""
+    record("--database", "mine.sqlite", walks=0)
+    alone = len(clock.timed)
+    record("--database", "mine.sqlite")
+    (before,) = prices_in("mine.sqlite").values()
+    clock.timed.clear()
+    clock.factor, clock.spread = 2.0, spread
+    capsys.readouterr()
+    assert record("--database", "mine.sqlite", "--again", walks=0) == 0
+    assert f"{alone if surer else 0} of {alone} prices are surer now" in capsys.readouterr().err
+    assert len(clock.timed) == len(set(clock.timed)) == alone < len(before)
+    (after,) = prices_in("mine.sqlite").values()
+    doubled = {key for key in before if after[key].ms == 2 * before[key].ms}
+    assert doubled == (set(clock.timed) if surer else set())
+    assert all(after[key] == before[key] for key in before.keys() - doubled)
+
+
+def test_prices_that_are_not_sure_are_noted(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    clock.spread = 0.2
+    assert record("--database", "mine.sqlite") == 0
+    assert capsys.readouterr().err.count("too noisy") == 1
+
+
+def test_levels_are_recorded_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert record("--database", "mine.sqlite", "--level", "basic", walks=0) == 0
+    assert record("--database", "mine.sqlite", walks=0) == 0
+    assert [setting.level for setting in prices_in("mine.sqlite")] == ["basic", "all"]
+    capsys.readouterr()
+    assert main(["costs", "show", "--database", "mine.sqlite", "--setting", "optimisation basic"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
     record("--database", "mine.sqlite")
     add_other("mine.sqlite")
     capsys.readouterr()
@@ -157,6 +201,14 @@ def test_a_model_is_shown_as_its_kernels(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_exported_setting_comes_back_by_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.skipif("cuda" in available_devices(), reason="here it is")
+def test_kernels_of_another_device_are_not_shown_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    add_other("mine.sqlite")
+    assert main(["costs", "show", "--database", "mine.sqlite", "--model", MODEL]) == 0
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and "cuda cannot be used here" in lines[0]
+
+
     record("--database", "mine.sqlite")
     add_other("mine.sqlite")
     assert main(["costs", "export", "new/all.sqlite", "--database", "mine.sqlite"]) == 0
@@ -337,6 +389,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path, capsys: pytest.Cap
     add_other("mine.sqlite")
     (tmp_path / "precious.sqlite").write_text("precious")
     export = ["costs", "export", "--database", "mine.sqlite"]
+        (["record", MODEL, "--level", "basics"], "did you mean 'basic'"),
     assert "--force" in failure(capsys, *export, "precious.sqlite")
     assert "the database itself" in failure(capsys, *export, "mine.sqlite", "--force")
     assert "'tpu'" in failure(capsys, *export, "other.sqlite", "--setting", "tpu")
