@@ -24,7 +24,7 @@ from environment.costs.price_list import PriceList
 from environment.costs.recent import Recent
 from environment.costs.settings import Setting, setting_of
 from environment.runtimes import OnnxRuntime, UnavailableError
-from environment.runtimes.devices import require_working
+from environment.runtimes.devices import require_kernels, require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
 from taso_ext.onnx_session import Level
 
@@ -54,18 +54,20 @@ class Measured:
     Where a price is not sure to `kernel_prices.NOISY`, the first one comes with a `NoisyClockWarning`.
 
     Args:
-      device: one of `environment.runtimes.available_devices()`.
+      device: one of `environment.runtimes.devices.kernel_devices()`.
       threads: of one operator.
       level: of ONNX Runtime's optimisation, which makes the kernels.
       database: file of the prices; None: the user's own.
     Raises:
-      UnavailableError: no such device here; the message lists those that are and how to install others.
+      UnavailableError: no such device here, or one that does not show its kernels; the message lists those that are
+        here and how to install others.
       DatabaseError: from `of`: the database cannot be used.
     """
 
     def __init__(
         self, device: str = "cpu", *, threads: int = 1, level: Level = "all", database: Path | None = None
     ) -> None:
+        require_kernels(device)
         self.runtime = OnnxRuntime(device, threads, level)
         self._database = database
         self.clock = NoisyClock(self.name)

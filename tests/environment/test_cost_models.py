@@ -132,9 +132,9 @@ def test_a_cost_model_of_a_users_own() -> None:
     class Launches:
         name = "launches:here"
         native = CostModel.roofline("xeon")
+        is_free = False
 
         def of(self, model: OnnxModel) -> Launches:
-        is_free = False
             return self
 
         def price(self, state: State) -> Priced:
