@@ -136,6 +136,37 @@ def test_prices_of_a_device_that_is_not_here_are_replayed_as_far_as_they_were_me
     assert walked_ms(start, 3) == met
     with pytest.raises(UnrecordedError, match="which kernels cuda would run"):
         walked_ms(start, 50)
+    with pytest.raises(UnavailableError, match="the device is missing"):
+        replayed.full(model.graph)
+
+
+def test_an_episode_ends_where_recorded_prices_do(clock: KernelClock, tmp_path: Path) -> None:
+    """Cut short, not at its end: the rewrite is not made. Who is strict gets the error."""
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
+    costs = Recorded(tmp_path / "prices.sqlite")
+    env, strict = (GraphSubstitutionEnv(model, costs=costs, strict=each) for each in (False, True))
+    made = cut_short = 0
+    with pytest.warns(UnpricedWarning, match="has no price of .* said once") as caught:
+        for action in env.legal_actions():
+            _, before = env.reset(seed=0)
+            _, reward, terminated, truncated, info = env.step(action)
+            if info["rule_name"] != "unpriced":
+                made += 1
+                continue
+            cut_short += 1
+            assert (reward, terminated, truncated) == (0, False, True)
+            assert (info["graph_hash"], info["cost_ms"]) == (before["graph_hash"], before["cost_ms"])
+            strict.reset(seed=0)
+            with pytest.raises(UnrecordedError, match="has no price of"):
+                strict.step(action)
+    assert made and cut_short and len(caught) == 1
+
+
+def test_an_episode_cannot_start_from_what_has_no_price(clock: KernelClock, tmp_path: Path) -> None:
+    prices(tmp_path)
+    with pytest.raises(UnrecordedError, match="has no price of"):
+        GraphSubstitutionEnv("squeezenet1.1-tiny", costs=Recorded(tmp_path / "prices.sqlite"))
 
 
 def walked_ms(start: State, steps: int) -> list[float]:

@@ -247,16 +247,19 @@ def test_recorded_prices_replay_without_a_clock(
     assert "recorded.sqlite has no price of" in message and "rlflow costs record" in message
 
 
-def test_a_search_that_meets_a_price_that_is_missing_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("controller", ["taso", "restarts", "passes", "greedy"])
+def test_what_has_no_recorded_price_is_left_alone(
+    controller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert record("--database", "recorded.sqlite", walks=0) == 0
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
-    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", "taso", "--alpha", "2", "--budget", "20"]
-    assert main([*command, "--costs", "recorded.sqlite"]) == 2
-    error = capsys.readouterr().err
-    assert "recorded.sqlite has no price of" in error and "Traceback" not in error
-    assert not Path("out.onnx").exists()
+    capsys.readouterr()
+    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", controller, "--alpha", "2", "--budget", "20"]
+    assert main([*command, "--costs", "recorded.sqlite", "--set", "measure.pairs=2"]) == 0
+    said = capsys.readouterr()
+    assert "recorded.sqlite has no price" in said.err and "rlflow costs record" in said.err
+    assert ("for want of a recorded price" in said.out) == (controller != "greedy")
+    assert Path("out.onnx").exists()
 
 
 def test_measured_costs_take_the_threads_of_the_run(clock: Clock, tmp_path: Path) -> None:
