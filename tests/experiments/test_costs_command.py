@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -140,7 +141,6 @@ def test_two_processes_record_into_one_database_at_once(tmp_path: Path, clock: C
     assert shared.keys() == alone.keys()
 
 
-def test_what_was_recorded_is_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("spread", "surer"), [(0.005, True), (0.01, False), (0.03, False)])
 def test_what_is_recorded_again_is_kept_where_it_is_surer(
     spread: float, surer: bool, clock: Clock, capsys: pytest.CaptureFixture[str]
@@ -177,6 +177,7 @@ def test_levels_are_recorded_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_what_was_recorded_is_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     record("--database", "mine.sqlite")
     add_other("mine.sqlite")
     capsys.readouterr()
@@ -200,7 +201,6 @@ def test_a_model_is_shown_as_its_kernels(capsys: pytest.CaptureFixture[str]) -> 
     assert "not recorded" in capsys.readouterr().out
 
 
-def test_an_exported_setting_comes_back_by_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.skipif("cuda" in available_devices(), reason="here it is")
 def test_kernels_of_another_device_are_not_shown_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     add_other("mine.sqlite")
@@ -209,6 +209,7 @@ def test_kernels_of_another_device_are_not_shown_for_its_own(capsys: pytest.Capt
     assert len(lines) == 1 and "cuda cannot be used here" in lines[0]
 
 
+def test_an_exported_setting_comes_back_by_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record("--database", "mine.sqlite")
     add_other("mine.sqlite")
     assert main(["costs", "export", "new/all.sqlite", "--database", "mine.sqlite"]) == 0
@@ -251,6 +252,7 @@ def test_recorded_prices_replay_without_a_clock(
 def test_what_has_no_recorded_price_is_left_alone(
     controller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A replay goes as far as prices do, and says so; what it finds is the best of what is known."""
     assert record("--database", "recorded.sqlite", walks=0) == 0
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
     capsys.readouterr()
@@ -262,9 +264,11 @@ def test_what_has_no_recorded_price_is_left_alone(
     assert Path("out.onnx").exists()
 
 
-def test_measured_costs_take_the_threads_of_the_run(clock: Clock, tmp_path: Path) -> None:
-    assert main(optimised("--costs", "measured:cpu", "--set", "measure.threads=2")) == 0
-    assert [setting.threads for setting in prices_in(tmp_path / "cache/rlflow/prices.sqlite")] == [2]
+def test_measured_costs_take_threads_and_level_of_the_run(clock: Clock, tmp_path: Path) -> None:
+    settings = ["--set", "measure.threads=2", "--set", "measure.level=extended"]
+    assert main(optimised("--costs", "measured:cpu", *settings)) == 0
+    (setting,) = prices_in(tmp_path / "cache/rlflow/prices.sqlite")
+    assert (setting.threads, setting.level) == (2, "extended")
 
 
 def _model(node: onnx.NodeProto, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
@@ -377,6 +381,7 @@ def test_a_file_that_is_no_database_is_explained(
         (["record", "squeezenet-tiny"], MODEL),
         (["record", "none.onnx"], "none.onnx"),
         (["record", MODEL, "--threads", "0"], "at least 1"),
+        (["record", MODEL, "--level", "basics"], "did you mean 'basic'"),
         (["record", MODEL, "--walks", "-1"], "at least 0"),
         (["record", MODEL, "--dim", "batch"], "name=value"),
         (["show"], "no database of prices"),
@@ -392,12 +397,33 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path, capsys: pytest.Cap
     add_other("mine.sqlite")
     (tmp_path / "precious.sqlite").write_text("precious")
     export = ["costs", "export", "--database", "mine.sqlite"]
-        (["record", MODEL, "--level", "basics"], "did you mean 'basic'"),
     assert "--force" in failure(capsys, *export, "precious.sqlite")
     assert "the database itself" in failure(capsys, *export, "mine.sqlite", "--force")
     assert "'tpu'" in failure(capsys, *export, "other.sqlite", "--setting", "tpu")
     assert main([*export, "precious.sqlite", "--force"]) == 0
     assert prices_in("precious.sqlite") == prices_in("mine.sqlite")
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["in its place", "alone"])
+def test_the_log_of_an_overwritten_file_is_not_taken_for_the_new_ones(
+    existing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a killed process leaves beside a database."""
+    add_other("mine.sqlite")
+    new = tmp_path / "new.sqlite"
+    with PriceDatabase("old.sqlite") as database:
+        database.setting(OTHER).put("0 old", Price(1.0, 0.0, 1))
+        for file in sidecars(Path("old.sqlite")):
+            if file.exists():
+                shutil.copy(file, f"{new}{file.name.removeprefix('old.sqlite')}")
+        if existing:
+            shutil.copy("old.sqlite", new)
+    assert Path(f"{new}-wal").stat().st_size
+    export = ["costs", "export", "new.sqlite", "--database", "mine.sqlite"]
+    assert "--force" in failure(capsys, *export)
+    assert main([*export, "--force"]) == 0
+    assert not any(file.exists() for file in sidecars(new))
+    assert prices_in(new) == prices_in("mine.sqlite")
 
 
 def test_a_full_disk_is_explained_and_what_was_recorded_stays(
