@@ -31,6 +31,9 @@ def _native_progress(budget: int, on_progress: ProgressCallback | None) -> Any:
 
 
 def _describe_stop(result: SearchResult) -> str:
-    if not result.evicted:
-        return result.stop_reason
-    return f"{result.stop_reason}; {result.evicted:,} rewrites, the dearest, were given up for want of memory"
+    said = [result.stop_reason]
+    if result.evicted:
+        said.append(f"{result.evicted:,} rewrites, the dearest, were given up for want of memory")
+    if result.unpriced:
+        said.append(f"{result.unpriced:,} rewrites were left alone for want of a recorded price")
+    return "; ".join(said)

@@ -15,14 +15,18 @@ import numpy as np
 from controller.base import ProgressCallback
 from controller.records import is_improvement
 from controller.search import DEFAULT_LIMITS, Actions, Found, Search, SearchLimits
-from taso_ext import State
+from taso_ext import State, UnpricedError
 
 MOST_STEPS = 400
 """Of one rule applied until it applies no longer; most end soon, some never do."""
 
 
 def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> Actions:
-    """Applies a rule wherever it applies, until it does not; returns the actions taken."""
+    """Applies a rule wherever it applies, until it does not; returns the actions taken.
+
+    Raises:
+      UnpricedError: on the way, a graph that has no price.
+    """
     actions: Actions = []
     while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
         actions.append((rule, int(places[0])))
@@ -46,6 +50,8 @@ class PassesController(Search):
         """See `Search.find`; nothing is drawn."""
         climb = _Climb(state, self._limits, on_progress)
         stop_reason = climb.run()
+        if climb.unpriced:
+            stop_reason += f"; {climb.unpriced:,} passes were left alone for want of a recorded price"
         return Found(climb.actions, climb.best.cost.ms, stop_reason)
 
 
@@ -60,13 +66,14 @@ class _Climb:
     Attributes:
       best: the cheapest graph so far.
       actions: that lead to it.
+      unpriced: passes that came to a graph that has no price.
     """
 
     def __init__(self, start: State, limits: SearchLimits, on_progress: ProgressCallback | None) -> None:
         self.best, self.actions = start, Actions()
         self._limits, self._on_progress = limits, on_progress
         self._deadline = time.monotonic() + limits.seconds if limits.seconds else float("inf")
-        self._tried = 0
+        self._tried = self.unpriced = 0
 
     def run(self) -> str:
         """Climbs, and says why it stopped."""
@@ -89,13 +96,20 @@ class _Climb:
         """What a pass of a rule makes of the best graph, if that is better."""
         if self._stop_reason():
             return None
-        state = self.best.copy()
-        actions = exhaust(state, rule)
-        cost_ms = state.cost.ms
+        found = self._pass(rule)
         self._tried += 1
         if self._on_progress:
             self._on_progress(self._tried, self._limits.budget, {"best_cost_ms": self.best.cost.ms})
-        return _Pass(state, actions, cost_ms) if is_improvement(cost_ms, self.best.cost.ms) else None
+        return found if found and is_improvement(found.cost_ms, self.best.cost.ms) else None
+
+    def _pass(self, rule: int) -> _Pass | None:
+        """What a pass of a rule makes of the best graph; None if some graph on the way has no price."""
+        state = self.best.copy()
+        try:
+            return _Pass(state, exhaust(state, rule), state.cost.ms)
+        except UnpricedError:
+            self.unpriced += 1
+            return None
 
     def _stop_reason(self) -> str:
         if self._tried >= self._limits.budget:

@@ -12,6 +12,7 @@ from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs
 from environment.costs.measured import Measured, Recorded
 from environment.runtimes import available_devices
+from environment.runtimes.devices import kernel_devices
 from taso_ext import CostModel
 
 DATABASE = ".sqlite"
@@ -38,7 +39,7 @@ def _roofline(device: str) -> Costs:
 
 _KINDS: Mapping[str, Kind] = {
     "roofline": Kind(CostModel.devices, _roofline),
-    "measured": Kind(available_devices, Measured),
+    "measured": Kind(kernel_devices, Measured),
     "endtoend": Kind(available_devices, EndToEnd),
 }
 

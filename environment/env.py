@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -18,8 +19,9 @@ import onnx
 from gymnasium import spaces
 
 from environment import cost_models, features, rewards, zoo
+from environment.costs.cost_warnings import UnpricedWarning
 from environment.costs.interface import Cost, Costs, Priced
-from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
 
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
 
@@ -45,12 +47,15 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       costs always are fresh. `best_cost_ms` is of fresh ones only;
     - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a part of it;
     - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
-      built-in ones). 0 where no noise enters it: analytic costs, constant bonuses, illegal actions, `reset`.
+      built-in ones); measurements that two graphs share hardly blur the difference between them. 0 where no noise
+      enters it: analytic costs, constant bonuses, illegal actions, `reset`.
 
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
 
-    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`.
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Where recorded costs
+    are replayed, it is also truncated by a rewrite to a graph that has no price: it is not made, `rule_name` is
+    `unpriced`, and the first one comes with an `UnpricedWarning`.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
@@ -63,10 +68,12 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       max_steps: steps after which an episode is truncated.
       max_locations: L; None sizes it to the graph (its run-time operators).
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
-      strict: an illegal action raises ValueError; otherwise it changes nothing and earns `invalid_reward`.
+      strict: an illegal action raises ValueError, and one to a graph that has no price UnpricedError; otherwise the
+        former changes nothing and earns `invalid_reward`.
     Raises:
       ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
       UnavailableError: costs are to be measured on a device that is not here.
+      UnpricedError: recorded costs have no price for the graph that an episode is to start from.
       RewardError: from `step`, when the reward is no finite number.
     """
 
@@ -96,6 +103,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self.max_steps, self.strict, self.invalid_reward = max_steps, strict, invalid_reward
         self._clean, self._dims = clean, dict(dims or {})
         self._max_locations = max_locations or 0
+        self._has_warned = False
         self._load(graph)
         self.num_locations = self._start.num_locations
         self._begin()
@@ -151,17 +159,32 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._steps += 1
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
-        if self.strict or self.state.is_legal(rule, location):
-            self.state.step(rule, location)
-        else:
+        if not (self.strict or self.state.is_legal(rule, location)):
             truncated = self._steps >= self._limit
             return self._observation(), self.invalid_reward, False, truncated, self._info("invalid")
+        try:
+            self.state.step(rule, location)
+        except UnpricedError as error:
+            if self.strict:
+                raise
+            self._warn_once(error)
+            return self._finish_step("unpriced", terminated=False, stranded=True)
         return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
 
+    def _warn_once(self, error: UnpricedError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"A rewrite was left alone and ended its episode, as others may: {error} This is said once."
+            warnings.warn(text, UnpricedWarning, stacklevel=3)
+
     def _finish_step(
-        self, rule_name: str, terminated: bool
+        self, rule_name: str, terminated: bool, stranded: bool = False
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        truncated = not terminated and self._steps >= self._limit
+        """
+        Args:
+          stranded: the episode cannot go on, though it has not come to its end.
+        """
+        truncated = not terminated and (stranded or self._steps >= self._limit)
         done = terminated or truncated
         before, measures = self._price, self.reward.measures(self._steps, done)
         self._fresh = measures or self._prices.is_free
@@ -177,7 +200,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """The reward of this step and its noise."""
         after, last = self._price, self._last_measured
         transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
-        prices = {"before": before, "after": after, "last_measured": last}
+        prices = {"initial": self._start_price, "before": before, "after": after, "last_measured": last}
         reward = self.reward.earned(transition, rule_name)
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 

@@ -239,7 +239,7 @@ def _zoo(options: argparse.Namespace) -> int:
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback."""
     from controller.base import UnknownControllerError
-    from environment.costs.price_database import DatabaseError
+    from environment.costs.price_file import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError

@@ -208,8 +208,8 @@ class RunConfig:
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
         threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a
         roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
-        each timed once with the threads of `measure` and kept for later runs; the path of a database of such prices,
-        which ends in `.sqlite`, replays them and measures nothing.
+        each timed once and kept for later runs, with threads and level of `measure`; the path of a database of such
+        prices, which ends in `.sqlite`, replays them and measures nothing.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.

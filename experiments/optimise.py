@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from controller.evaluate import Evaluation
 from controller.records import EpisodeRecord, best_improvement
-from environment.costs.end_to_end import NoisyClockWarning
 from experiments.config_tree import as_mapping
 from experiments.manifest import make_manifest
 from experiments.output_file import write_model
@@ -31,6 +26,7 @@ from experiments.stages.load import Loaded, load
 from experiments.stages.measure import measure
 from experiments.stages.select import Selected, confirmed, select
 from experiments.summary import print_summary
+from experiments.warnings_noted import warnings_noted
 from taso_ext.onnx_export import opset_of
 
 SOURCES = {
@@ -63,7 +59,7 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
       VerificationFailed: the result does not equal the model; OUT was not written.
     """
     progress.note(f"Loading {request.model}")
-    with noise_noted(progress):
+    with warnings_noted(progress):
         loaded = load(request.model, request.config)
         run = begin_run(request, loaded, progress)
         evaluation, training = train_and_evaluate(run, loaded)
@@ -76,22 +72,6 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     leave_report(run, result, evaluation, selected.record)
     write_model(exported.model, request.output)
     return result, run.directory.path
-
-
-@contextlib.contextmanager
-def noise_noted(progress: ProgressDisplay) -> Iterator[None]:
-    """Shows what a cost model says of its clock among the progress, not as a warning with a place in the code."""
-    show = warnings.showwarning
-
-    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-        if issubclass(category, NoisyClockWarning):
-            progress.note(str(message))
-        else:
-            show(message, category, filename, lineno, *rest)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = note  # type: ignore[assignment]  # `rest` stands for what it passes on
-        yield
 
 
 def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:

@@ -24,7 +24,7 @@ from taso_ext._core import (
     search_restarts,
     search_taso,
 )
-from taso_ext.errors import ModelError
+from taso_ext.errors import ModelError, UnpricedError
 from taso_ext.onnx_model import OnnxModel
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "RuleSet",
     "SearchResult",
     "State",
+    "UnpricedError",
     "Value",
     "search_beam",
     "search_greedy",

@@ -80,6 +80,7 @@ class CostModel:
         appraise: Callable[[Graph, list[int]], npt.ArrayLike],
         surroundings: npt.NDArray[np.uint64],
         costs: npt.NDArray[np.float64],
+        opset: int,
     ) -> CostModel:
         """Costs by operator and surroundings, learned from the graphs that are met.
 
@@ -87,9 +88,11 @@ class CostModel:
         kinds never met, in proportion to the roofline of `device`.
 
         Args:
-          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order.
+          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order;
+            `taso_ext.UnpricedError` where no price can be had: searches leave that graph alone.
           surroundings: [K] known already (`Graph.surroundings()`).
           costs: [K, 3] of these.
+          opset: of the model that the graphs are of.
         """
     @staticmethod
     def devices() -> list[str]: ...
@@ -114,8 +117,12 @@ class Graph:
     @property
     def weights_mb(self) -> int:
         """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 64."""
-    def surroundings(self) -> npt.NDArray[np.uint64]:
-        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are."""
+    def surroundings(self, opset: int) -> npt.NDArray[np.uint64]:
+        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are.
+
+        Args:
+          opset: of the model that the graph is of: runtimes know other fusions in others.
+        """
     def cost(self, model: CostModel) -> Cost: ...
 
 class GraphBuilder:
@@ -252,6 +259,7 @@ class SearchResult:
       expanded: graphs all of whose rewrites were priced.
       generated: rewrites priced.
       duplicates: rewrites that led to a graph seen before.
+      unpriced: rewrites left alone, since no price of their graph could be had.
       evicted: rewrites given up, the dearest first, to stay within the memory.
       rebuilt: graphs made again from an ancestor because they had been given up. With several threads this and
         `memory_bytes` depend on their timing, the rest does not.
@@ -271,6 +279,8 @@ class SearchResult:
     def generated(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def unpriced(self) -> int: ...
     @property
     def evicted(self) -> int: ...
     @property

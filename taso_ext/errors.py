@@ -13,6 +13,10 @@ class ModelError(ValueError):
     """
 
 
+class UnpricedError(ValueError):
+    """No price of an operator can be had; searches leave such graphs alone."""
+
+
 def one_paragraph(error: object, limit: int = 500) -> str:
     """The text of another library's error, as part of one paragraph: no line breaks, at most `limit` characters."""
     text = " ".join(str(error).split())

@@ -29,18 +29,24 @@ LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 
-_SHARED_FROM_BYTES = 1 << 16
-"""Initializers from this size on are handed to the session as arrays instead of being serialised with the model."""
+SHARED_FROM_BYTES = 1 << 16
+"""Large enough that handing over an array costs less than serialising it."""
 _FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
 
 
-def session_options(level: Level, *, threads: int = 1) -> ort.SessionOptions:
-    """Options of a session that runs operators one after the other."""
+def session_options(level: Level, *, threads: int = 1, settings: Mapping[str, str] | None = None) -> ort.SessionOptions:
+    """Options of a session that runs operators one after the other.
+
+    Args:
+      settings: ONNX Runtime's own configuration entries, such as `session.disable_prepacking`.
+    """
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL_SEVERITY
+    for key, value in (settings or {}).items():
+        options.add_session_config_entry(key, value)
     return options
 
 
@@ -53,28 +59,45 @@ def create_session(
     settings: Mapping[str, str] | None = None,
     once: bool = False,
 ) -> ort.InferenceSession:
+    """A session of a model in memory or in a file: see `open_session`.
+
+    Args:
+      providers: which may run the model's nodes, the preferred one first.
+      settings: see `session_options`.
+      once: for a session that runs a single time: memory and time for later runs are not spent.
+    Raises:
+      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
+    """
+    options = session_options(level, threads=threads, settings=settings)
+    if once:
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return open_session(model, options, providers)
+
+
+def open_session(
+    model: onnx.ModelProto | DetachedModel | Path,
+    options: ort.SessionOptions,
+    providers: Sequence[str],
+    *,
+    shared_from_bytes: int = SHARED_FROM_BYTES,
+) -> ort.InferenceSession:
     """A session of a model in memory or in a file.
 
     Large weights in memory are not serialised, so that models over 2 GB work too; ONNX Runtime takes one copy of them.
 
     Args:
+      options: of this session alone: the large weights are put into them.
       providers: which may run the model's nodes, the preferred one first.
-      settings: ONNX Runtime's own configuration entries, such as `session.disable_prepacking`.
-      once: for a session that runs a single time: memory and time for later runs are not spent.
+      shared_from_bytes: size from which on weights are handed over as arrays, as far as their types allow.
     Raises:
       ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
     """
-    options = session_options(level, threads=threads)
-    for key, value in (settings or {}).items():
-        options.add_session_config_entry(key, value)
-    if once:
-        options.enable_cpu_mem_arena = False
-        options.add_session_config_entry("session.disable_prepacking", "1")
     source: str | bytes
     if isinstance(model, Path):
         source = str(model)
     else:
-        source, shared = _without_large_weights(detach(model))
+        source, shared = _without_large_weights(detach(model), shared_from_bytes)
         # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
         options.add_external_initializers(list(shared), list(shared.values()))
     try:
@@ -84,14 +107,14 @@ def create_session(
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
 
 
-def _without_large_weights(detached: DetachedModel) -> tuple[bytes, dict[str, ort.OrtValue]]:
+def _without_large_weights(detached: DetachedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
     """The serialised model, but for its large weights, and those by name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(detached.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
     shared: dict[str, ort.OrtValue] = {}
     for name, tensor in (detached.tensors | detached.defaults).items():
-        if tensor.nbytes < _SHARED_FROM_BYTES or name in detached.defaults or not _can_share(tensor.dtype):
+        if tensor.nbytes < shared_from_bytes or name in detached.defaults or not can_share(tensor.dtype):
             proto.graph.initializer.append(tensor_proto(tensor, name))
             continue
         place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
@@ -101,7 +124,7 @@ def _without_large_weights(detached: DetachedModel) -> tuple[bytes, dict[str, or
     return proto.SerializeToString(), shared
 
 
-def _can_share(dtype: ir.DataType) -> bool:
+def can_share(dtype: ir.DataType) -> bool:
     """Whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
     return is_plain(dtype.value) or (dtype.is_floating_point() and dtype.bitwidth in (8, 16))
 

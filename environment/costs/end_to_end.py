@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from environment.costs.analytic import foretelling_preset
+from environment.costs.cost_warnings import NoisyClock
 from environment.costs.interface import MeasuredCost, Priced
+from environment.costs.recent import Recent
 from environment.effort import Effort
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from environment.runtimes import OnnxRuntime, Runtime
@@ -28,33 +28,17 @@ _MOST_PRICES = 1 << 16
 _MOST_MODELS = 64
 
 
-class NoisyClockWarning(UserWarning):
-    """Prices are less precise than asked for; each says how precise it is."""
-
-
 @dataclass
 class _Known:
     """What was measured of the graphs that rewriting makes of one start graph.
 
     Attributes:
       start_ms: of one inference of the start graph; None before it was measured.
-      prices: by graph hash, those asked for last at the end.
+      prices: by graph hash.
     """
 
     start_ms: float | None = None
-    prices: OrderedDict[str, Priced] = field(default_factory=OrderedDict)
-
-    def recall(self, graph_hash: str) -> Priced | None:
-        if graph_hash not in self.prices:
-            return None
-        self.prices.move_to_end(graph_hash)
-        return self.prices[graph_hash]
-
-    def keep(self, graph_hash: str, priced: Priced) -> Priced:
-        self.prices[graph_hash] = priced
-        while len(self.prices) > _MOST_PRICES:
-            self.prices.popitem(last=False)
-        return priced
+    prices: Recent[Priced] = field(default_factory=lambda: Recent(_MOST_PRICES))
 
 
 class EndToEnd:
@@ -69,7 +53,7 @@ class EndToEnd:
     is timed once; prices are kept in memory, for all environments that share this object.
 
     Where the clock is too noisy for the asked resolution, prices come with the interval that was reached, and the first
-    one with a `NoisyClockWarning`.
+    one with a `cost_warnings.NoisyClockWarning`.
     """
 
     def __init__(self, device: str = "cpu", *, runtime: Runtime | None = None, effort: Effort = EFFORT) -> None:
@@ -84,8 +68,8 @@ class EndToEnd:
         self.device, self.effort = device, effort
         self.runtime: Runtime = OnnxRuntime(device) if runtime is None else runtime
         self.native = CostModel.roofline(foretelling_preset(device))
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._warned = False
+        self.clock = NoisyClock(self.name)
+        self._known: Recent[_Known] = Recent(_MOST_MODELS)
 
     @property
     def name(self) -> str:
@@ -96,18 +80,7 @@ class EndToEnd:
         """See `Costs.of`. Models with one start graph, such as the same model loaded twice, share their prices."""
         if isinstance(self.runtime, OnnxRuntime):
             require_working(self.runtime.device)
-        known = self._known.setdefault(model.graph.hash, _Known())
-        self._known.move_to_end(model.graph.hash)
-        while len(self._known) > _MOST_MODELS:
-            self._known.popitem(last=False)
-        return EndToEndPrices(self, model, known)
-
-    def warn_once(self, ending: str) -> None:
-        """Warns of a noisy clock, unless it has."""
-        if not self._warned:
-            self._warned = True
-            text = f"{self.name}: {ending} Rewards carry this noise (info['reward_noise']); this is said once."
-            warnings.warn(text, NoisyClockWarning, stacklevel=2)
+        return EndToEndPrices(self, model, self._known.get(model.graph.hash, _Known))
 
 
 class EndToEndPrices:
@@ -125,9 +98,7 @@ class EndToEndPrices:
 
     def price(self, state: State) -> Priced:
         """See `ModelCosts.price`; the start graph's price has no noise, since all others are ratios to it."""
-        graph_hash = state.hash
-        found = self._known.recall(graph_hash)
-        return self._known.keep(graph_hash, self._measured(state)) if found is None else found
+        return self._known.prices.get(state.hash, partial(self._measured, state))
 
     def _measured(self, state: State) -> Priced:
         if state.hash == self._model.graph.hash:
@@ -136,9 +107,9 @@ class EndToEndPrices:
         timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
-            self._costs.warn_once(timing.ending)
+            self._costs.clock.warn(timing.ending)
         cost = MeasuredCost.timed(self._start_ms() * timing.ratio.value, state.cost)
-        return Priced(cost, timing.ratio.half_width)
+        return Priced(cost, {state.hash: timing.ratio.half_width * cost.ms})
 
     def _start_ms(self) -> float:
         if self._known.start_ms is None:

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import helper
+import onnx_ir as ir
+from onnx import TensorProto, helper
+
+from taso_ext.errors import ModelError
+from taso_ext.weights import nbytes
 
 LARGEST_LITERAL = 64
 """Elements of the constants whose values belong to a kernel: shapes, axes, paddings."""
@@ -48,7 +52,10 @@ class Operand:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.dims) * helper.tensor_dtype_to_np_dtype(self.dtype).itemsize
+        """Of texts, that of a pointer to each."""
+        if self.dtype == TensorProto.STRING:
+            return 8 * math.prod(self.dims)
+        return nbytes(ir.DataType(self.dtype), self.dims)
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,18 @@ class Kernel:
             tuple(each and _operand(*each) for each in operands),
             tuple(results),
         )
+
+
+def untimeable(op_type: str, reason: str) -> ModelError:
+    """The error of an operator whose kernel cannot be timed alone.
+
+    Args:
+      reason: what it does that prevents that.
+    """
+    return ModelError(
+        f"The operator {op_type} {reason}, and cannot be timed alone. Price whole graphs instead, by the cost model "
+        f"endtoend:<device>, for example --costs endtoend:cpu."
+    )
 
 
 def _operand(dtype: int, dims: Sequence[int], constant: bool, values: Sequence[float] | None) -> Operand:

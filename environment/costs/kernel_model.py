@@ -11,10 +11,10 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from environment.costs.kernel import Kernel, Operand, attributes_of
+from environment.costs.kernel import Kernel, Operand, attributes_of, untimeable
 from environment.model_inputs import Feeds
 from taso_ext.detached import DetachedModel
-from taso_ext.errors import ModelError
+from taso_ext.onnx_session import is_plain
 
 _IR_VERSION = 10
 _SMALLEST = 1 / 16
@@ -61,18 +61,17 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
 def require_timeable(kernel: Kernel) -> None:
     """
     Raises:
-      ModelError: a kernel with a subgraph, which reads values by name, or with text in place of numbers.
+      ModelError: a kernel with a subgraph, which reads values by name, with text in place of numbers, or with inputs
+        that NumPy has no type for.
     """
-    reason = ""
+    operands = [operand for operand in kernel.operands if operand is not None]
     if any(each.type in _GRAPHS for each in attributes_of(kernel.attributes)):
-        reason = "runs a graph of its own, as loops and branches do"
-    elif any(operand is not None and operand.dtype == TensorProto.STRING for operand in kernel.operands):
-        reason = "reads text"
-    if reason:
-        raise ModelError(
-            f"The operator {kernel.op_type} {reason}, and cannot be timed alone. Price whole graphs instead, by the "
-            f"cost model endtoend:<device>, for example --costs endtoend:cpu."
-        )
+        raise untimeable(kernel.op_type, "runs a graph of its own, as loops and branches do")
+    if any(operand.dtype == TensorProto.STRING for operand in operands):
+        raise untimeable(kernel.op_type, "reads text")
+    for operand in operands:
+        if not operand.constant and not is_plain(operand.dtype):
+            raise untimeable(kernel.op_type, f"reads {operand.description}, which cannot be fed to it")
 
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -88,10 +87,25 @@ def _name(operand: Operand | None, place: int, copy: int) -> str:
 
 def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
     """A copy's own constant. ONNX Runtime keeps equal weights only once, so no two may be equal."""
+    if operand is None or not _may_differ(operand):
+        return array
     own = array.copy()
-    if operand is not None and operand.is_weight and own.dtype.kind == "f":
-        own.flat[0] = copy + 1
+    own.flat[:_DIGITS] = np.array([copy // _BASE**place % _BASE + 1 for place in range(_DIGITS)]).astype(own.dtype)
     return own
+
+
+_BASE, _DIGITS = 4, 3
+"""Of a copy's number, as it is written into the first elements: numbers up to 4 exist in types of 4 bits too."""
+
+
+def _may_differ(operand: Operand) -> bool:
+    """Whether a constant is a weight whose elements may be anything: not indices, nor zero points, one a row."""
+    if not operand.is_weight or operand.dtype in _INDICES:
+        return False
+    return ir.DataType(operand.dtype).is_floating_point() or len(operand.dims) > 1
+
+
+_INDICES = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
 
 
 def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:

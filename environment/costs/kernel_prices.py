@@ -2,71 +2,92 @@
 
 from __future__ import annotations
 
+from environment.costs.cost_warnings import NoisyClock
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_timing import time_kernel, time_yardstick
-from environment.costs.price_database import DatabaseError, Price, PriceList
+from environment.costs.price_list import Price, PriceList, UnrecordedError
 from environment.runtimes import OnnxRuntime
+
+NOISY = 0.05
+"""Half the width of an interval, as a part of its value, that is warned of: few rewrites change a graph by more."""
 
 
 class KernelPrices:
-    """What kernels cost among weights of some total size, which decides where those are read from.
+    """What kernels cost, by how much their graphs read of weights: that decides where those are read from.
 
     Args:
       prices: of the runtime's setting.
-      weights_mb: of the graph that the kernels belong to.
       runtime: None to measure nothing.
+      clock: what warns of prices that are not sure.
     """
 
-    def __init__(self, prices: PriceList, weights_mb: int, runtime: OnnxRuntime | None) -> None:
-        self._prices, self._weights_mb, self._runtime = prices, weights_mb, runtime
-        self._known: dict[str, Price] = {}
+    def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
+        self.prices, self._runtime = prices, runtime
+        self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
 
-    def price(self, kernel: Kernel) -> Price:
+    @property
+    def measures(self) -> bool:
+        """Whether what is not known is measured, rather than an error."""
+        return self._runtime is not None
+
+    def price(self, kernel: Kernel, weights_mb: int, *, anew: bool = False) -> Price:
         """Of one run.
 
+        Args:
+          anew: measured even if it is known; the surer of the two prices is kept.
         Raises:
-          DatabaseError: it has not been recorded, and nothing is measured.
+          UnrecordedError: it is not known, and nothing is measured.
           ModelError: it cannot be run alone.
         """
-        if (known := self.known(kernel)) is None:
-            if self._runtime is None:
-                raise DatabaseError(self._missing(kernel))
-            weights_mb, signature = self._key(kernel)
-            yardstick_ms = self._yardstick_ms(self._runtime)
-            self._prices.put(signature, time_kernel(kernel, weights_mb, self._runtime, yardstick_ms))
-            known = self.known(kernel)  # another process may have been faster
-            assert known is not None
-        return known
+        if not anew and (known := self.known(kernel, weights_mb)) is not None:
+            return known
+        if self._runtime is None:
+            raise UnrecordedError(self._missing(kernel))
+        with self.prices.turn():
+            if not anew and (known := self.known(kernel, weights_mb)) is not None:  # to another process, meanwhile
+                return known
+            return self._timed(kernel, weights_mb, self._runtime)
 
-    def known(self, kernel: Kernel) -> Price | None:
+    def known(self, kernel: Kernel, weights_mb: int) -> Price | None:
         """Of one run, if it has been recorded."""
-        _, signature = self._key(kernel)
-        if (found := self._known.get(signature) or self._prices.get(signature)) is not None:
-            self._known[signature] = found
-        return found
+        return self.prices.get(price_key(kernel, weights_mb))
+
+    def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
+        found = time_kernel(kernel, _weights_beside(kernel, weights_mb), runtime, self._yardstick_ms(runtime))
+        kept = self.prices.put(price_key(kernel, weights_mb), found)
+        if kept.spread > NOISY:
+            self._clock.warn(
+                f"The clock was too noisy: the price of {kernel.description} is sure to ±{100 * kept.spread:.2g} % "
+                f"only, and ±{100 * NOISY:.2g} % is the least to go by. On a quieter machine, `rlflow costs record "
+                f"--again MODEL` measures it anew."
+            )
+        return kept
 
     def _yardstick_ms(self, runtime: OnnxRuntime) -> float:
         """What the yardstick costs: measured once for each setting."""
-        known = self._prices.yardstick_ms
-        return self._prices.keep_yardstick(time_yardstick(runtime)) if known is None else known
-
-    def _key(self, kernel: Kernel) -> tuple[int, str]:
-        """Among how many megabytes of weights it runs, and what its price is kept under: see `split_key`."""
-        reads_weights = any(operand is not None and operand.is_weight for operand in kernel.operands)
-        weights_mb = self._weights_mb if reads_weights else 0
-        return weights_mb, f"{weights_mb} {kernel.signature}"
+        known = self.prices.yardstick_ms
+        return self.prices.keep_yardstick(time_yardstick(runtime)) if known is None else known
 
     def _missing(self, kernel: Kernel) -> str:
-        device = self._prices.setting.device
+        device = self.prices.setting.device
         return (
-            f"{self._prices.place} has no price of {kernel.description}, and a replay measures nothing. Record it "
+            f"{self.prices.place} has no price of {kernel.description}, and a replay measures nothing. Record it "
             f"where the others were: run the same command with --costs measured:{device} there, or `rlflow costs "
             f"record` with more --walks, and then `rlflow costs export`. A runtime of another version, or a processor "
-            f"of another kind, may make other kernels of a model than were recorded ({self._prices.setting})."
+            f"of another kind, may make other kernels of a model than were recorded ({self.prices.setting})."
         )
+
+
+def price_key(kernel: Kernel, weights_mb: int) -> str:
+    """The signature of a kernel's price in a list; that of one that reads no weights is the same in all graphs."""
+    return f"{_weights_beside(kernel, weights_mb)} {kernel.signature}"
 
 
 def split_key(key: str) -> tuple[int, Kernel]:
     """Among how many megabytes of weights a recorded kernel ran (0: it reads none), and which kernel it is."""
     weights_mb, _, signature = key.partition(" ")
     return int(weights_mb), Kernel.of_signature(signature)
+
+
+def _weights_beside(kernel: Kernel, weights_mb: int) -> int:
+    return weights_mb if any(operand is not None and operand.is_weight for operand in kernel.operands) else 0

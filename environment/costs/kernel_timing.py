@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from environment.costs.kernel import Kernel, Operand
 from environment.costs.kernel_model import copies_model, weight_bytes
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
@@ -35,6 +35,9 @@ MOST_MB = 128.0
 """Of weights of all copies, unless one has more: no cache is that large, and they have to be written first."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, control=False)
 EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, control=False)
+SESSIONS_DIFFER = 0.006
+"""Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
+identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
 CAREFUL = Effort(resolution=0.002, pairs=200, seconds=2, sessions=3, warmup=3, control=False)
 
 
@@ -65,7 +68,7 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     yardstick = Variant("yardstick", alone, _yardstick_with_inputs_of(model))
     timing = measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds)
     ms = timing.ratio.value * yardstick_ms * FEWEST_COPIES / copies
-    return Price(ms, timing.ratio.half_width, timing.pairs)
+    return Price(ms, math.hypot(timing.ratio.half_width, SESSIONS_DIFFER), timing.pairs)
 
 
 def _copies(own_mb: float, weights_mb: float) -> tuple[int, int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +15,27 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnx import numpy_helper
+import onnx_ir as ir
+from onnx import TensorProto, numpy_helper
 
-from environment.costs.kernel import LARGEST_FLOAT_LITERAL, LARGEST_LITERAL, Kernel, Operand, attributes_text
-from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.costs.kernel import (
+    LARGEST_FLOAT_LITERAL,
+    LARGEST_LITERAL,
+    Kernel,
+    Operand,
+    attributes_text,
+    untimeable,
+)
+from environment.costs.scratch_folder import scratch_folder
+from environment.model_inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.detached import DetachedModel
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_session import session_options
-from taso_ext.weights import static_dims, tensor_proto
+from taso_ext.onnx_session import can_share
+from taso_ext.weights import static_dims
 
 _SHARED_FROM_BYTES = 1 << 12
-_ROOM = 4  # times the weights: folding may add to them, and other processes write there too
+"""Weights from this size on keep their names, by which operators are recognised, and need not have their values."""
 
 
 @dataclass(frozen=True)
@@ -57,58 +63,51 @@ def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | Non
     Args:
       whole: what the model is a part of, if it is: it tells which operators share weights.
     Raises:
-      ModelError: ONNX Runtime cannot run the model.
+      ModelError: ONNX Runtime cannot run the model, or an operator reads or makes what its kernel cannot be told by.
+      UnavailableError: the device is not here.
     """
-    with tempfile.TemporaryDirectory(prefix="rlflow-kernels-", dir=_folder_for(model)) as folder:
-        options = session_options(runtime.level, threads=runtime.threads)
-        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+    feeds = random_feeds(input_specs(model), np.random.default_rng(0))
+    with scratch_folder(model.nbytes) as folder:
+        options = runtime.options()
+        options.optimized_model_filepath = str(folder / "optimised.onnx")
         options.enable_profiling = True
-        options.profile_file_prefix = f"{folder}/profile"
-        options.add_session_config_entry("session.disable_prepacking", "1")
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_min_size_in_bytes", str(_SHARED_FROM_BYTES)
-        )
-        proto, zeros = _skeleton(model)
-        options.add_external_initializers(
-            list(zeros), list(zeros.values())
-        )  # which have to outlive the session's start
+        options.profile_file_prefix = str(folder / "profile")
+        for key, value in _SETTINGS.items():
+            options.add_session_config_entry(key, value)
+        session = runtime.session(_without_values(model), options, shared_from_bytes=_SHARED_FROM_BYTES)
         try:
-            session = ort.InferenceSession(proto.SerializeToString(), options, providers=list(runtime.providers))
-            session.run(None, _feeds(model))
+            session.run(None, feeds)
         except Exception as error:  # ONNX Runtime's exceptions share no public base class
             raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text())
-        optimised = onnx.load(f"{folder}/optimised.onnx", load_external_data=False)
+        optimised = onnx.load(folder / "optimised.onnx", load_external_data=False)
     return _placed(optimised, events, _Origins(whole or model))
 
 
-def _folder_for(model: DetachedModel) -> str | None:
-    """A folder in memory, where the system has one with room: the optimiser writes all weights beside its graph."""
-    memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > _ROOM * model.nbytes else None
+_SETTINGS = {
+    "session.disable_prepacking": "1",
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_SHARED_FROM_BYTES),
+}
 
 
-def _skeleton(model: DetachedModel) -> tuple[onnx.ModelProto, dict[str, ort.OrtValue]]:
-    """The model without its large weights, and zeros in their place."""
-    proto, zeros = onnx.ModelProto(), {}
-    proto.CopyFrom(model.skeleton)
-    for node in proto.graph.node:
-        node.name = node.name or next(name for name in node.output if name)  # by which the profile calls it
-    for name, tensor in (model.tensors | model.defaults).items():
-        if tensor.nbytes < _SHARED_FROM_BYTES:
-            proto.graph.initializer.append(tensor_proto(tensor, name))
-            continue
-        dims = static_dims(tensor)
-        place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=dims)
-        place.data_location = onnx.TensorProto.EXTERNAL
-        place.external_data.add(key="location", value=name)
-        zeros[name] = ort.OrtValue.ortvalue_from_numpy(np.zeros(dims, tensor.dtype.numpy()))
-    return proto, zeros
+def _without_values(model: DetachedModel) -> DetachedModel:
+    """The model with zeros for large weights, and with names for all nodes, by which the profile calls them."""
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(model.skeleton)
+    for node in skeleton.graph.node:
+        node.name = node.name or next(name for name in node.output if name)
+    tensors, defaults = (
+        {name: _without_value(tensor) for name, tensor in each.items()} for each in (model.tensors, model.defaults)
+    )
+    return DetachedModel(skeleton, tensors, defaults)
 
 
-def _feeds(model: DetachedModel) -> Feeds:
-    return random_feeds(input_specs(model), np.random.default_rng(0))
+def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Zeros that take no memory in place of a large weight, if its type can be handed over as an array."""
+    if tensor.nbytes < _SHARED_FROM_BYTES or not can_share(tensor.dtype):
+        return tensor
+    return ir.tensor(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), static_dims(tensor)))
 
 
 class _Origins:
@@ -144,7 +143,7 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
     placed = []
     for node in reversed(graph.node):
         operands = _operands(node, types[node.name]["input_type_shape"], constants)
-        results = [_operand(each, None) for each in types[node.name]["output_type_shape"]]
+        results = _results(node, types[node.name]["output_type_shape"])
         kernel = Kernel(
             node.domain,
             node.op_type,
@@ -177,38 +176,42 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
     return event.get("cat") == "Node" and event["name"].endswith(_EVENT)
 
 
-def _operands(
-    node: onnx.NodeProto, types: Sequence[Mapping[str, list[int]]], constants: Mapping[str, onnx.TensorProto]
-) -> list[Operand | None]:
-    rest = iter(types)  # only of the inputs that are there
-    return [_operand(next(rest), constants.get(name)) if name else None for name in node.input]
+def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx.TensorProto]) -> list[Operand | None]:
+    """What a node reads; None for optional inputs that are left out, which are not listed. Nor are sequences."""
+    if len(listed) != sum(bool(name) for name in node.input):
+        raise untimeable(node.op_type, "reads something else than tensors")
+    rest = iter(listed)
+    return [_operand(node, next(rest), constants.get(name)) if name else None for name in node.input]
 
 
-def _operand(kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -> Operand:
-    ((dtype, dims),) = kind.items()
-    if constant is None:
-        return Operand(_DTYPES[dtype], tuple(dims))
+def _results(node: onnx.NodeProto, listed: _Types) -> list[Operand]:
+    if not listed and any(node.output):
+        raise untimeable(node.op_type, "makes something else than tensors")
+    return [_operand(node, each, None) for each in listed]
+
+
+def _operand(node: onnx.NodeProto, kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -> Operand:
+    if constant is not None:
+        return Operand(constant.data_type, tuple(constant.dims), True, _values(constant))
+    ((text, dims),) = kind.items()
+    name = text.lower().removesuffix("x2").removesuffix("x4")  # small types come in bytes: UInt4x2
+    if name not in _DTYPES:
+        raise untimeable(node.op_type, f"reads or makes tensors of {text}")
+    return Operand(_DTYPES[name], tuple(dims))
+
+
+def _values(constant: onnx.TensorProto) -> tuple[float, ...] | None:
+    """Of a constant whose values belong to the kernel."""
     largest = LARGEST_LITERAL if constant.data_type in _INTEGERS else LARGEST_FLOAT_LITERAL
-    is_literal = math.prod(dims) <= largest and constant.data_location != onnx.TensorProto.EXTERNAL
-    values = tuple(numpy_helper.to_array(constant).ravel().tolist()) if is_literal else None
-    return Operand(_DTYPES[dtype], tuple(dims), True, values)
+    if math.prod(constant.dims) > largest or constant.data_location == TensorProto.EXTERNAL:
+        return None
+    array = numpy_helper.to_array(constant).ravel()
+    is_numpys_own = array.dtype.isbuiltin != _ADDED
+    return tuple((array if is_numpys_own else array.astype(np.float32)).tolist())
 
 
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-_DTYPES = {
-    "float": onnx.TensorProto.FLOAT,
-    "double": onnx.TensorProto.DOUBLE,
-    "float16": onnx.TensorProto.FLOAT16,
-    "bfloat16": onnx.TensorProto.BFLOAT16,
-    "int8": onnx.TensorProto.INT8,
-    "int16": onnx.TensorProto.INT16,
-    "int32": onnx.TensorProto.INT32,
-    "int64": onnx.TensorProto.INT64,
-    "uint8": onnx.TensorProto.UINT8,
-    "uint16": onnx.TensorProto.UINT16,
-    "uint32": onnx.TensorProto.UINT32,
-    "uint64": onnx.TensorProto.UINT64,
-    "bool": onnx.TensorProto.BOOL,
-    "string": onnx.TensorProto.STRING,
-}
-"""Element types as ONNX Runtime's profiles name them."""
+_Types = Sequence[Mapping[str, list[int]]]
+"""Of the tensors that a node reads or makes: one entry each, dims by element type."""
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+_DTYPES = {name.lower(): number for name, number in TensorProto.DataType.items()}
+_ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one

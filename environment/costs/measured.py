@@ -8,29 +8,30 @@ operators around it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from environment.costs.analytic import foretelling_preset
+from environment.costs.appraisal import Appraiser
+from environment.costs.cost_warnings import NoisyClock
 from environment.costs.interface import Priced
 from environment.costs.kernel_prices import KernelPrices
 from environment.costs.lowering import Placed, lower
-from environment.costs.neighbourhood import neighbourhood
-from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting, default_database
-from environment.costs.settings import setting_of
+from environment.costs.price_database import PriceDatabase, default_database
+from environment.costs.price_file import DatabaseError
+from environment.costs.price_list import PriceList
+from environment.costs.recent import Recent
+from environment.costs.settings import Setting, setting_of
 from environment.runtimes import OnnxRuntime, UnavailableError
-from environment.runtimes.devices import require_working
+from environment.runtimes.devices import require_kernels, require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
+from taso_ext.onnx_session import Level
 
-DISTANCE = 5
-"""Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
-_WHOLE = 0.5
-"""The whole graph is lowered if more of its operators than this are new."""
+_MOST_MODELS = 8
+"""Whose prices are kept, and with them the models: what is forgotten is soon read again."""
+_MOST_PRICES = 1 << 10
+"""Graphs of a model whose prices are kept, some kilobytes each: more than an episode meets."""
 
 
 class Totals(NamedTuple):
@@ -50,40 +51,53 @@ class Measured:
     Kernels are timed when they are first met, and their prices kept in a database that other processes may use too. It
     pickles to its settings: a process that is given one opens the database itself, and so agrees with the others.
 
+    Where a price is not sure to `kernel_prices.NOISY`, the first one comes with a `NoisyClockWarning`.
+
     Args:
-      device: one of `environment.runtimes.available_devices()`.
+      device: one of `environment.runtimes.devices.kernel_devices()`.
       threads: of one operator.
+      level: of ONNX Runtime's optimisation, which makes the kernels.
       database: file of the prices; None: the user's own.
     Raises:
-      UnavailableError: no such device here; the message lists those that are and how to install others.
+      UnavailableError: no such device here, or one that does not show its kernels; the message lists those that are
+        here and how to install others.
       DatabaseError: from `of`: the database cannot be used.
     """
 
-    def __init__(self, device: str = "cpu", *, threads: int = 1, database: Path | None = None) -> None:
-        self.runtime = OnnxRuntime(device, threads)
+    def __init__(
+        self, device: str = "cpu", *, threads: int = 1, level: Level = "all", database: Path | None = None
+    ) -> None:
+        require_kernels(device)
+        self.runtime = OnnxRuntime(device, threads, level)
         self._database = database
-        self._prices: dict[str, MeasuredPrices] = {}
+        self.clock = NoisyClock(self.name)
+        self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
     def name(self) -> str:
         """`measured:<device>`."""
         return f"measured:{self.runtime.device}"
 
+    @cached_property
+    def prices(self) -> PriceList:
+        """In the database, which is opened now."""
+        require_working(self.runtime.device)
+        return PriceDatabase(self._database or default_database()).setting(setting_of(self.runtime))
+
     def of(self, model: OnnxModel) -> MeasuredPrices:
-        """See `Costs.of`."""
-        if model.graph.hash not in self._prices:
-            require_working(self.runtime.device)
-            database = PriceDatabase(self._database or default_database())
-            prices = database.setting(setting_of(self.runtime))
-            self._prices[model.graph.hash] = MeasuredPrices(model, self.runtime, prices)
-        return self._prices[model.graph.hash]
+        """See `Costs.of`. Models with one start graph share their prices."""
+        return self._models.get(model.graph.hash, partial(self._new, model))
+
+    def _new(self, model: OnnxModel) -> MeasuredPrices:
+        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_prices": {}}
+        return _settings_alone(self.__dict__)
 
 
 class Recorded:
-    """The same from a database alone: nothing is measured, and the file is not written to.
+    """The same from a database alone: nothing is measured, and the file is not written to, unless it is of an older
+    version, which is brought to the present one.
 
     Where the device is, graphs that were never met are priced too, as long as their kernels are known. Elsewhere nobody
     can tell which kernels they would have: only operators whose surroundings were met are priced.
@@ -91,44 +105,53 @@ class Recorded:
     Args:
       database: with the prices of one setting, or of one that is this machine's.
     Raises:
-      DatabaseError: no such file, or one that cannot be used; and, from pricing, a price that was not recorded.
+      DatabaseError: no such file, or one that cannot be used; and, from pricing, `UnrecordedError`: what has no price.
     """
 
     def __init__(self, database: Path) -> None:
         self._database = database
         with PriceDatabase(database, create=False) as prices:
             self.setting = _only(prices)
-        self._prices: dict[str, MeasuredPrices] = {}
+        self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
     def name(self) -> str:
         """The file's."""
         return str(self._database)
 
+    @cached_property
+    def prices(self) -> PriceList:
+        """In the database, which is opened now."""
+        return PriceDatabase(self._database, create=False).setting(self.setting)
+
     def of(self, model: OnnxModel) -> MeasuredPrices:
         """See `Costs.of`."""
-        if model.graph.hash not in self._prices:
-            prices = PriceDatabase(self._database, create=False).setting(self.setting)
-            self._prices[model.graph.hash] = MeasuredPrices(model, replaying_runtime(self.setting), prices, replay=True)
-        return self._prices[model.graph.hash]
+        return self._models.get(model.graph.hash, partial(self._new, model))
+
+    def _new(self, model: OnnxModel) -> MeasuredPrices:
+        return MeasuredPrices(model, runtime_here(self.setting), self.prices, replay=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_prices": {}}
+        return _settings_alone(self.__dict__)
 
 
-def replaying_runtime(setting: Setting) -> OnnxRuntime:
-    """That of a setting, or, where its device cannot be used, one of the CPU."""
+def _settings_alone(state: dict[str, Any]) -> dict[str, Any]:
+    """What another process is sent: neither a database that is open nor what was read from it."""
+    return {name: value for name, value in state.items() if name != "prices"} | {"_models": Recent(_MOST_MODELS)}
+
+
+def runtime_here(setting: Setting) -> OnnxRuntime | None:
+    """That of a setting; None where its device cannot be used."""
     try:
         require_working(setting.device)
     except UnavailableError:
-        return OnnxRuntime("cpu", setting.threads)
-    return OnnxRuntime(setting.device, setting.threads)
+        return None
+    return OnnxRuntime(setting.device, setting.threads, setting.level)
 
 
 def _only(prices: PriceDatabase) -> Setting:
     settings = list(prices.settings())
-    here = [each for each in settings if each.device == "cpu" and each == setting_of(OnnxRuntime("cpu", each.threads))]
-    chosen = settings if len(settings) == 1 else here
+    chosen = settings if len(settings) == 1 else [each for each in settings if _is_of_this_cpu(each)]
     if len(chosen) == 1:
         return chosen[0]
     listed = "; ".join(str(each) for each in settings) or "none"
@@ -138,103 +161,68 @@ def _only(prices: PriceDatabase) -> Setting:
     )
 
 
+def _is_of_this_cpu(setting: Setting) -> bool:
+    return setting.device == "cpu" and setting == setting_of(OnnxRuntime("cpu", setting.threads, setting.level))
+
+
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
     Args:
+      runtime: what makes kernels of the graphs; None where its device is not.
       prices: of the runtime's setting.
       replay: nothing is measured: a kernel that was never recorded is an error.
+      clock: what warns of prices that are not sure.
     """
 
     is_free = True
 
-    def __init__(self, model: OnnxModel, runtime: OnnxRuntime, prices: PriceList, *, replay: bool = False) -> None:
-        self._model, self._runtime, self._prices, self._replay = model, runtime, prices, replay
-        self._kernels: dict[int, KernelPrices] = {}
-        names, rows = prices.appraisals()
-        self._priced: tuple[str, Priced] | None = None
-        device = prices.setting.device
-        foretold_by = foretelling_preset(device)
-        self._native = CostModel.learned(f"measured:{device}", foretold_by, self._appraise, names, rows)
+    def __init__(
+        self,
+        model: OnnxModel,
+        runtime: OnnxRuntime | None,
+        prices: PriceList,
+        *,
+        replay: bool = False,
+        clock: NoisyClock | None = None,
+    ) -> None:
+        self._model, self._runtime, self._device = model, runtime, prices.setting.device
+        self.kernels = KernelPrices(prices, None if replay else runtime, clock)
+        self._appraiser = Appraiser(model, runtime, self.kernels)
+        self._priced: Recent[Priced] = Recent(_MOST_PRICES)
+        # What the engine holds must not hold this object: nobody could tell when both may go.
+        foretold_by, known = foretelling_preset(self._device), self._appraiser.known()
+        self._native = CostModel.learned(
+            f"measured:{self._device}", foretold_by, self._appraiser, *known, opset=model.opset
+        )
 
     @property
     def native(self) -> CostModel:
         return self._native
 
     def price(self, state: State) -> Priced:
-        """See `ModelCosts.price`; the noise is that of the start graph's kernels, most of which all graphs share."""
-        graph_hash = state.hash
-        if self._priced is None or self._priced[0] != graph_hash:
-            self._priced = graph_hash, Priced(state.cost, self.noise)
-        return self._priced[1]
-
-    @cached_property
-    def noise(self) -> float:
-        """Half the width of the 95 % interval of the start graph's time, from those of its kernels' prices.
-
-        In a replay on another machine, whose runtime makes other kernels, of those that were recorded, or of all.
-        """
-        known = self.kernels(self._model.graph)
-        kernels = [each.kernel for each in self.lowered(self._model.graph)]
-        if self._replay:
-            prices = [price for price in map(known.known, kernels) if price]
-            prices = prices or [price for _, price in self._prices.items()]
-        else:
-            prices = [known.price(kernel) for kernel in kernels]
-        total = sum(price.ms for price in prices)
-        variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
-        return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
+        """See `ModelCosts.price`."""
+        return self._priced.get(state.hash, lambda: Priced(state.cost, self._appraiser.errors(state.graph)))
 
     def full(self, graph: Graph) -> Totals:
-        """What a graph costs as ONNX Runtime runs it."""
-        placed = self.lowered(graph)
-        ms, moved, launches = self._rows(graph, placed).sum(axis=0).tolist()
-        return Totals(ms, moved, round(launches))
+        """What a graph costs as ONNX Runtime runs it.
+
+        Raises:
+          UnavailableError: the device is not here.
+          UnrecordedError: a kernel has no price, in a replay.
+        """
+        placed, weights_mb = self.lowered(graph), graph.weights_mb
+        ms = math.fsum(self.kernels.price(each.kernel, weights_mb).ms for each in placed)
+        return Totals(ms, float(sum(each.nbytes for each in placed)), len(placed))
 
     def lowered(self, graph: Graph) -> list[Placed]:
-        """The kernels that ONNX Runtime makes of a graph, in their order."""
+        """The kernels that ONNX Runtime makes of a graph, in their order.
+
+        Raises:
+          UnavailableError: the device is not here.
+        """
+        if self._runtime is None:
+            raise UnavailableError(
+                f"Which kernels {self._device} runs for a graph cannot be found out here: the device is missing."
+            )
         return lower(self._model.sketch(graph).model, self._runtime)
-
-    def kernels(self, graph: Graph) -> KernelPrices:
-        """Prices of the kernels of a graph."""
-        size = graph.weights_mb
-        if size not in self._kernels:
-            self._kernels[size] = KernelPrices(self._prices, size, None if self._replay else self._runtime)
-        return self._kernels[size]
-
-    def _rows(self, graph: Graph, placed: Sequence[Placed]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of each kernel, some of a graph's."""
-        prices = self.kernels(graph)
-        rows = [(prices.price(each.kernel).ms, each.nbytes, 1.0) for each in placed]
-        return np.array(rows, np.float64).reshape(-1, 3)
-
-    def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them."""
-        if self._runtime.device != self._prices.setting.device:
-            raise DatabaseError(self._unmet(graph, positions))
-        sketch = self._model.sketch(graph)
-        costs = {position: np.zeros(3) for position in positions}
-        wanted = {name for name, position in sketch.computed_by.items() if position in costs}
-        part = sketch.model
-        if len(positions) < _WHOLE * len(sketch.model.skeleton.graph.node):
-            part = neighbourhood(part, wanted, DISTANCE, sketch.types)
-        placed = lower(part, self._runtime, sketch.model)
-        for each, row in zip(placed, self._rows(graph, placed), strict=True):
-            position = sketch.computed_by.get(each.value, -1)
-            if position in costs:
-                costs[position] += row
-        found = np.array([costs[position] for position in positions])
-        if not self._replay:
-            self._prices.put_appraisals(graph.surroundings()[positions], found)
-        return found
-
-    def _unmet(self, graph: Graph, positions: Sequence[int]) -> str:
-        running = [node for node in graph.nodes() if not node.weight_only]
-        operators = ", ".join(sorted({running[position].op_type for position in positions}))
-        device = self._prices.setting.device
-        return (
-            f"{self._prices.place} has no prices of {operators} where they stand now in the graph, and which kernels "
-            f"{device} would run there cannot be found out without it. Record more on a machine that has it: run the "
-            f"same command with --costs measured:{device} there, or `rlflow costs record` with more --walks, and then "
-            f"`rlflow costs export`."
-        )

@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
-import subprocess
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
 
-from environment.costs.price_database import Setting
-from environment.runtimes import OnnxRuntime
+from environment.runtimes import OnnxRuntime, UnavailableError
+from environment.runtimes.devices import NVIDIA, provider_of
+from environment.runtimes.threads import threads_text
+from taso_ext.onnx_session import Level
+
+_DRIVER = "libcuda.so.1"
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where prices were measured; those of different settings are never mixed.
+
+    Attributes:
+      device: `cpu`, `cuda`, ...
+      processor: its name, as the system tells it.
+      runtime, version: what ran the operators.
+      threads: how many of them each operator had.
+      level: of the runtime's own optimisation, which decides what kernels it makes of a graph.
+    """
+
+    device: str
+    processor: str
+    runtime: str
+    version: str
+    threads: int
+    level: Level = "all"
+
+    def __str__(self) -> str:
+        settings = f"{threads_text(self.threads)}, optimisation {self.level}"
+        return f"{self.device} ({self.processor}), {self.runtime} {self.version}, {settings}"
 
 
 def setting_of(runtime: OnnxRuntime) -> Setting:
-    """Of a runtime on this machine."""
-    return Setting(runtime.device, processor(runtime.device), "onnxruntime", ort.__version__, runtime.threads)
+    """Of a runtime on this machine.
+
+    Raises:
+      UnavailableError: the name of the device's processor cannot be had.
+    """
+    name = processor(runtime.device)
+    return Setting(runtime.device, name, "onnxruntime", ort.__version__, runtime.threads, runtime.level)
 
 
 @cache
 def processor(device: str) -> str:
-    """The name of what a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C` or `NVIDIA H200`."""
-    return _cpu() if device == "cpu" else _gpu()
+    """The name of what a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C` or `NVIDIA H200`.
+
+    Raises:
+      UnavailableError: NVIDIA's driver is not here, or shows this process no GPU.
+    """
+    return _gpu() if provider_of(device) in NVIDIA else _cpu()
 
 
 def _cpu() -> str:
@@ -33,6 +72,23 @@ def _cpu() -> str:
 
 
 def _gpu() -> str:
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    names = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
-    return names[0].strip() if names else "unknown GPU"
+    """The first GPU that this process sees, which is the one that runtimes use, as NVIDIA's driver calls it.
+
+    nvidia-smi lists all of the machine, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, and may not be here.
+    """
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(_LONGEST_NAME)
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError as error:
+        raise UnavailableError(f"The name of the GPU cannot be had: NVIDIA's driver is not here ({error}).") from error
+    status = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), 0)
+        or driver.cuDeviceGetName(name, _LONGEST_NAME, device)
+    )
+    if status:
+        raise UnavailableError(
+            f"The name of the GPU cannot be had: NVIDIA's driver shows this process none (error {status}). See "
+            f"nvidia-smi for those that there are, and whether CUDA_VISIBLE_DEVICES hides them."
+        )
+    return name.value.decode()

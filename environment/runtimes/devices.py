@@ -19,6 +19,8 @@ CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 NVIDIA = (CUDA, TENSORRT)
 
+_COMPILING = ("tensorrt",)
+"""Devices that make kernels of their own of whole parts of a graph: ONNX Runtime can neither show nor write them."""
 _SUFFIX = "ExecutionProvider"
 _REMOTE = ("AzureExecutionProvider",)  # sends the model to a web service
 _FATAL_SEVERITY = 4  # errors arrive as exceptions
@@ -35,6 +37,23 @@ _INSTALLATION = {
 def available_devices() -> list[str]:
     """Devices that this ONNX Runtime was built for, such as `cpu`, `cuda` and `tensorrt`."""
     return [_name(provider) for provider in ort.get_available_providers() if provider not in _REMOTE]
+
+
+def kernel_devices() -> list[str]:
+    """Those of `available_devices()` whose kernels ONNX Runtime shows, so that each can be timed."""
+    return [device for device in available_devices() if device not in _COMPILING]
+
+
+def require_kernels(device: str) -> None:
+    """
+    Raises:
+      UnavailableError: a device whose kernels ONNX Runtime does not show.
+    """
+    if device in _COMPILING:
+        raise UnavailableError(
+            f"What {device} runs for a model cannot be priced kernel by kernel: it compiles whole parts of a graph, "
+            f"and ONNX Runtime cannot show what into. Time whole graphs instead: --costs endtoend:{device}."
+        )
 
 
 def provider_of(device: str) -> str:

@@ -15,7 +15,7 @@ from environment.runtimes.devices import CPU, CUDA, NVIDIA, TENSORRT, provider_o
 from environment.runtimes.interface import Model
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
-from taso_ext.onnx_session import Level, create_session
+from taso_ext.onnx_session import SHARED_FROM_BYTES, Level, open_session, session_options
 
 _ALONGSIDE = {CPU: (CPU,), TENSORRT: (TENSORRT, CUDA, CPU)}
 """Providers beside the one asked for: they run the nodes that it does not know."""
@@ -68,15 +68,34 @@ class OnnxRuntime:
         return _ALONGSIDE.get(provider, (provider, CPU))
 
     def open(self, model: Model | Path, feeds: Feeds) -> OnnxRuntimeSession:
-        provider = provider_of(self.device)
+        place = "cuda" if provider_of(self.device) in NVIDIA else "cpu"
+        return OnnxRuntimeSession(self.session(model, self.options()), feeds, place)
+
+    def options(self) -> ort.SessionOptions:
+        """Of a session with this device, number of threads and level."""
         settings = dict(_PARKED_THREADS) if self.threads > 1 else {}
+        if provider_of(self.device) != CPU:
+            settings |= _RECORDED_NODES
+        return session_options(self.level, threads=self.threads, settings=settings)
+
+    def session(
+        self, model: Model | Path, options: ort.SessionOptions, *, shared_from_bytes: int = SHARED_FROM_BYTES
+    ) -> ort.InferenceSession:
+        """A session in which the device takes part.
+
+        Args:
+          options: `options()`, for this session alone; more may be set in them.
+          shared_from_bytes: see `open_session`.
+        Raises:
+          ModelError, UnavailableError: see `open`.
+        """
+        provider = provider_of(self.device)
         if provider != CPU:
             require_working(self.device)
-            settings |= _RECORDED_NODES
-        session = create_session(model, self.level, threads=self.threads, providers=self.providers, settings=settings)
+        session = open_session(model, options, self.providers, shared_from_bytes=shared_from_bytes)
         if provider != CPU:
             self._require_part(session, provider)
-        return OnnxRuntimeSession(session, feeds, "cuda" if provider in NVIDIA else "cpu")
+        return session
 
     def _require_part(self, session: ort.InferenceSession, provider: str) -> None:
         """Refuses a session in which other providers do all the work: ONNX Runtime would not say so."""

@@ -36,17 +36,21 @@ def _add_record(subcommands: Any) -> None:
         help="time the kernels of models and of their rewritten graphs",
         description="Times every kernel that ONNX Runtime makes of each MODEL, and of the graphs met on random walks "
         "of rewrites, and keeps the prices for --costs measured:<device>. What is known is not timed again, so the "
-        "same command goes on after an interruption; several may record into one database at once.",
+        "same command goes on after an interruption; several may record into one database at once, by turns.",
     )
     parser.add_argument(
         "models", metavar="MODEL", nargs="*", help="ONNX files or zoo names (default: the full-size zoo)"
     )
-    parser.add_argument("--device", default="cpu", help="where to time: cpu (default), cuda, tensorrt")
+    parser.add_argument("--device", default="cpu", help="where to time: cpu (default), cuda")
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="of each operator (1)")
+    parser.add_argument("--level", default="all", help="of ONNX Runtime's optimisation, as in measure.level (all)")
     _add_database(parser)
     parser.add_argument("--walks", metavar="K", type=int, default=WALKS, help=f"random walks of each model ({WALKS})")
     parser.add_argument("--steps", metavar="N", type=int, default=STEPS, help=f"rewrites of each walk ({STEPS})")
     parser.add_argument("--seed", type=int, default=0, help="of the walks (0)")
+    parser.add_argument(
+        "--again", action="store_true", help="time all kernels of the models anew, and keep whichever price is surer"
+    )
     _add_dim(parser)
 
 

@@ -7,7 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from environment.costs.price_database import PriceDatabase, Setting
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_file import sidecars
+from environment.costs.settings import Setting
 from experiments.costs.database import chosen_settings, counted, path_of, require_other
 from experiments.output_file import require_writable
 
@@ -21,7 +23,8 @@ def run(options: argparse.Namespace) -> int:
     output: Path = options.file
     source = path_of(options.database)
     require_other(output, source)
-    require_writable(output, force=options.force)
+    for file in (output, *sidecars(output)):
+        require_writable(file, force=options.force)
     with PriceDatabase(source, create=False) as database:
         database.require_sound()
         settings = chosen_settings(database, options.setting)
@@ -41,4 +44,6 @@ def _write(database: PriceDatabase, settings: Sequence[Setting], output: Path) -
         with PriceDatabase(unfinished) as copy:
             copy.copy_from(database, settings)
             copy.settle()
+        for file in sidecars(output):  # before: SQLite would take an old log for the new file's
+            file.unlink(missing_ok=True)
         unfinished.replace(output)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import argparse
 import time
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
-from environment.costs.kernel_prices import KernelPrices
 from environment.costs.lowering import lower
-from environment.costs.measured import MeasuredPrices
-from environment.costs.price_database import PriceDatabase, PriceList
-from environment.costs.settings import setting_of
-from environment.runtimes import OnnxRuntime
+from environment.costs.measured import Measured, MeasuredPrices
+from environment.costs.price_list import PriceList
 from environment.runtimes.devices import require_working
 from experiments.config import parse_dims
-from experiments.costs.database import counted, path_of
+from experiments.costs.database import counted
 from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.model_source import ModelSource, find_models
 from experiments.progress import ProgressDisplay, format_duration, make_progress
 from experiments.rewriting import affordable, random_step
+from experiments.warnings_noted import warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 _COUNTED_BY = "rtx2070"  # any roofline: it only tells how large graphs are
@@ -39,9 +35,11 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     dims, models = parse_dims(options.dim), find_models(options.models)
     require_working(options.device)
-    start, recording = time.perf_counter(), Recording(options, make_progress())
-    for source in models:
-        recording.add(source, OnnxModel.load(source.build(), dims=dims))
+    progress = make_progress()
+    start, recording = time.perf_counter(), Recording(_costs(options), options, progress)
+    with warnings_noted(progress):
+        for source in models:
+            recording.add(source, OnnxModel.load(source.build(), dims=dims))
     print(recording.summary(len(models), time.perf_counter() - start))
     return 0
 
@@ -52,56 +50,65 @@ def _check(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} must be at least {least}, got {getattr(options, name)}.")
 
 
+def _costs(options: argparse.Namespace) -> Measured:
+    try:
+        return Measured(options.device, threads=options.threads, level=options.level, database=options.database)
+    except ValueError as error:  # an unknown level, or a device that does not show its kernels
+        raise UserError(str(error)) from error
+
+
 class Recording:
     """Prices of several models in one database, which is opened when the first of them is known to run."""
 
-    def __init__(self, options: argparse.Namespace, progress: ProgressDisplay) -> None:
-        self._database: Path | None = options.database
-        self._runtime = OnnxRuntime(options.device, options.threads)
+    def __init__(self, costs: Measured, options: argparse.Namespace, progress: ProgressDisplay) -> None:
+        self._costs, self._again = costs, options.again
         self._walks, self._steps, self._seed = options.walks, options.steps, options.seed
         self._progress = progress
-
-    @cached_property
-    def _prices(self) -> PriceList:
-        prices = PriceDatabase(path_of(self._database, create=True)).setting(setting_of(self._runtime))
-        self._before = (len(prices), prices.num_appraisals)
-        return prices
+        self._before: tuple[int, int] | None = None
 
     def add(self, source: ModelSource, model: OnnxModel) -> None:
         """Records a model as it is, then the graphs on its walks."""
         kernels = self._kernels(model)
-        costs = MeasuredPrices(model, self._runtime, self._prices)
-        self._time(source.name, costs.kernels(model.graph), kernels)
+        costs = MeasuredPrices(model, self._costs.runtime, self._costs.prices, clock=self._costs.clock)
+        self._before = self._before or _counts(self._costs.prices)
+        self._time(source.name, costs, kernels, model.graph.weights_mb)
         model.graph.cost(costs.native)
         if self._walks:
             self._walk(source.name, costs, model)
 
     def summary(self, models: int, seconds: float) -> str:
         """What is known now, and what came since the start."""
-        known = (len(self._prices), self._prices.num_appraisals)
-        new = [now - before for now, before in zip(known, self._before, strict=True)]
+        prices = self._costs.prices
+        known = _counts(prices)
+        new = [now - before for now, before in zip(known, self._before or known, strict=True)]
         return (
-            f"{self._prices.place} knows {counted(*known)} on {self._prices.setting}; new are {new[0]:,} and "
+            f"{prices.place} knows {counted(*known)} on {prices.setting}; new are {new[0]:,} and "
             f"{new[1]:,}. {models} model{'s' * (models != 1)} in {format_duration(seconds)}."
         )
 
     def _kernels(self, model: OnnxModel) -> list[Kernel]:
         """Each kernel of the graph once."""
-        kernels = {each.kernel.signature: each.kernel for each in lower(model.sketch(model.graph).model, self._runtime)}
+        placed = lower(model.sketch(model.graph).model, self._costs.runtime)
+        kernels = {each.kernel.signature: each.kernel for each in placed}
         for kernel in kernels.values():
             require_timeable(kernel)
         return list(kernels.values())
 
-    def _time(self, name: str, prices: KernelPrices, kernels: list[Kernel]) -> None:
-        fresh = [kernel for kernel in kernels if prices.known(kernel) is None]
-        if not fresh:
+    def _time(self, name: str, costs: MeasuredPrices, kernels: list[Kernel], weights_mb: int) -> None:
+        prices = costs.kernels
+        known = {kernel: prices.known(kernel, weights_mb) for kernel in kernels}
+        wanted = kernels if self._again else [kernel for kernel in kernels if known[kernel] is None]
+        if not wanted:
             self._progress.note(f"{name}: all {len(kernels)} kernels are known")
             return
-        with self._progress.stage(f"{name}: kernels", len(fresh)) as bar:
-            for done, kernel in enumerate(fresh, 1):
-                prices.price(kernel)
+        surer = 0
+        with self._progress.stage(f"{name}: kernels", len(wanted)) as bar:
+            for done, kernel in enumerate(wanted, 1):
+                surer += known[kernel] not in (None, prices.price(kernel, weights_mb, anew=self._again))
                 raise_if_received()
                 bar.update(done)
+        if self._again:
+            self._progress.note(f"{name}: {surer} of {len(wanted)} prices are surer now, and replace the old ones")
 
     def _walk(self, name: str, costs: MeasuredPrices, model: OnnxModel) -> None:
         """A step that leads to a graph too large to be run ends a walk."""
@@ -115,3 +122,8 @@ class Recording:
                     state.graph.cost(costs.native)
                     raise_if_received()
                     bar.update(walk * self._steps + step + 1)
+
+
+def _counts(prices: PriceList) -> tuple[int, int]:
+    """Of kernels, and of operators in their surroundings."""
+    return len(prices), prices.num_appraisals

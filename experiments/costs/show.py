@@ -7,8 +7,9 @@ import heapq
 from collections.abc import Iterator
 
 from environment.costs.kernel_prices import split_key
-from environment.costs.measured import MeasuredPrices, replaying_runtime
-from environment.costs.price_database import Price, PriceDatabase, PriceList
+from environment.costs.measured import MeasuredPrices, runtime_here
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_list import Price, PriceList
 from experiments.config import parse_dims
 from experiments.costs.database import chosen_settings, counted, path_of
 from experiments.errors import UserError
@@ -44,9 +45,13 @@ def _slowest(prices: PriceList, count: int) -> Iterator[str]:
 
 
 def _in_order(prices: PriceList, model: OnnxModel) -> Iterator[str]:
-    costs = MeasuredPrices(model, replaying_runtime(prices.setting), prices, replay=True)
+    device, runtime = prices.setting.device, runtime_here(prices.setting)
+    if runtime is None:
+        yield f"{device} cannot be used here: nobody can tell which kernels it runs for this model, or what they cost"
+        return
+    costs = MeasuredPrices(model, runtime, prices, replay=True)
     kernels = [each.kernel for each in costs.lowered(model.graph)]
-    known = [costs.kernels(model.graph).known(kernel) for kernel in kernels]
+    known = [costs.kernels.known(kernel, model.graph.weights_mb) for kernel in kernels]
     for kernel, price in zip(kernels, known, strict=True):
         yield f"{_amount(price) if price else 'not recorded':>20}  {kernel.description}"
     total, missing = sum(price.ms for price in known if price), known.count(None)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from environment.correlation import spearman
-from environment.costs.price_database import PriceDatabase, default_database
-from environment.runtimes import OnnxRuntime
+from environment.costs.measured import Measured
 from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
@@ -28,6 +27,7 @@ from experiments.reproduce.agreement import left_out_scales, signs_right
 from experiments.reproduce.discrepancy_study import Study, of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
+from experiments.warnings_noted import warnings_noted
 from taso_ext import RuleSet
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Measures each graph and what is made of it; finished graphs are not measured again."""
-    records, runtime = list(studied(options, progress)), runtime_of(options)
+    records = list(studied(options, progress))
     return Table(
         "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
@@ -82,7 +82,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         _rows(records),
         options.command_line,
-        notes(records, runtime),
+        notes(records, options),
         {"discrepancy-graphs.png": partial(_draw, records)},
     )
 
@@ -93,31 +93,30 @@ def studied(options: argparse.Namespace, progress: ProgressDisplay) -> Iterator[
     Raises:
       UserError: numbers that make no sense.
     """
-    names, runtime = graphs.chosen(options.graphs), runtime_of(options)
+    names, costs, rules = graphs.chosen(options.graphs), costs_of(options), RuleSet.default()
     if options.seed < 0:
         raise UserError(f"--seed must be at least 0, got {options.seed}.")
-    rules = RuleSet.default()
-    with PriceDatabase(default_database()) as database, progress.stage("measure", total=len(names)) as bar:
+    with warnings_noted(progress), progress.stage("measure", total=len(names)) as bar:
         for done, name in enumerate(names):
-            yield Study(name, rules, runtime, database, options.scale, options.seed).record()
+            yield Study(name, rules, costs, options.scale, options.seed).record()
             bar.update(done + 1)
 
 
-def runtime_of(options: argparse.Namespace) -> OnnxRuntime:
-    """What graphs are measured in.
+def costs_of(options: argparse.Namespace) -> Measured:
+    """The cost model that is judged, by the runtime that it speaks of.
 
     Raises:
       UserError: a number of threads that there cannot be.
     """
     if options.threads < 1:
         raise UserError(f"--threads must be at least 1, got {options.threads}.")
-    return OnnxRuntime(options.device, options.threads)
+    return Measured(options.device, threads=options.threads)
 
 
-def notes(records: Sequence[Record], runtime: OnnxRuntime) -> str:
+def notes(records: Sequence[Record], options: argparse.Namespace) -> str:
     """What was measured with, and the errors in short."""
     errors = np.abs(_errors(records))
-    return f"{runtime.label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
+    return f"{costs_of(options).runtime.label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
 
 
 def _rows(records: Sequence[Record]) -> list[Record]:

@@ -13,7 +13,7 @@ import argparse
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import discrepancy
 from experiments.reproduce.agreement import signs_right
-from experiments.reproduce.discrepancy import BEYOND, notes, runtime_of, studied
+from experiments.reproduce.discrepancy import BEYOND, notes, studied
 from experiments.reproduce.discrepancy_study import of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
@@ -48,7 +48,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        notes(records, runtime_of(options)),
+        notes(records, options),
     )
 
 

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from environment import zoo
-from environment.costs.measured import MeasuredPrices
-from environment.costs.price_database import PriceDatabase
+from environment.costs.measured import Measured
 from environment.costs.settings import setting_of
 from environment.effort import Effort
-from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
 from experiments.reproduce.units import Record, once
@@ -41,21 +39,17 @@ class Scale:
 
 SCALES = {
     "smoke": Scale(4, False, Effort(resolution=None, pairs=3, sessions=1, control=False)),
-    "full": Scale(60, True, Effort(resolution=0.004, pairs=200, seconds=30, sessions=3, control=False)),
+    "full": Scale(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
 
 
 class Study:
     """One graph of the zoo and those that rewriting makes of it; what is finished is not measured again."""
 
-    def __init__(
-        self, name: str, rules: RuleSet, runtime: OnnxRuntime, database: PriceDatabase, scale: str, seed: int
-    ) -> None:
+    def __init__(self, name: str, rules: RuleSet, costs: Measured, scale: str, seed: int) -> None:
         self.name = name
-        self._rules, self._runtime, self._seed = rules, runtime, seed
+        self._rules, self._costs, self._seed = rules, costs, seed
         self._scale_name, self._scale = scale, SCALES[scale]
-        self._setting = setting_of(runtime)
-        self._prices = database.setting(self._setting)
 
     def record(self) -> Record:
         """What was predicted and measured.
@@ -70,7 +64,7 @@ class Study:
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"runtime": self._runtime.label, "setting": str(self._setting)}
+        settings |= {"setting": str(setting_of(self._costs.runtime))}
         unit = f"{self.name}{kind}-{self._scale_name}"
         return once(TABLE, unit, settings, lambda: self._measured(make))
 
@@ -83,7 +77,7 @@ class Study:
 
     def _measured(self, make: Callable[[State], list[Rewritten]]) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
-        costs = MeasuredPrices(model, self._runtime, self._prices)
+        costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
         summed_ms, fast_ms = costs.full(model.graph).ms, model.graph.cost(costs.native).ms
         made, points, measured_ms = make(start), [], []
@@ -105,8 +99,8 @@ class Study:
     def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
         """The measured ratios of some graphs, and the milliseconds of the start."""
         found = measure(
-            Variant("start", self._runtime, model.export_detached(model.graph)),
-            [Variant(each.how, self._runtime, model.export_detached(each.state.graph)) for each in batch],
+            Variant("start", self._costs.runtime, model.export_detached(model.graph)),
+            [Variant(each.how, self._costs.runtime, model.export_detached(each.state.graph)) for each in batch],
             self._scale.effort,
         )
         ratios = [each.ratio for each in found.candidates]

@@ -19,7 +19,8 @@ import numpy as np
 
 from environment import GraphSubstitutionEnv, zoo
 from environment.clocks import PROCESS_CPU
-from environment.costs.end_to_end import EFFORT, EndToEnd, NoisyClockWarning
+from environment.costs.cost_warnings import NoisyClockWarning
+from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.effort import Effort
 from environment.random_agent import RandomAgent
 from experiments.errors import UserError

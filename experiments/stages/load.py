@@ -120,7 +120,7 @@ def _find_costs(config: RunConfig) -> Costs:
             f"{device}, or choose other --costs."
         )
     if kind == "measured":
-        return Measured(device, threads=settings.threads)
+        return Measured(device, threads=settings.threads, level=settings.level)
     effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
     return EndToEnd(device, runtime=runtime, effort=effort)
 

@@ -167,7 +167,7 @@ std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::
 
 NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& appraise,
                          const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& surroundings,
-                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs) {
+                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset) {
   // Whoever calls it or lets it go last may not hold the interpreter's lock.
   const std::shared_ptr<py::function> held(new py::function(appraise), [](py::function* function) {
     const py::gil_scoped_acquire acquire;
@@ -175,9 +175,15 @@ NamedCosts learned_costs(const std::string& name, const std::string& device, con
   });
   const auto call = [held](const Graph& graph, const std::vector<std::int64_t>& positions) {
     const py::gil_scoped_acquire acquire;
-    return costs_from((*held)(graph, positions));
+    try {
+      return costs_from((*held)(graph, positions));
+    } catch (const py::error_already_set& error) {
+      const py::object unpriced = py::module_::import("taso_ext.errors").attr("UnpricedError");
+      if (error.matches(unpriced)) throw Unpriced(std::current_exception());
+      throw;
+    }
   };
-  auto learned = std::make_shared<LearnedCosts>(find_device(device), call);
+  auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset);
   const std::vector<Cost> known = costs_from(costs);
   if (known.size() != static_cast<std::size_t>(surroundings.size())) throw InvalidInput("expected as many costs as surroundings");
   learned->know({surroundings.data(), known.size()}, known);
@@ -427,6 +433,12 @@ PYBIND11_MODULE(_core, module) {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const InvalidInput& error) {
       py::set_error(PyExc_ValueError, error.what());
+    } catch (const Unpriced& error) {
+      try {
+        std::rethrow_exception(error.cause());
+      } catch (py::error_already_set& cause) {
+        cause.restore();
+      }
     }
   });
 
@@ -448,7 +460,7 @@ PYBIND11_MODULE(_core, module) {
       });
   py::class_<NamedCosts>(module, "CostModel")
       .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
-      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"))
+      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"), py::arg("opset"))
       .def_static("devices", &device_names)
       .def_readonly("name", &NamedCosts::name);
 
@@ -462,11 +474,11 @@ PYBIND11_MODULE(_core, module) {
         return total_cost(graph, *model.costs);
       }, py::arg("model"))
       .def_property_readonly("weights_mb", &weights_mb)
-      .def("surroundings", [](const Graph& graph) {
-        std::vector<std::uint64_t> names = surroundings(graph);
+      .def("surroundings", [](const Graph& graph, int opset) {
+        std::vector<std::uint64_t> names = surroundings(graph, opset);
         const auto size = static_cast<py::ssize_t>(names.size());
         return to_array(std::move(names), {size});
-      });
+      }, py::arg("opset"));
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))
@@ -562,6 +574,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
       .def_readonly("generated", &SearchResult::generated).def_readonly("duplicates", &SearchResult::duplicates)
+      .def_readonly("unpriced", &SearchResult::unpriced)
       .def_readonly("evicted", &SearchResult::evicted).def_readonly("rebuilt", &SearchResult::rebuilt)
       .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds)
       .def_readonly("rules", &SearchResult::rules);

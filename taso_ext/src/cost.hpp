@@ -1,6 +1,7 @@
 // What operators cost. The analytic model: one roofline per kernel, pointwise operators fused into the kernel that feeds them.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,17 @@ struct Cost {
   Cost& operator+=(const Cost& other);
 };
 
+// Thrown where no price of an operator can be had. Searches leave such a graph alone; for all others `cause` is the error.
+class Unpriced : public std::exception {
+ public:
+  explicit Unpriced(std::exception_ptr cause) : cause_(std::move(cause)) {}
+  [[nodiscard]] const char* what() const noexcept override { return "an operator has no price"; }
+  [[nodiscard]] const std::exception_ptr& cause() const { return cause_; }
+
+ private:
+  std::exception_ptr cause_;
+};
+
 // What operators cost on some device. Used by several threads at once.
 class CostModel {
  public:
@@ -40,7 +52,7 @@ class CostModel {
   // Whether operators of one signature may cost different amounts in different places: then price() is an estimate, and
   // what operators of a graph cost is for price_in() to say.
   [[nodiscard]] virtual bool looks_around() const { return false; }
-  // Of the run-time operators of a graph, by node.
+  // Of the run-time operators of a graph, by node. May throw Unpriced.
   [[nodiscard]] virtual std::vector<Cost> price_in(const Graph& graph) const;
 };
 

@@ -9,10 +9,11 @@
 
 namespace rlflow {
 
-// What a queued rewrite leads to; no state when the graph was seen before.
+// What a queued rewrite leads to; no state when the graph was seen before, or has no price.
 struct Outcome {
   std::int32_t rule = 0, location = 0;
   std::shared_ptr<const State> state;
+  bool unpriced = false;
 };
 
 // The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
@@ -30,10 +31,14 @@ class Explored {
     const std::shared_ptr<const State> parent = tree_.state(rewrite.parent);
     const Match& match = parent->matches()[rewrite.index];
     Outcome outcome{match.rule, match.location, nullptr};
-    const Hash128 foretold = parent->plain_hash_after(match);
-    if (is_known(foretold)) return outcome;
-    outcome.state = parent->priced_after(match);
-    if (outcome.state->graph().plain_hash() != foretold) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
+    try {
+      const Hash128 foretold = parent->plain_hash_after(match);
+      if (is_known(foretold)) return outcome;
+      outcome.state = parent->priced_after(match);
+      if (outcome.state->graph().plain_hash() != foretold) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
+    } catch (const Unpriced&) {
+      outcome.unpriced = true;
+    }
     return outcome;
   }
 

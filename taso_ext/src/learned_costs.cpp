@@ -17,7 +17,7 @@ Cost LearnedCosts::price(const Signature& signature, bool fused) const {
 }
 
 std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
-  const std::vector<std::uint64_t> names = surroundings(graph);
+  const std::vector<std::uint64_t> names = surroundings(graph, opset_);
   if (const auto fresh = unknown(names); !fresh.empty()) learn(graph, names, fresh);
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {

@@ -18,11 +18,12 @@ class LearnedCosts final : public CostModel {
   // Of some run-time operators of a graph, by their positions in its order; FLOPs do not count.
   using Appraise = std::function<std::vector<Cost>(const Graph&, const std::vector<std::int64_t>&)>;
 
-  LearnedCosts(const Device& device, Appraise appraise) : device_(device), appraise_(std::move(appraise)) {}
+  // `opset`: of the model whose graphs these are.
+  LearnedCosts(const Device& device, Appraise appraise, int opset) : device_(device), appraise_(std::move(appraise)), opset_(opset) {}
 
   [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
   [[nodiscard]] bool looks_around() const override { return true; }
-  // Throws what `appraise` throws, and InvalidInput when it does not price what it was asked for.
+  // Throws what `appraise` throws (Unpriced, say), and InvalidInput when it does not price what it was asked for.
   [[nodiscard]] std::vector<Cost> price_in(const Graph& graph) const override;
   // Adds what operators cost in surroundings that were met before.
   void know(std::span<const std::uint64_t> surroundings, std::span<const Cost> costs);
@@ -46,6 +47,7 @@ class LearnedCosts final : public CostModel {
 
   Roofline device_;
   Appraise appraise_;
+  int opset_;
   mutable std::shared_mutex mutex_;
   mutable std::unordered_map<std::uint64_t, Known> known_;    // by surroundings
   mutable std::unordered_map<std::uint64_t, Mean> kinds_;

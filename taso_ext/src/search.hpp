@@ -23,6 +23,7 @@ struct SearchResult {
   std::int64_t expanded = 0;       // graphs whose rewrites were all priced
   std::int64_t generated = 0;      // rewrites priced
   std::int64_t duplicates = 0;     // rewrites that led to a graph seen before
+  std::int64_t unpriced = 0;       // rewrites left alone, since no price of their graph could be had
   std::int64_t evicted = 0;        // rewrites given up, the dearest first, to stay within the memory
   std::int64_t rebuilt = 0;        // graphs made again from an ancestor because they had been given up
   std::size_t memory_bytes = 0;    // most held at a time

@@ -76,7 +76,7 @@ class BeamSearch {
 
   void take(const Step& step, std::vector<std::int32_t>& next) {
     if (!explored_.insert(step.outcome)) {
-      ++result_.duplicates;
+      ++(step.outcome.unpriced ? result_.unpriced : result_.duplicates);
       return;
     }
     result_.rules.insert(step.outcome.rule);

@@ -14,7 +14,7 @@ SearchResult search_greedy(const State& start, const SearchLimits& limits, const
   while (watch.go_on(state->memory_bytes())) {
     ++result.expanded;
     result.generated += static_cast<std::int64_t>(state->matches().size());
-    if (!descend(state, result.actions)) {
+    if (!descend(state, result.actions, result.unpriced)) {
       result.stop_reason = state->matches().empty() ? "exhausted" : "local optimum";
       break;
     }
@@ -25,8 +25,17 @@ SearchResult search_greedy(const State& start, const SearchLimits& limits, const
   return result;
 }
 
-// Where the costs look around, a rewrite may turn out dearer than foretold; then the next one is tried.
-bool descend(std::shared_ptr<const State>& state, std::vector<std::pair<std::int32_t, std::int32_t>>& actions) {
+std::shared_ptr<const State> priced_after(const State& state, const Match& match, std::int64_t& unpriced) {
+  try {
+    return state.priced_after(match);
+  } catch (const Unpriced&) {
+    ++unpriced;
+    return nullptr;
+  }
+}
+
+// Where the costs look around, a rewrite may turn out dearer than foretold, or have no price; then the next one is tried.
+bool descend(std::shared_ptr<const State>& state, std::vector<std::pair<std::int32_t, std::int32_t>>& actions, std::int64_t& unpriced) {
   std::vector<const Match*> cheaper;
   for (const Match& match : state->matches()) {
     if (is_cheaper(state->cost_ms() + match.delta_ms, state->cost_ms())) cheaper.push_back(&match);
@@ -37,7 +46,8 @@ bool descend(std::shared_ptr<const State>& state, std::vector<std::pair<std::int
     std::ranges::pop_heap(cheaper, dearer);
     const Match& match = *cheaper.back();
     cheaper.pop_back();
-    auto next = state->priced_after(match);
+    auto next = priced_after(*state, match, unpriced);
+    if (!next) continue;
     if (state->game().costs().looks_around() && !is_cheaper(next->cost_ms(), state->cost_ms())) continue;
     actions.emplace_back(match.rule, match.location);
     state = std::move(next);

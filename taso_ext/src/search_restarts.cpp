@@ -13,7 +13,7 @@ constexpr std::int64_t kMostWalk = 1'000'000;
 struct Descent {
   std::vector<std::pair<std::int32_t, std::int32_t>> actions;
   double cost_ms = 0;
-  std::int64_t expanded = 0, generated = 0;
+  std::int64_t expanded = 0, generated = 0, unpriced = 0;
   std::size_t memory_bytes = 0;
   std::set<std::int32_t> rules{};
 };
@@ -41,15 +41,19 @@ Descent descend_from_walk(const std::shared_ptr<const State>& root, std::int64_t
   std::shared_ptr<const State> state = root;
   Descent descent{.actions = {}, .cost_ms = root->cost_ms()};
   std::vector<std::pair<std::int32_t, std::int32_t>> actions;
+  std::int64_t drawn = 0;
   while (descent.expanded < most && !state->matches().empty()) {
     ++descent.expanded;
     descent.generated += static_cast<std::int64_t>(state->matches().size());
     descent.memory_bytes = std::max(descent.memory_bytes, 2 * state->memory_bytes());    // it and its successor
-    if (static_cast<std::int64_t>(actions.size()) < walk) {
+    if (drawn < walk) {
+      ++drawn;
       const Match& match = draw_match(*state, random);
+      auto next = priced_after(*state, match, descent.unpriced);
+      if (!next) continue;
       actions.emplace_back(match.rule, match.location);
-      state = state->priced_after(match);
-    } else if (!descend(state, actions)) {
+      state = std::move(next);
+    } else if (!descend(state, actions, descent.unpriced)) {
       break;
     }
     descent.rules.insert(actions.back().first);
@@ -89,6 +93,7 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
     }
     result.expanded += descent.expanded;
     result.generated += descent.generated;
+    result.unpriced += descent.unpriced;
     result.rules.merge(descent.rules);
     result.memory_bytes = std::max(result.memory_bytes, descent.memory_bytes * pool.width());
     if (is_cheaper(descent.cost_ms, result.cost_ms)) result.cost_ms = descent.cost_ms, result.actions = std::move(descent.actions);

@@ -105,7 +105,7 @@ class TasoSearch {
       result_.rules.insert(outcome.rule);
       expand(explored_.tree().add(rewrite.parent, outcome.rule, outcome.location, outcome.state), *outcome.state);
     } else {
-      ++result_.duplicates;
+      ++(outcome.unpriced ? result_.unpriced : result_.duplicates);
     }
     done_with(rewrite);
   }

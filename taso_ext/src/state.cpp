@@ -227,7 +227,11 @@ void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
   held_.fused.resize(graph().node_count());
   held_.node_ms.resize(graph().node_count());
   std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
-  if (costs.looks_around()) std::ranges::transform(costs.price_in(graph()), held_.node_ms.begin(), &Cost::ms);
+  if (costs.looks_around()) {
+    const std::vector<Cost> by_node = costs.price_in(graph());
+    std::ranges::transform(by_node, held_.node_ms.begin(), &Cost::ms);
+    for (const NodeId id : graph().order()) total_ += by_node[id];
+  }
   for (const NodeId id : graph().order()) cost_ms_ += held_.node_ms[id];    // weights cost nothing
 }
 

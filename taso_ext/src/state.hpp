@@ -90,7 +90,7 @@ class State {
   // By node: whether the kernel that feeds it absorbs it, and its share of the cost.
   [[nodiscard]] const std::vector<char>& fused() const { return held_.fused; }
   [[nodiscard]] const std::vector<double>& node_ms() const { return held_.node_ms; }
-  [[nodiscard]] Cost cost() const { return total_cost(held_.graph, game_->costs()); }
+  [[nodiscard]] Cost cost() const { return game_->costs().looks_around() ? total_ : total_cost(held_.graph, game_->costs()); }
   [[nodiscard]] bool is_legal(std::int32_t rule, std::int32_t location) const { return find(rule, location) != nullptr; }
   // Throws InvalidInput when there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
@@ -120,6 +120,7 @@ class State {
   std::shared_ptr<Game> game_;
   Game::Storage held_;
   double cost_ms_ = 0;
+  Cost total_;    // only where costs look around: they are worked out for the whole graph anyway
   std::int64_t truncated_ = 0;
   Hash128 history_;
 };

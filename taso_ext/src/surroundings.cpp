@@ -46,9 +46,8 @@ Hash128 name_with_neighbours(const Graph& graph, NodeId id, const std::vector<Ha
   return fold(name, readers);
 }
 
-// The opset that the graph needs. All of a model is of one opset, and runtimes know fewer fusions in newer ones.
-std::uint64_t newest_opset(const Graph& graph, const std::vector<NodeId>& nodes) {
-  int newest = 1;
+// The opset that the graph is written in. All of a model is of one opset, and runtimes know fewer fusions in newer ones.
+std::uint64_t written_opset(const Graph& graph, const std::vector<NodeId>& nodes, int newest) {
   for (const NodeId id : nodes) {
     const OperatorId op = graph.signature(id).op;
     if (op >= known_operator_count()) continue;
@@ -73,13 +72,13 @@ std::int64_t weights_mb(const Graph& graph) {
   return *std::ranges::min_element(kWeightsMb, {}, distance);
 }
 
-std::vector<std::uint64_t> surroundings(const Graph& graph) {
+std::vector<std::uint64_t> surroundings(const Graph& graph, int opset) {
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
   }
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
-  const Hash128 whole = fold(Hash128{27, 28}, Hash128{newest_opset(graph, nodes), static_cast<std::uint64_t>(weights_mb(graph))});
+  const Hash128 whole = fold(Hash128{27, 28}, Hash128{written_opset(graph, nodes, opset), static_cast<std::uint64_t>(weights_mb(graph))});
   for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), whole);
   for (int round = 0; round < kSurroundings; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);

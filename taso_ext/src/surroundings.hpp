@@ -13,7 +13,8 @@ inline constexpr int kSurroundings = 3;    // operators away, in either directio
 
 // One for each run-time operator, in the graph's order: equal, in any graph, where the operators within kSurroundings
 // have the same signatures and read one another alike (Weisfeiler and Leman's refinement, that many rounds of it), and
-// the graphs need the same opset and read about as much of weights.
-[[nodiscard]] std::vector<std::uint64_t> surroundings(const Graph& graph);
+// the graphs read about as much of weights and are written in the same opset: `opset`, the model's own, or a newer one
+// that their operators need. A change of what decides them has to raise APPRAISALS in environment/costs/price_list.py.
+[[nodiscard]] std::vector<std::uint64_t> surroundings(const Graph& graph, int opset);
 
 }  // namespace rlflow

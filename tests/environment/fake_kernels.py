@@ -9,7 +9,7 @@ import pytest
 
 from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from environment.runtimes import OnnxRuntime
 
 

@@ -11,7 +11,7 @@ from fake_kernels import price_without_a_clock
 from gymnasium.utils.env_checker import check_env
 from timed_graphs import fake_costs
 
-from environment import Candidates, GraphSubstitutionEnv, Padded, cost_models
+from environment import Candidates, GraphSubstitutionEnv, Padded, cost_models, zoo
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs, MeasuredCost, ModelCosts, Priced
 from environment.runtimes import UnavailableError, available_devices
@@ -39,7 +39,8 @@ def costs(request: pytest.FixtureRequest) -> Costs:
 def test_every_name_is_found_and_says_its_name() -> None:
     assert cost_models.names() == [
         *(f"roofline:{device}" for device in CostModel.devices()),
-        *(f"{kind}:{device}" for kind in ("measured", "endtoend") for device in available_devices()),
+        *(f"measured:{device}" for device in available_devices() if device != "tensorrt"),
+        *(f"endtoend:{device}" for device in available_devices()),
     ]
     for name in cost_models.names():
         found = cost_models.find(name)
@@ -75,6 +76,7 @@ def test_a_native_model_is_the_roofline_of_its_name() -> None:
         ("", ValueError, "no cost model"),
         ("endtoend:gpu", UnavailableError, "cpu here"),
         ("endtoend:cuda", UnavailableError, "pip install"),
+        ("measured:tensorrt", UnavailableError, "--costs endtoend:tensorrt"),
         (3, ValueError, "expected the name of a cost model"),
     ],
 )
@@ -125,18 +127,27 @@ def test_what_rewrites_are_foretold_to_cost_is_native(costs: Costs) -> None:
 
 
 def test_a_cost_model_of_a_users_own() -> None:
-    """Anything with the interface will do."""
+    """Anything with the interface will do, whatever the reward looks at."""
 
     class Launches:
         name = "launches:here"
         native = CostModel.roofline("xeon")
+        is_free = False
 
         def of(self, model: OnnxModel) -> Launches:
             return self
 
         def price(self, state: State) -> Priced:
-            return Priced(MeasuredCost.timed(float(state.cost.kernel_launches), state.cost))
+            cost = MeasuredCost.timed(float(state.cost.kernel_launches), state.cost)
+            return Priced(cost, {state.hash: 0.02 * cost.ms})
 
-    env = GraphSubstitutionEnv(MODEL, costs=Launches())
+    assert isinstance(Launches(), Costs) and isinstance(Launches().of(OnnxModel.load(zoo.build(MODEL))), ModelCosts)
+    env = GraphSubstitutionEnv(MODEL, costs=Launches(), reward="percent:every=2,bonus=0.25", max_steps=4)
     _, info = env.reset(seed=0)
-    assert info["cost_ms"] == info["kernel_launches"]
+    start = info["cost_ms"]
+    assert start == info["kernel_launches"] and info["cost_noise"] == pytest.approx(0.02)
+    _, reward, *_, info = env.step(env.legal_actions()[0])
+    assert (reward, info["reward_noise"], info["cost_is_fresh"]) == (0.25, 0, False)
+    _, reward, *_, info = env.step(env.legal_actions()[0])
+    assert info["cost_ms"] == info["kernel_launches"] and info["cost_is_fresh"] and info["reward_noise"] > 0
+    assert reward == pytest.approx(100 * (start - info["cost_ms"]) / start)

@@ -11,13 +11,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from environment.costs.price_database import DatabaseError, Price, PriceDatabase, Setting
+from environment.costs import price_file, price_list
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_file import DatabaseError
+from environment.costs.price_list import Appraisal, Price
+from environment.costs.settings import Setting
 
 CPU = Setting("cpu", "a processor", "onnxruntime", "1.0", 1)
 PRICE = Price(0.5, 0.01, 9)
@@ -31,21 +35,42 @@ def path(tmp_path: Path) -> Path:
 def test_prices_outlive_the_process_that_measured_them(path: Path) -> None:
     with PriceDatabase(path) as prices:
         assert prices.setting(CPU).get("Relu") is None
-        assert prices.setting(CPU).put("Relu", PRICE)
+        assert prices.setting(CPU).put("Relu", PRICE) == PRICE
     with PriceDatabase(path) as prices:
         assert prices.setting(CPU).get("Relu") == PRICE
         assert prices.settings() == {CPU: 1}
 
 
-def test_the_first_price_stays(path: Path) -> None:
+@pytest.mark.parametrize("spread", [0.0, 0.009, 0.01, 0.02])
+def test_the_surer_price_stays(spread: float, path: Path) -> None:
+    other = Price(7.0, spread, 1)
     with PriceDatabase(path) as prices:
         here = prices.setting(CPU)
         here.put("Relu", PRICE)
-        assert not here.put("Relu", Price(7.0, 0.0, 1))
+        kept = here.put("Relu", other)
+        assert kept == here.get("Relu") == prices.setting(CPU).get("Relu") == (other if spread < 0.01 else PRICE)
+
+
+def test_a_process_keeps_to_what_it_has_read(path: Path) -> None:
+    with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
+        here, there = mine.setting(CPU), theirs.setting(CPU)
+        assert here.get("Relu") is None
+        there.put("Relu", PRICE)
         assert here.get("Relu") == PRICE
+        surer = there.put("Relu", Price(7.0, 0.001, 1))
+        assert here.get("Relu") == PRICE != surer
+        assert here.put("Relu", Price(3.0, 0.005, 1)) == surer
 
 
-@pytest.mark.parametrize("other", [replace(CPU, device="cuda"), replace(CPU, processor="b"), replace(CPU, threads=2)])
+OTHERS = [
+    replace(CPU, device="cuda"),
+    replace(CPU, processor="b"),
+    replace(CPU, threads=2),
+    replace(CPU, level="basic"),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=str)
 def test_settings_do_not_share_prices(other: Setting, path: Path) -> None:
     with PriceDatabase(path) as prices:
         prices.setting(CPU).put("Relu", PRICE)
@@ -179,7 +204,161 @@ def test_prices_of_a_faster_machine_are_scaled_to_this_one(tmp_path: Path) -> No
         assert theirs.setting(CPU).keep_yardstick(1.0) == 1.0
         assert theirs.setting(CPU).keep_yardstick(7.0) == 1.0
         theirs.setting(CPU).put("Relu", PRICE)
-        theirs.setting(CPU).put_appraisals(np.array([3], np.uint64), np.array([[1.0, 5.0, 1.0]]))
+        theirs.setting(CPU).put_appraisals({3: RELU_TWICE})
         assert mine.copy_from(theirs) == 1
         assert mine.setting(CPU).get("Relu") == replace(PRICE, ms=2 * PRICE.ms)
-        assert mine.setting(CPU).appraisals()[1].tolist() == [[2.0, 5.0, 1.0]]
+        assert mine.setting(CPU).appraisals == {3: RELU_TWICE}
+
+
+RELU_TWICE, NOTHING = Appraisal({"Relu": 2}, 5.0), Appraisal({}, 0.0)
+LARGEST_NAME = 2**64 - 1
+
+
+def test_what_operators_take_is_kept(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        here = prices.setting(CPU)
+        here.put("Relu", PRICE)
+        here.put("Tanh", PRICE)
+        found = {LARGEST_NAME: RELU_TWICE, 1: NOTHING, 2: Appraisal({"Relu": 1, "Tanh": 3}, 7.0)}
+        assert here.put_appraisals(found) == found
+    with PriceDatabase(path) as prices:
+        assert prices.setting(CPU).appraisals == found
+        assert prices.setting(CPU).num_appraisals == 3
+        assert not prices.setting(OTHERS[0]).appraisals
+
+
+def test_processes_agree_on_what_operators_take(path: Path) -> None:
+    """The first one to say it has said it, and the others are told."""
+    with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
+        here, there = mine.setting(CPU), theirs.setting(CPU)
+        there.put("Relu", PRICE)
+        assert not here.appraisals
+        there.put_appraisals({1: RELU_TWICE})
+        assert here.put_appraisals({1: NOTHING, 2: NOTHING}) == {1: RELU_TWICE, 2: NOTHING}
+
+
+def test_an_appraisal_of_a_kernel_without_a_price_is_not_kept(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        with pytest.raises(DatabaseError):
+            prices.setting(CPU).put_appraisals({1: NOTHING, 2: RELU_TWICE})
+        assert prices.setting(CPU).num_appraisals == 0
+
+
+def test_a_change_of_what_appraisals_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PriceDatabase(path) as prices:
+        prices.setting(CPU).put("Relu", PRICE)
+        prices.setting(CPU).put_appraisals({1: RELU_TWICE, 2: RELU_TWICE})
+        monkeypatch.setattr(price_list, "APPRAISALS", price_list.APPRAISALS + 1)
+        here = prices.setting(CPU)
+        assert not here.appraisals and here.num_appraisals == 0
+        here.put_appraisals({1: NOTHING})
+        assert prices.setting(CPU).appraisals == {1: NOTHING}
+        assert here.get("Relu") == PRICE
+        with prices.statements() as file:
+            counts = [file.execute(f"select count(*) from {table}").fetchone()[0] for table in ("appraisal", "part")]
+        assert counts == [1, 0]
+
+
+VERSION_1 = """
+create table setting (
+  id integer primary key,
+  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  yardstick_ms real check (yardstick_ms > 0),
+  unique (device, processor, runtime, version, threads)
+);
+create table price (
+  setting integer not null references setting(id),
+  signature text not null,
+  ms real not null check (ms >= 0),
+  spread real not null check (spread >= 0),
+  samples integer not null check (samples > 0),
+  recorded real not null,
+  primary key (setting, signature)
+) without rowid;
+create table appraisal (
+  setting integer not null references setting(id),
+  surroundings blob not null,
+  ms real not null check (ms >= 0), bytes real not null, launches real not null,
+  primary key (setting, surroundings)
+) without rowid;
+insert into setting values (3, 'cpu', 'a processor', 'onnxruntime', '1.0', 1, 2.5);
+insert into setting values (7, 'cuda', 'a processor', 'onnxruntime', '1.0', 1, null);
+insert into price values (3, 'Relu', 0.5, 0.01, 9, 1e9);
+insert into price values (7, 'Relu', 0.25, 0.01, 9, 1e9);
+insert into price values (3, 'Tanh', 1.5, 0.01, 9, 1e9);
+insert into appraisal values (3, x'0102030405060708', 1.0, 2.0, 1.0);
+pragma application_id = 0x524C4643;
+pragma user_version = 1;
+"""
+"""A file as the first version wrote it."""
+
+
+def of_version_1(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(VERSION_1)
+
+
+def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
+    of_version_1(path)
+    for _ in range(2):
+        with PriceDatabase(path, create=False) as prices:
+            assert {setting: count for setting, count in prices.settings().items() if count} == {
+                CPU: 2,
+                replace(CPU, device="cuda"): 1,
+            }
+            here = prices.setting(CPU)
+            assert dict(here.items()) == {"Relu": PRICE, "Tanh": replace(PRICE, ms=1.5)}
+            assert here.yardstick_ms == 2.5 and not here.appraisals
+            assert prices.setting(replace(CPU, level="basic")).get("Relu") is None
+            with prices.statements() as file:
+                assert not file.execute("pragma foreign_key_check").fetchall()
+            prices.require_sound()
+    with PriceDatabase(path) as prices, PriceDatabase(path.parent / "new.sqlite") as new:
+        schemas = []
+        for each in (prices, new):
+            with each.statements() as file:
+                schemas.append(file.execute("select type, name, sql from sqlite_master order by name").fetchall())
+        assert schemas[0] == schemas[1]
+
+
+def test_an_older_file_that_cannot_be_written_says_why_it_has_to_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_version_1(path)
+    monkeypatch.setattr(price_file, "_PATIENCE_S", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(DatabaseError, match=r"locked.* of version 1.* to version 2"):
+            PriceDatabase(path)
+    with PriceDatabase(path) as prices:
+        assert len(prices.settings()) == 2
+
+
+def test_those_who_measure_into_one_file_take_turns(path: Path) -> None:
+    """Each opens it anew, as processes do."""
+    at_work: list[int] = []
+    most: list[int] = []
+
+    def measure(number: int) -> None:
+        with PriceDatabase(path) as prices:
+            for _ in range(5):
+                with prices.setting(CPU).turn():
+                    at_work.append(number)
+                    time.sleep(0.002)
+                    most.append(len(at_work))
+                    at_work.remove(number)
+
+    PriceDatabase(path).close()
+    threads = [threading.Thread(target=measure, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20
+
+
+def test_a_turn_that_nobody_can_have_is_an_error(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        Path(f"{path}.lock").mkdir()
+        with pytest.raises(DatabaseError, match="take turns"), prices.turn():
+            pass

@@ -28,6 +28,11 @@ def cost(ms: float, memory_bytes: float = 1.0) -> MeasuredCost:
     return MeasuredCost(ms, 1.0, memory_bytes, 1)
 
 
+def priced(ms: float, noise: float, name: str = "") -> Priced:
+    """A graph that was measured; by itself, or by what is named."""
+    return Priced(cost(ms), {name or f"{ms} {noise}": noise * ms})
+
+
 def transition(*ms: float, step: int = 1, done: bool = False) -> Transition:
     """Of the costs initial, before, after, last measured."""
     return Transition(*(cost(each) for each in ms), step, done)
@@ -206,32 +211,62 @@ class TestNoise:
     """How sure a reward is follows from how sure the costs are."""
 
     @staticmethod
-    def noise(reward: str, initial: float, **prices: Priced) -> float:
-        costs = {name: priced.cost for name, priced in prices.items()}
-        return rewards.reward_noise(
-            rewards.find(reward), Transition(cost(initial), **costs, step=5, done=False), prices, ""
-        )
+    def noise(reward: str, start_ms: float, **prices: Priced) -> float:
+        costs = {"initial": cost(start_ms)} | {name: each.cost for name, each in prices.items()}
+        return rewards.reward_noise(rewards.find(reward), Transition(**costs, step=5, done=False), prices, "")
 
     @given(POSITIVE, POSITIVE, POSITIVE, st.floats(1e-6, 0.1), st.floats(1e-6, 0.1))
     @settings(deadline=None)
     def test_differences_add_up_like_independent_errors(
         self, start: float, before: float, after: float, first: float, second: float
     ) -> None:
-        old, new = Priced(cost(before), first), Priced(cost(after), second)
+        old, new = priced(before, first, "old"), priced(after, second, "new")
         found = self.noise("incremental", start, before=old, after=new, last_measured=old)
         assert found == pytest.approx(100 * math.hypot(before * first, after * second) / start, rel=1e-6)
         logarithmic = self.noise("log_ratio", start, before=old, after=new, last_measured=old)
         assert logarithmic == pytest.approx(100 * math.hypot(math.atanh(first), math.atanh(second)), rel=1e-6)
 
     def test_one_measurement_cancels(self) -> None:
-        same, exact = Priced(cost(3.0), 0.05), Priced(cost(4.0))
+        same, exact = priced(3.0, 0.05), Priced(cost(4.0))
         assert self.noise("incremental", 4.0, before=same, after=same, last_measured=same) == pytest.approx(0)
         assert self.noise("incremental", 4.0, before=exact, after=exact, last_measured=exact) == 0
         assert self.noise("combined:alpha=0,beta=1", 4.0, before=same, after=same, last_measured=same) == 0
 
     def test_a_hopeless_clock_still_gives_a_number(self) -> None:
-        wild, exact = Priced(cost(3.0), 7.0), Priced(cost(4.0))
+        wild, exact = priced(3.0, 7.0), Priced(cost(4.0))
         assert 0 < self.noise("log_ratio", 4.0, before=exact, after=wild, last_measured=exact) < math.inf
+
+    @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(1e-6, 0.01), min_size=1), POSITIVE)
+    @settings(deadline=None)
+    def test_graphs_that_rest_on_the_same_measurements_do_not_differ(self, parts: dict[str, float], ms: float) -> None:
+        """Though each of them alone is unsure: a rewrite that changes nothing of what was measured."""
+        errors = {name: part * ms for name, part in parts.items()}
+        before, after = (Priced(cost(ms), dict(errors)) for _ in range(2))
+        for reward in ("incremental", "log_ratio", "combined", "percent"):
+            found = self.noise(reward, ms, initial=before, before=before, after=after, last_measured=before)
+            assert found == pytest.approx(0, abs=1e-9)
+        alone = self.noise("new_runtime", ms, before=before, after=after, last_measured=before)
+        assert alone == pytest.approx(100 * before.noise, rel=1e-3)
+
+    def test_what_differs_between_two_graphs_counts(self) -> None:
+        """A kernel that runs ten times before and nine times after, beside one that stays: one run of it."""
+        before = Priced(cost(100.0), {"kernel": 10 * 0.3, "other": 5.0})
+        after = Priced(cost(99.0), {"kernel": 9 * 0.3, "other": 5.0})
+        found = self.noise("incremental", 100.0, before=before, after=after, last_measured=before)
+        assert found == pytest.approx(0.3)
+
+    def test_the_unit_errs_too(self) -> None:
+        """Run times in percent of a start graph that was itself measured: in a ratio, what both share cancels."""
+        start, half = Priced(cost(10.0), {"kernel": 0.2}), Priced(cost(5.0), {"kernel": 0.1})
+        sure = self.noise("new_runtime", 10.0, initial=start, before=start, after=half, last_measured=start)
+        assert sure == pytest.approx(0, abs=1e-9)
+        exact = Priced(half.cost)
+        alone = self.noise("new_runtime", 10.0, initial=start, before=start, after=exact, last_measured=start)
+        assert alone == pytest.approx(100 * 0.5 * 0.02, rel=1e-3)
+
+    def test_the_noise_of_a_price_is_that_of_its_measurements(self) -> None:
+        assert Priced(cost(10.0), {"a": 0.3, "b": 0.4}).noise == pytest.approx(0.05)
+        assert Priced(cost(10.0)).noise == Priced(cost(0.0)).noise == 0
 
 
 def test_the_published_penalty_for_illegal_actions() -> None:

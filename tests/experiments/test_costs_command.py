@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -19,8 +20,11 @@ from onnx import TensorProto, helper
 from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
-from environment.costs.price_database import Price, PriceDatabase, Setting
-from environment.runtimes import OnnxRuntime
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_file import sidecars
+from environment.costs.price_list import Price
+from environment.costs.settings import Setting
+from environment.runtimes import OnnxRuntime, available_devices
 from experiments.cli import main
 
 MODEL = "squeezenet1.1-tiny"
@@ -28,18 +32,23 @@ OTHER = Setting("cuda", "another processor", "onnxruntime", "1.0", 1)
 
 
 class Clock:
-    """Prices kernels by the length of their signatures, which no test has to wait for; stops after `most` of them."""
+    """Prices kernels by the length of their signatures, which no test has to wait for; stops after `most` of them.
+
+    Attributes:
+      factor: what they take is multiplied by.
+      spread: how sure they are.
+    """
 
     def __init__(self, most: int = sys.maxsize) -> None:
         self.timed: list[str] = []
-        self.most = most
+        self.most, self.factor, self.spread = most, 1.0, 0.01
 
     def __call__(self, kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardstick_ms: float) -> Price:
         if len(self.timed) == self.most:
             raise KeyboardInterrupt
         require_timeable(kernel)
         self.timed.append(f"{weights_mb} {kernel.signature}")
-        return Price(1 + len(kernel.signature) / 1000, 0.01, 3)
+        return Price(self.factor * (1 + len(kernel.signature) / 1000), self.spread, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +141,42 @@ def test_two_processes_record_into_one_database_at_once(tmp_path: Path, clock: C
     assert shared.keys() == alone.keys()
 
 
+@pytest.mark.parametrize(("spread", "surer"), [(0.005, True), (0.01, False), (0.03, False)])
+def test_what_is_recorded_again_is_kept_where_it_is_surer(
+    spread: float, surer: bool, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All kernels of the model; those of its walks stay."""
+    record("--database", "mine.sqlite", walks=0)
+    alone = len(clock.timed)
+    record("--database", "mine.sqlite")
+    (before,) = prices_in("mine.sqlite").values()
+    clock.timed.clear()
+    clock.factor, clock.spread = 2.0, spread
+    capsys.readouterr()
+    assert record("--database", "mine.sqlite", "--again", walks=0) == 0
+    assert f"{alone if surer else 0} of {alone} prices are surer now" in capsys.readouterr().err
+    assert len(clock.timed) == len(set(clock.timed)) == alone < len(before)
+    (after,) = prices_in("mine.sqlite").values()
+    doubled = {key for key in before if after[key].ms == 2 * before[key].ms}
+    assert doubled == (set(clock.timed) if surer else set())
+    assert all(after[key] == before[key] for key in before.keys() - doubled)
+
+
+def test_prices_that_are_not_sure_are_noted(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    clock.spread = 0.2
+    assert record("--database", "mine.sqlite") == 0
+    assert capsys.readouterr().err.count("too noisy") == 1
+
+
+def test_levels_are_recorded_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert record("--database", "mine.sqlite", "--level", "basic", walks=0) == 0
+    assert record("--database", "mine.sqlite", walks=0) == 0
+    assert [setting.level for setting in prices_in("mine.sqlite")] == ["basic", "all"]
+    capsys.readouterr()
+    assert main(["costs", "show", "--database", "mine.sqlite", "--setting", "optimisation basic"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_what_was_recorded_is_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     record("--database", "mine.sqlite")
     add_other("mine.sqlite")
@@ -154,6 +199,14 @@ def test_a_model_is_shown_as_its_kernels(capsys: pytest.CaptureFixture[str]) -> 
     assert sum(float(line.split()[0]) for line in kernels) == pytest.approx(float(total.split()[0]), abs=0.01)
     assert main([*command, "nasrnn-tiny"]) == 0
     assert "not recorded" in capsys.readouterr().out
+
+
+@pytest.mark.skipif("cuda" in available_devices(), reason="here it is")
+def test_kernels_of_another_device_are_not_shown_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    add_other("mine.sqlite")
+    assert main(["costs", "show", "--database", "mine.sqlite", "--model", MODEL]) == 0
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and "cuda cannot be used here" in lines[0]
 
 
 def test_an_exported_setting_comes_back_by_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,21 +248,27 @@ def test_recorded_prices_replay_without_a_clock(
     assert "recorded.sqlite has no price of" in message and "rlflow costs record" in message
 
 
-def test_a_search_that_meets_a_price_that_is_missing_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("controller", ["taso", "restarts", "passes", "greedy"])
+def test_what_has_no_recorded_price_is_left_alone(
+    controller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A replay goes as far as prices do, and says so; what it finds is the best of what is known."""
     assert record("--database", "recorded.sqlite", walks=0) == 0
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
-    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", "taso", "--alpha", "2", "--budget", "20"]
-    assert main([*command, "--costs", "recorded.sqlite"]) == 2
-    error = capsys.readouterr().err
-    assert "recorded.sqlite has no price of" in error and "Traceback" not in error
-    assert not Path("out.onnx").exists()
+    capsys.readouterr()
+    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", controller, "--alpha", "2", "--budget", "20"]
+    assert main([*command, "--costs", "recorded.sqlite", "--set", "measure.pairs=2"]) == 0
+    said = capsys.readouterr()
+    assert "recorded.sqlite has no price" in said.err and "rlflow costs record" in said.err
+    assert ("for want of a recorded price" in said.out) == (controller != "greedy")
+    assert Path("out.onnx").exists()
 
 
-def test_measured_costs_take_the_threads_of_the_run(clock: Clock, tmp_path: Path) -> None:
-    assert main(optimised("--costs", "measured:cpu", "--set", "measure.threads=2")) == 0
-    assert [setting.threads for setting in prices_in(tmp_path / "cache/rlflow/prices.sqlite")] == [2]
+def test_measured_costs_take_threads_and_level_of_the_run(clock: Clock, tmp_path: Path) -> None:
+    settings = ["--set", "measure.threads=2", "--set", "measure.level=extended"]
+    assert main(optimised("--costs", "measured:cpu", *settings)) == 0
+    (setting,) = prices_in(tmp_path / "cache/rlflow/prices.sqlite")
+    assert (setting.threads, setting.level) == (2, "extended")
 
 
 def _model(node: onnx.NodeProto, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
@@ -322,6 +381,7 @@ def test_a_file_that_is_no_database_is_explained(
         (["record", "squeezenet-tiny"], MODEL),
         (["record", "none.onnx"], "none.onnx"),
         (["record", MODEL, "--threads", "0"], "at least 1"),
+        (["record", MODEL, "--level", "basics"], "did you mean 'basic'"),
         (["record", MODEL, "--walks", "-1"], "at least 0"),
         (["record", MODEL, "--dim", "batch"], "name=value"),
         (["show"], "no database of prices"),
@@ -342,6 +402,28 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path, capsys: pytest.Cap
     assert "'tpu'" in failure(capsys, *export, "other.sqlite", "--setting", "tpu")
     assert main([*export, "precious.sqlite", "--force"]) == 0
     assert prices_in("precious.sqlite") == prices_in("mine.sqlite")
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["in its place", "alone"])
+def test_the_log_of_an_overwritten_file_is_not_taken_for_the_new_ones(
+    existing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a killed process leaves beside a database."""
+    add_other("mine.sqlite")
+    new = tmp_path / "new.sqlite"
+    with PriceDatabase("old.sqlite") as database:
+        database.setting(OTHER).put("0 old", Price(1.0, 0.0, 1))
+        for file in sidecars(Path("old.sqlite")):
+            if file.exists():
+                shutil.copy(file, f"{new}{file.name.removeprefix('old.sqlite')}")
+        if existing:
+            shutil.copy("old.sqlite", new)
+    assert Path(f"{new}-wal").stat().st_size
+    export = ["costs", "export", "new.sqlite", "--database", "mine.sqlite"]
+    assert "--force" in failure(capsys, *export)
+    assert main([*export, "--force"]) == 0
+    assert not any(file.exists() for file in sidecars(new))
+    assert prices_in(new) == prices_in("mine.sqlite")
 
 
 def test_a_full_disk_is_explained_and_what_was_recorded_stays(

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 from environment.costs import kernel_prices
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from experiments.cli import main
 from experiments.plots import plot_pairs
 from experiments.reproduce import fig_pairwise

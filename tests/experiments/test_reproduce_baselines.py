@@ -17,7 +17,7 @@ from environment import zoo
 from environment.clocks import WALL, Clock
 from environment.comparison import Scale, difference, spread_of
 from environment.costs import kernel_prices
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from environment.model_inputs import Feeds, input_specs, random_feeds
 from environment.peak_memory import MeasuringProcessError, PeakMemory
 from environment.runtimes import Model, OnnxRuntime, Session, UnavailableError, openvino_runtime

@@ -1,0 +1,209 @@
+"""The prices of one setting, in a database: of kernels, and of operators as the kernels that they take."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from environment.costs.price_file import DatabaseError, PriceFile
+from environment.costs.settings import Setting
+from taso_ext import UnpricedError
+
+APPRAISALS = 1
+"""Version of what decides an appraisal: names of surroundings (taso_ext/src/surroundings.cpp), how much of a graph is
+lowered with an operator, and which kernels then stand for it (appraisal.py, neighbourhood.py, lowering.py). A database
+forgets those of older versions; its prices stay."""
+
+
+class UnrecordedError(DatabaseError, UnpricedError):
+    """A price was not recorded, and nothing is measured; the message says how to record it."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """
+    Attributes:
+      ms: time of one run.
+      spread: half the width of its 95 % interval, as a part of it.
+      samples: how many there were.
+    """
+
+    ms: float
+    spread: float
+    samples: int
+
+    @property
+    def error_ms(self) -> float:
+        """Half the width of its 95 % interval."""
+        return self.ms * self.spread
+
+
+@dataclass(frozen=True)
+class Appraisal:
+    """What an operator takes where it stands.
+
+    Attributes:
+      kernels: how often it runs each, by the signatures of their prices; none where another's kernel does its work.
+      memory_bytes: that they read and write.
+    """
+
+    kernels: Mapping[str, int]
+    memory_bytes: float
+
+
+class PriceList:
+    """The prices of one setting.
+
+    A process keeps to what it has read of them, whatever others write meanwhile: it always prices a graph alike.
+    """
+
+    def __init__(self, file: PriceFile, setting: Setting, number: int) -> None:
+        """Use `PriceDatabase.setting`."""
+        self.setting = setting
+        self._file, self._number = file, number
+        self._seen: dict[str, Price] = {}
+
+    @property
+    def place(self) -> Path:
+        """The database's file."""
+        return self._file.path
+
+    def turn(self) -> AbstractContextManager[None]:
+        """See `PriceFile.turn`."""
+        return self._file.turn()
+
+    def __len__(self) -> int:
+        """The number of prices."""
+        with self._file.statements() as file:
+            count: int = file.execute("select count(*) from price where setting = ?", (self._number,)).fetchone()[0]
+        return count
+
+    def items(self) -> Iterator[tuple[str, Price]]:
+        """All prices as they are now, by signature."""
+        query = "select signature, ms, spread, samples from price where setting = ? order by signature"
+        with self._file.statements() as file:
+            for signature, *price in file.execute(query, (self._number,)):
+                yield signature, Price(*price)
+
+    def get(self, signature: str) -> Price | None:
+        """The price of a signature, if there is one."""
+        if signature not in self._seen:
+            query = "select ms, spread, samples from price where setting = ? and signature = ?"
+            with self._file.statements() as file:
+                row = file.execute(query, (self._number, signature)).fetchone()
+            if row is None:
+                return None
+            self._seen[signature] = Price(*row)
+        return self._seen[signature]
+
+    def put(self, signature: str, price: Price) -> Price:
+        """Keeps a price unless there is one of no greater spread; returns the one that is kept."""
+        values = (self._number, signature, price.ms, price.spread, price.samples, time.time())
+        with self._file.statements() as file:
+            file.execute(f"{_INSERT} on conflict {_REPLACE} where excluded.spread < price.spread", values)
+        self._seen.pop(signature, None)
+        kept = self.get(signature)
+        assert kept is not None
+        return kept
+
+    def add_from(self, other: PriceList) -> int:
+        """Adds the prices of another list, but those that are here already; returns how many came.
+
+        Prices are ratios to the yardstick, which may have been slower or faster there: they are scaled to it.
+        """
+        unit_ms = other.yardstick_ms
+        factor = 1.0 if unit_ms is None else self.keep_yardstick(unit_ms) / unit_ms
+        now, before = time.time(), len(self)
+        rows = [
+            (self._number, signature, price.ms * factor, price.spread, price.samples, now)
+            for signature, price in other.items()
+        ]
+        with self._file.transaction() as file:
+            file.executemany(f"{_INSERT} on conflict do nothing", rows)
+        self.put_appraisals(other.appraisals)
+        return len(self) - before
+
+    @property
+    def yardstick_ms(self) -> float | None:
+        """What the kernel took that all others are timed beside; None before any was timed."""
+        query = "select yardstick_ms from setting where id = ?"
+        with self._file.statements() as file:
+            found: float | None = file.execute(query, (self._number,)).fetchone()[0]
+        return found
+
+    def keep_yardstick(self, ms: float) -> float:
+        """Keeps it unless there is one already; returns the one that is kept."""
+        change = "update setting set yardstick_ms = coalesce(yardstick_ms, ?) where id = ?"
+        with self._file.statements() as file:
+            file.execute(change, (ms, self._number))
+        kept = self.yardstick_ms
+        assert kept is not None
+        return kept
+
+    @cached_property
+    def appraisals(self) -> dict[int, Appraisal]:
+        """What operators take, by the names of their surroundings, as it was when it was first asked for.
+
+        Who finds out more adds it here, and with `put_appraisals` for others.
+        """
+        with self._file.statements() as file:
+            return self._read_appraisals(file)
+
+    @property
+    def num_appraisals(self) -> int:
+        """Operators in their surroundings whose kernels are known."""
+        query = "select count(*) from appraisal where setting = ? and version = ?"
+        with self._file.statements() as file:
+            count: int = file.execute(query, (self._number, APPRAISALS)).fetchone()[0]
+        return count
+
+    def put_appraisals(self, found: Mapping[int, Appraisal]) -> dict[int, Appraisal]:
+        """Keeps those that are new, whose kernels must have prices; returns those that are kept, by the same names.
+
+        The first stays, so that processes agree.
+        """
+        with self._file.transaction() as file:
+            file.execute("delete from appraisal where setting = ? and version < ?", (self._number, APPRAISALS))
+            return {name: self._keep_appraisal(file, name, each) for name, each in found.items()}
+
+    def _keep_appraisal(self, file: sqlite3.Connection, name: int, found: Appraisal) -> Appraisal:
+        row = (self._number, APPRAISALS, _blob(name), found.memory_bytes)
+        added = file.execute(
+            "insert into appraisal (setting, version, surroundings, bytes) values (?, ?, ?, ?) on conflict do nothing",
+            row,
+        )
+        if not added.rowcount:
+            return self._read_appraisals(file, "and surroundings = ?", _blob(name))[name]
+        parts = [(added.lastrowid, self._number, kernel, count) for kernel, count in found.kernels.items()]
+        price = "(select id from price where setting = ? and signature = ?)"
+        file.executemany(f"insert into part (appraisal, price, count) values (?, {price}, ?)", parts)
+        return found
+
+    def _read_appraisals(self, file: sqlite3.Connection, which: str = "", *values: bytes) -> dict[int, Appraisal]:
+        query = f"""select surroundings, bytes, signature, count
+                    from appraisal left join part on appraisal = appraisal.id left join price on price.id = part.price
+                    where appraisal.setting = ? and version = ? {which}"""
+        kernels: dict[int, dict[str, int]] = {}
+        nbytes: dict[int, float] = {}
+        texts: dict[str, str] = {}  # the same few signatures, long ones, come again and again
+        for blob, size, signature, count in file.execute(query, (self._number, APPRAISALS, *values)):
+            name = int.from_bytes(blob, "little")
+            nbytes[name], taken = size, kernels.setdefault(name, {})
+            if signature is not None:
+                taken[texts.setdefault(signature, signature)] = count
+        return {name: Appraisal(kernels[name], size) for name, size in nbytes.items()}
+
+
+_INSERT = "insert into price (setting, signature, ms, spread, samples, recorded) values (?, ?, ?, ?, ?, ?)"
+_REPLACE = """(setting, signature) do update set
+  ms = excluded.ms, spread = excluded.spread, samples = excluded.samples, recorded = excluded.recorded"""
+
+
+def _blob(name: int) -> bytes:
+    """A name of 64 bits; SQLite's integers have a sign."""
+    return name.to_bytes(8, "little")

@@ -1,0 +1,72 @@
+"""The tables of a database of prices, and how those of an older version become these."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+VERSION = 2
+"""Of the tables below; kept in the file's `user_version`."""
+
+_TABLES = """
+create table setting (
+  id integer primary key,
+  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  level text not null,
+  yardstick_ms real check (yardstick_ms > 0),
+  unique (device, processor, runtime, version, threads, level)
+);
+create table price (
+  id integer primary key,
+  setting integer not null references setting(id),
+  signature text not null,
+  ms real not null check (ms >= 0),
+  spread real not null check (spread >= 0),
+  samples integer not null check (samples > 0),
+  recorded real not null,
+  unique (setting, signature)
+);
+create table appraisal (
+  id integer primary key,
+  setting integer not null references setting(id),
+  version integer not null,
+  surroundings blob not null,
+  bytes real not null,
+  unique (setting, version, surroundings)
+);
+create table part (
+  appraisal integer not null references appraisal(id) on delete cascade,
+  price integer not null references price(id),
+  count integer not null check (count > 0),
+  primary key (appraisal, price)
+) without rowid;
+"""
+"""An appraisal says which kernels an operator takes, and how many of each; what these cost is said once."""
+
+_FROM_1 = f"""
+alter table setting rename to old_setting;
+alter table price rename to old_price;
+drop table appraisal;
+{_TABLES}
+insert into setting (id, device, processor, runtime, version, threads, level, yardstick_ms)
+  select id, device, processor, runtime, version, threads, 'all', yardstick_ms from old_setting;
+insert into price (setting, signature, ms, spread, samples, recorded)
+  select setting, signature, ms, spread, samples, recorded from old_price order by setting, signature;
+drop table old_price;
+drop table old_setting;
+"""
+"""All levels were `all`. Appraisals did not say what they were made of, and their names did not tell opsets apart."""
+
+_SCRIPTS: Mapping[int, str] = {0: _TABLES, 1: _FROM_1}
+
+
+def can_become_current(version: int) -> bool:
+    """Whether `make_current` knows what to do with a version; 0 is that of an empty file."""
+    return version in _SCRIPTS
+
+
+def make_current(file: sqlite3.Connection, version: int) -> None:
+    """Makes the present tables out of those of an older version, in the transaction that is under way."""
+    for statement in _SCRIPTS[version].split(";\n"):
+        file.execute(statement)
+    file.execute(f"pragma user_version = {VERSION}")

@@ -1,0 +1,65 @@
+"""A machine on which every run of a kernel takes a known time, whatever the session; and an inference some more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_machine import FakeMachine, FakeRuntime, FakeSession
+
+from environment import timing
+from environment.clocks import Clock
+from environment.costs import kernel_timing
+from environment.effort import Effort
+from environment.model_inputs import Feeds
+from environment.runtimes import Model
+from environment.timing import Timing, Variant
+from taso_ext.detached import detach
+
+YARDSTICK_MS = 0.25
+
+
+@dataclass(eq=False)
+class TimedKernels:
+    """A runtime on a fake machine.
+
+    Attributes:
+      ms: of one run, by operator; of MatMul it is the yardstick's.
+      opened: the operators of the models that were opened: which, and how many.
+    """
+
+    ms: Mapping[str, float]
+    machine: FakeMachine = field(default_factory=FakeMachine)
+    opened: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return "a fake machine"
+
+    @property
+    def clock(self) -> Clock:
+        return Clock("fake clock", 0, self.machine.now, lambda: 0)
+
+    def open(self, model: Model | Path, feeds: Feeds) -> FakeSession:
+        assert not isinstance(model, Path)
+        graph = detach(model).skeleton.graph
+        assert {value.name for value in graph.input} == set(feeds)
+        (op_type,) = {node.op_type for node in graph.node}
+        self.opened.append((op_type, len(graph.node)))
+        seconds = len(graph.node) * self.ms[op_type] / 1e3
+        return FakeSession(FakeRuntime(self.machine, op_type, seconds, 0))
+
+
+def run_on(runtime: TimedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has kernels timed on a fake machine, by the clock's own routine."""
+
+    def measure(
+        reference: Variant, candidates: Sequence[Variant] = (), effort: Effort | None = None, **options: Any
+    ) -> Timing:
+        here = [replace(each, runtime=runtime) for each in (reference, *candidates)]
+        return timing.measure(here[0], here[1:], effort, now=runtime.machine.now, **options)
+
+    monkeypatch.setattr(kernel_timing, "measure", measure)
