@@ -6,6 +6,8 @@ whether they come from a cache or from memory is decided by how much there is of
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -26,9 +28,16 @@ def weight_bytes(kernel: Kernel) -> int:
     return sum(each.nbytes for each in kernel.operands if each is not None and each.is_weight)
 
 
-def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
-    """A model in which `copies` of a kernel read the same inputs and weights of their own, and what to feed it.
+def input_bytes(kernel: Kernel) -> int:
+    """Bytes that one run of a kernel reads of what is computed."""
+    return sum(each.nbytes for each in kernel.operands if each is not None and not each.constant)
 
+
+def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[DetachedModel, Feeds]:
+    """A model in which `copies` of a kernel read weights of their own, and what to feed it.
+
+    Args:
+      input_sets: that the copies read in turn, with equal values.
     Raises:
       ModelError: see `require_timeable`.
     """
@@ -41,10 +50,11 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
     tensors: dict[str, ir.TensorProtocol] = {}
     for place, operand in enumerate(kernel.operands):
         if operand is not None and not operand.constant:
-            graph.input.append(helper.make_tensor_value_info(f"x{place}", operand.dtype, operand.dims))
-            feeds[f"x{place}"] = arrays[place]
+            for name in (f"x{place}.{number}" for number in range(input_sets)):
+                graph.input.append(helper.make_tensor_value_info(name, operand.dtype, operand.dims))
+                feeds[name] = arrays[place]
     for copy in range(copies):
-        inputs = [_name(operand, place, copy) for place, operand in enumerate(kernel.operands)]
+        inputs = [_name(operand, place, copy, copy % input_sets) for place, operand in enumerate(kernel.operands)]
         for place, name in enumerate(inputs):
             if name.startswith("w"):
                 tensors[name] = ir.tensor(_own(kernel.operands[place], arrays[place], copy))
@@ -56,6 +66,28 @@ def copies_model(kernel: Kernel, copies: int) -> tuple[DetachedModel, Feeds]:
     domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return DetachedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
+
+
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Standard operators that hand on what they read: in a graph, only their being called takes time."""
+
+
+def is_view(kernel: Kernel) -> bool:
+    """Whether a kernel moves nothing, unless it reads an input of the graph or writes an output."""
+    return not kernel.domain and kernel.op_type in VIEWS
+
+
+def views_model(copies: int) -> tuple[DetachedModel, Feeds]:
+    """A chain of views of a few numbers, each of what the one before it hands on, and what to feed it."""
+    x = np.ones(8, np.float32)
+    graph = onnx.GraphProto(name="views")
+    graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape))
+    names = ["x", *(f"y{copy}" for copy in range(copies))]
+    for before, after in itertools.pairwise(names):
+        graph.node.append(helper.make_node("Reshape", [before, "shape"], [after], name=after))
+    graph.output.append(onnx.ValueInfoProto(name=names[-1]))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _STANDARD)], ir_version=_IR_VERSION)
+    return DetachedModel(model, {"shape": ir.tensor(np.array(x.shape))}), {"x": x}
 
 
 def require_timeable(kernel: Kernel) -> None:
@@ -78,11 +110,11 @@ _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
-def _name(operand: Operand | None, place: int, copy: int) -> str:
-    """What a copy calls an operand: all read the same inputs, and each has constants of its own."""
+def _name(operand: Operand | None, place: int, copy: int, input_set: int) -> str:
+    """What a copy calls an operand: each has constants of its own."""
     if operand is None:
         return ""
-    return f"w{place}.{copy}" if operand.constant else f"x{place}"
+    return f"w{place}.{copy}" if operand.constant else f"x{place}.{input_set}"
 
 
 def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:

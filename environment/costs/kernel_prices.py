@@ -53,7 +53,7 @@ class KernelPrices:
         return self.prices.get(price_key(kernel, weights_mb))
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, _weights_beside(kernel, weights_mb), runtime, self._yardstick_ms(runtime))
+        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime))
         kept = self.prices.put(price_key(kernel, weights_mb), found)
         if kept.spread > NOISY:
             self._clock.warn(
@@ -79,15 +79,11 @@ class KernelPrices:
 
 
 def price_key(kernel: Kernel, weights_mb: int) -> str:
-    """The signature of a kernel's price in a list; that of one that reads no weights is the same in all graphs."""
-    return f"{_weights_beside(kernel, weights_mb)} {kernel.signature}"
+    """The signature of a kernel's price in a list."""
+    return f"{weights_mb} {kernel.signature}"
 
 
 def split_key(key: str) -> tuple[int, Kernel]:
-    """Among how many megabytes of weights a recorded kernel ran (0: it reads none), and which kernel it is."""
+    """Among how many megabytes of weights a recorded kernel ran, and which kernel it is."""
     weights_mb, _, signature = key.partition(" ")
     return int(weights_mb), Kernel.of_signature(signature)
-
-
-def _weights_beside(kernel: Kernel, weights_mb: int) -> int:
-    return weights_mb if any(operand is not None and operand.is_weight for operand in kernel.operands) else 0

@@ -12,7 +12,7 @@ import math
 from onnx import TensorProto
 
 from environment.costs.kernel import Kernel, Operand
-from environment.costs.kernel_model import copies_model, weight_bytes
+from environment.costs.kernel_model import copies_model, input_bytes, is_view, views_model, weight_bytes
 from environment.costs.price_list import Price
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
@@ -28,9 +28,11 @@ YARDSTICK = Kernel(
     (True,),
 )
 FEWEST_COPIES, MOST_COPIES = 4, 64
-"""Of a kernel of few weights: fewer would time the session's own work, more take longer to load than to run."""
+"""Of a small kernel: fewer would time the session's own work, more take longer to load than to run."""
 LONG_MS, LONGEST_MS = 20.0, 40.0
 """Of one inference, of more than the fewest copies and of these: slow kernels are not those that wait for weights."""
+RECENT_MB = 4.0
+"""Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
 MOST_MB = 128.0
 """Of weights of all copies, unless one has more: no cache is that large, and they have to be written first."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, control=False)
@@ -51,32 +53,44 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     """The price of one run.
 
     Args:
-      weights_mb: of all copies together, as far as MOST_COPIES allow: what fits the caches, or does not.
+      weights_mb: that its graph reads between two runs: so much all copies read together, as far as MOST_COPIES
+        allow. It decides what weights and results find in the caches.
       runtime: of one kernel; its level of optimisation does not matter.
       yardstick_ms: what the yardstick costs.
     Raises:
       ModelError: the kernel cannot be run alone.
     """
     alone = _plain(runtime)
-    fewest, wanted = _copies(weight_bytes(kernel) / 1e6, weights_mb)
-    copies, (model, feeds) = 1, copies_model(kernel, 1)
-    if wanted > 1:
-        one_ms = measure(Variant(kernel.op_type, alone, model), effort=GLANCE, feeds=feeds).reference.ms.value
-        copies = max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
-    if copies > 1:
-        model, feeds = copies_model(kernel, copies)
+    if is_view(kernel):
+        copies, (model, feeds) = MOST_COPIES, views_model(MOST_COPIES)
+    else:
+        copies = _affordable_copies(kernel, weights_mb, alone)
+        model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
     yardstick = Variant("yardstick", alone, _yardstick_with_inputs_of(model))
     timing = measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds)
     ms = timing.ratio.value * yardstick_ms * FEWEST_COPIES / copies
     return Price(ms, math.hypot(timing.ratio.half_width, SESSIONS_DIFFER), timing.pairs)
 
 
-def _copies(own_mb: float, weights_mb: float) -> tuple[int, int]:
-    """The fewest copies, and how many are wanted, of a kernel with so much of weights among others'."""
-    if not own_mb:
-        return FEWEST_COPIES, FEWEST_COPIES
-    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1)
-    return fewest, max(fewest, min(MOST_COPIES, math.ceil(weights_mb / own_mb)))
+def _affordable_copies(kernel: Kernel, weights_mb: float, alone: OnnxRuntime) -> int:
+    """As many copies as are wanted, or as many as run in the time that there is."""
+    fewest, wanted = _copies(kernel, weights_mb)
+    if wanted == 1:
+        return 1
+    model, feeds = copies_model(kernel, 1)
+    one_ms = measure(Variant(kernel.op_type, alone, model), effort=GLANCE, feeds=feeds).reference.ms.value
+    return max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
+
+
+def _copies(kernel: Kernel, weights_mb: float) -> tuple[int, int]:
+    """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
+    own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
+    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1) if own_mb else FEWEST_COPIES
+    return fewest, max(fewest, min(MOST_COPIES, math.ceil(weights_mb / own_mb))) if own_mb else fewest
+
+
+def _input_sets(kernel: Kernel, copies: int) -> int:
+    return min(copies, math.ceil(RECENT_MB * 1e6 / max(input_bytes(kernel), 1)))
 
 
 def _plain(runtime: OnnxRuntime) -> OnnxRuntime:

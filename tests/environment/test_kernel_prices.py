@@ -52,14 +52,14 @@ def timed_by(monkeypatch: pytest.MonkeyPatch, *spreads: float) -> Clock:
 
 
 def test_a_kernel_is_timed_once_among_weights_of_each_size(prices: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = timed_by(monkeypatch, *[SURE] * 3)
+    clock = timed_by(monkeypatch, *[SURE] * 4)
     kernels = KernelPrices(prices, RUNTIME)
     for _ in range(2):
         for weights_mb in (4, 8):
             kernels.price(RELU, weights_mb)
             kernels.price(MATMUL, weights_mb)
-    assert clock.timed == [("Relu", 0), ("MatMul", 4), ("MatMul", 8)]
-    assert split_key(price_key(MATMUL, 8)) == (8, MATMUL) and split_key(price_key(RELU, 8)) == (0, RELU)
+    assert clock.timed == [("Relu", 4), ("MatMul", 4), ("Relu", 8), ("MatMul", 8)]
+    assert split_key(price_key(MATMUL, 8)) == (8, MATMUL) and split_key(price_key(RELU, 8)) == (8, RELU)
 
 
 @pytest.mark.parametrize(("second", "kept"), [(SURE, 2.0), (UNSURE, 1.0), (FAIR, 1.0)])

@@ -12,8 +12,9 @@ from onnx import TensorProto
 from timed_kernels import YARDSTICK_MS, TimedKernels, run_on
 
 from environment import zoo
+from environment.costs import kernel_timing
 from environment.costs.kernel import Kernel, Operand
-from environment.costs.kernel_model import copies_model, require_timeable, weight_bytes
+from environment.costs.kernel_model import copies_model, require_timeable, views_model, weight_bytes
 from environment.costs.kernel_timing import (
     FEWEST_COPIES,
     LONG_MS,
@@ -46,11 +47,12 @@ SMALL, LARGE, HUGE = gemm(512), gemm(16384), gemm(70000)  # 1, 34 and 143 MB
 @pytest.mark.parametrize(
     ("kernel", "weights_mb", "ms", "copies"),
     [
-        pytest.param(RELU, 64, 0.01, FEWEST_COPIES, id="no weights"),
+        pytest.param(RELU, 64, 0.01, MOST_COPIES, id="no weights"),
+        pytest.param(RELU, 1, 0.01, 8, id="no weights, and few in the graph"),
         pytest.param(RELU, 64, 15.0, 2, id="slow"),
         pytest.param(RELU, 64, 100.0, 1, id="very slow"),
-        pytest.param(SMALL, 8, 0.05, 8, id="weights that fill a cache"),
-        pytest.param(SMALL, 64, 0.05, 62, id="weights that fill no cache"),
+        pytest.param(SMALL, 8, 0.05, 7, id="weights that fill a cache"),
+        pytest.param(SMALL, 64, 0.05, 55, id="weights that fill no cache"),
         pytest.param(gemm(16), 64, 0.001, MOST_COPIES, id="few weights"),
         pytest.param(SMALL, 64, 0.98, 20, id="weights, slow"),
         pytest.param(SMALL, 1, 0.05, FEWEST_COPIES, id="all weights of the graph"),
@@ -100,11 +102,11 @@ def test_the_yardstick_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_kernel_that_cannot_be_run_alone_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = TimedKernels({"Identity": 1.0, "MatMul": YARDSTICK_MS})
+    runtime = TimedKernels({"Cast": 1.0, "MatMul": YARDSTICK_MS})
     run_on(runtime, monkeypatch)
     for dtype, said in ((TensorProto.STRING, "reads text"), (TensorProto.BFLOAT16, "reads bfloat16 4")):
-        with pytest.raises(ModelError, match=f"operator Identity {said}.*endtoend:"):
-            time_kernel(Kernel("", "Identity", 13, "{}", (Operand(dtype, (4,)),), (True,)), 0, RUNTIME, YARDSTICK_MS)
+        with pytest.raises(ModelError, match=f"operator Cast {said}.*endtoend:"):
+            time_kernel(Kernel("", "Cast", 13, "{}", (Operand(dtype, (4,)),), (True,)), 0, RUNTIME, YARDSTICK_MS)
     assert not runtime.opened
 
 
@@ -120,6 +122,40 @@ def kernels_of(name: str) -> tuple[Kernel, ...]:
     model = OnnxModel.load(zoo.build(name))
     placed = lower(model.sketch(model.graph).model, RUNTIME)
     return tuple({each.kernel.signature: each.kernel for each in placed}.values())
+
+
+def test_copies_read_inputs_that_were_not_read_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as take `RECENT_MB`, one after the other, all of one value."""
+    model, feeds = copies_model(SMALL, 7, 3)
+    read = [node.input[0] for node in model.skeleton.graph.node]
+    assert len(set(read)) == 3 and read[:3] == read[3:6] and set(read) == set(feeds)
+    assert all(np.array_equal(array, feeds[read[0]]) for array in feeds.values())
+    sets: list[int] = []
+    monkeypatch.setattr(
+        kernel_timing,
+        "copies_model",
+        lambda *given: sets.append(given[2] if len(given) > 2 else 1) or copies_model(*given),
+    )
+    for dims in ((64, 512), (1024, 1024), (4, 4)):
+        relu = Kernel("", "Relu", 14, "{}", (Operand(F, dims),), (True,))
+        run_on(TimedKernels({"Relu": 0.01, "MatMul": YARDSTICK_MS}), monkeypatch)
+        time_kernel(relu, 64, RUNTIME, YARDSTICK_MS)
+    assert {31, 1, MOST_COPIES} <= set(sets)
+
+
+def test_a_view_costs_its_call_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = []
+    for rows in (1, 1 << 20):
+        view = Kernel(
+            "", "Reshape", 14, "{}", (Operand(F, (rows, 8)), Operand(TensorProto.INT64, (1,), True, (-1,))), (True,)
+        )
+        run_on(TimedKernels({"Reshape": 0.001, "MatMul": YARDSTICK_MS}), monkeypatch)
+        prices.append(time_kernel(view, 64, RUNTIME, YARDSTICK_MS).ms)
+    assert prices == pytest.approx([0.001, 0.001], rel=0.02)
+    model, feeds = views_model(5)
+    session = OnnxRuntime(level="disabled").open(model, feeds)
+    session.run()
+    assert np.array_equal(session.outputs()[0], feeds["x"]) and len(model.skeleton.graph.node) == 5
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +225,7 @@ def test_quantised_kernels_run_with_weights_of_their_own() -> None:
     operands = (Operand(TensorProto.UINT8, (64, 512)), Operand(TensorProto.INT8, (512, 512), True))
     kernel = Kernel("", "MatMulInteger", 10, "{}", operands, (True,))
     model, feeds = copies_model(kernel, 4)
-    session = OnnxRuntime(level="disabled").open(model, {"x0": np.ones_like(feeds["x0"])})
+    session = OnnxRuntime(level="disabled").open(model, {"x0.0": np.ones_like(feeds["x0.0"])})
     session.run()
     assert len({output.tobytes() for output in session.outputs()}) == 4
 

@@ -302,14 +302,9 @@ def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
     of_version_1(path)
     for _ in range(2):
         with PriceDatabase(path, create=False) as prices:
-            assert {setting: count for setting, count in prices.settings().items() if count} == {
-                CPU: 2,
-                replace(CPU, device="cuda"): 1,
-            }
+            assert set(prices.settings()) == {CPU, replace(CPU, device="cuda")}
             here = prices.setting(CPU)
-            assert dict(here.items()) == {"Relu": PRICE, "Tanh": replace(PRICE, ms=1.5)}
-            assert here.yardstick_ms == 2.5 and not here.appraisals
-            assert prices.setting(replace(CPU, level="basic")).get("Relu") is None
+            assert here.yardstick_ms == 2.5 and not dict(here.items()) and not here.appraisals
             with prices.statements() as file:
                 assert not file.execute("pragma foreign_key_check").fetchall()
             prices.require_sound()
