@@ -52,8 +52,8 @@ insert into setting (id, device, processor, runtime, version, threads, level, ya
   select id, device, processor, runtime, version, threads, 'all', yardstick_ms from old_setting;
 drop table old_setting;
 """
-"""All levels were `all`. Prices are left out: kernels were timed with inputs that lay in the nearest cache, and views as
-copies, so that they do not go with those that are timed now; and appraisals are made of prices."""
+"""All levels were `all`. Prices are left out: kernels were timed with inputs that lay in the nearest cache, and views
+as copies, so that they do not go with those that are timed now; and appraisals are made of prices."""
 
 _SCRIPTS: Mapping[int, str] = {0: _TABLES, 1: _FROM_1}
 
