@@ -116,7 +116,8 @@ def costs_of(options: argparse.Namespace) -> Measured:
 def notes(records: Sequence[Record], options: argparse.Namespace) -> str:
     """What was measured with, and the errors in short."""
     errors = np.abs(_errors(records))
-    return f"{costs_of(options).runtime.label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
+    label = costs_of(options).runtime.label
+    return f"{label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
 
 
 def _rows(records: Sequence[Record]) -> list[Record]:

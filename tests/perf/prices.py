@@ -18,10 +18,7 @@ import numpy as np
 import onnxruntime
 
 from environment import zoo
-from environment.costs.measured import MeasuredPrices
-from environment.costs.price_database import PriceDatabase
-from environment.costs.settings import setting_of
-from environment.runtimes import OnnxRuntime
+from environment.costs.measured import Measured, MeasuredPrices
 from taso_ext import OnnxModel
 
 GRAPHS = ("squeezenet1.1", "resnet18", "bert-base")
@@ -38,11 +35,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
     """Seconds to time each distinct kernel of a graph, the first one, which starts the yardstick, left out."""
     kernels = list(dict.fromkeys(each.kernel for each in prices.lowered(model.graph)))
-    known, seconds = prices.kernels(model.graph), []
+    known, weights_mb, seconds = prices.kernels, model.graph.weights_mb, []
     for kernel in kernels:
-        if known.known(kernel) is None:
+        if known.known(kernel, weights_mb) is None:
             begin = time.perf_counter()
-            known.price(kernel)
+            known.price(kernel, weights_mb)
             seconds.append(time.perf_counter() - begin)
     taken = np.array(seconds[1:])
     figures = [np.median(taken), np.quantile(taken, 0.99), taken.max()]
@@ -51,18 +48,13 @@ def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> lis
 
 def price_of_lookups(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
     """Nanoseconds an operator: of the whole price of a graph that was met, and less the naming of surroundings."""
-    graph = model.graph
-    operators = len(graph.surroundings())
+    graph, opset = model.graph, model.opset
+    operators = len(graph.surroundings(opset))
     graph.cost(prices.native)
-    whole, naming = (median_ns(work) / operators for work in (lambda: graph.cost(prices.native), graph.surroundings))
-    return [
-        name,
-        str(operators),
-        f"{whole:.0f}",
-        f"{naming:.0f}",
-        f"{max(whole - naming, 0):.0f}",
-        f"{LOOKUP_LIMIT_NS}",
-    ]
+    works = (lambda: graph.cost(prices.native)), (lambda: graph.surroundings(opset))
+    whole, naming = (median_ns(work) / operators for work in works)
+    figures = [f"{value:.0f}" for value in (whole, naming, max(whole - naming, 0.0))]
+    return [name, str(operators), *figures, str(LOOKUP_LIMIT_NS)]
 
 
 def median_ns(work: Callable[[], object]) -> float:
@@ -80,11 +72,12 @@ def main() -> None:
     parser.add_argument("graphs", nargs="*", default=list(GRAPHS), help="zoo graphs (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     options = parser.parse_args()
-    runtime, kernels, lookups = OnnxRuntime(), [], []
-    with tempfile.TemporaryDirectory() as folder, PriceDatabase(Path(folder) / "prices.sqlite") as database:
+    kernels, lookups = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        costs = Measured("cpu", database=Path(folder) / "prices.sqlite")
         for name in options.graphs:
             model = OnnxModel.load(zoo.build(name))
-            prices = MeasuredPrices(model, runtime, database.setting(setting_of(runtime)))
+            prices = costs.of(model)
             kernels.append(price_of_kernels(name, prices, model))
             lookups.append(price_of_lookups(name, prices, model))
     lines = [
