@@ -19,7 +19,7 @@ from environment import rewards
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_session import Level
-from worldmodel.config import WorldModelConfig
+from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -98,6 +98,29 @@ class DreamConfig:
         _require("root_fraction", self.root_fraction, 0, 1)
         _require("pessimism", self.pessimism, 0)
         _require("legal_from", self.legal_from, 0.01, 0.99)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecollectConfig:
+    """Rounds in which the world model learns from what its dream has taught the policy, and the policy starts anew.
+
+    Attributes:
+      rounds: how many; 0: the world model knows nothing but random play.
+      episodes: real ones of the policy, added in each round to all before.
+      steps: of gradient, of the MDN-RNN in each round; it starts from the weights of the round before.
+      learning_rate: with which each round begins.
+    """
+
+    rounds: int = 0
+    episodes: int = 100
+    steps: int = 600
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _require("rounds", self.rounds, 0, 99)
+        _require("episodes", self.episodes, 1)
+        _require("steps", self.steps, 1)
+        _require("learning_rate", self.learning_rate, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,6 +260,7 @@ class RunConfig:
     collect: CollectConfig = CollectConfig()
     world_model: WorldModelConfig = WorldModelConfig()
     dream: DreamConfig = DreamConfig()
+    recollect: RecollectConfig = RecollectConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
@@ -255,6 +279,12 @@ class RunConfig:
     def measures_costs(self) -> bool:
         """Whether costs are measured on the device that the result is for; then so is what is exported."""
         return self.costs.partition(":")[0] in MEASURED_COSTS
+
+    def refit(self) -> MdnRnnTrainingConfig:
+        """How the MDN-RNN is trained in a round of recollection."""
+        training, rounds = self.world_model.mdn_rnn_training, self.recollect
+        optimiser = dataclasses.replace(training.optimiser, learning_rate=rounds.learning_rate)
+        return dataclasses.replace(training, steps=rounds.steps, optimiser=optimiser)
 
     def bound_dims(self) -> dict[str, int]:
         """The bindings of `dims`, parsed."""

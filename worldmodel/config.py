@@ -105,7 +105,7 @@ class MdnRnnConfig:
       head_hidden: width of the hidden layer of the reward, terminal and mask heads.
       latent_hidden: width of the hidden layer of the mixture.
       mask_rank: rank of the part of the mask head that can reach every bit.
-      neighbours: slots of an action's neighbourhood (see `neighbourhood`).
+      neighbours: slots that an action's neighbourhood has at most (see `neighbourhood`).
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
       inertia: logit by which a bit keeps its value, at the start of training.

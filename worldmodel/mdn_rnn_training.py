@@ -338,6 +338,6 @@ def _signature(model: MdnRnn) -> list[object]:
         terminals=tf.TensorSpec([None, None], tf.bool),
         valid=tf.TensorSpec([None, None], tf.bool),
     )
-    scene = scene_signature(model.latent, model.sizes.node_width, model.config.neighbours)
+    scene = scene_signature(model.latent, model.sizes.node_width, model.sizes.slots)
     counts = tf.TensorSpec([None, len(model.members)], tf.float32)
     return [scene, batch, counts, tf.TensorSpec([2], tf.int32)]

@@ -23,22 +23,29 @@ NO_SLOT = -1
 """In place of a rule: the slot is not used."""
 
 
-def neighbour_slots(buffer: EpisodeBuffer, num_slots: int, reach: int) -> np.ndarray:
+def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
     """The slots of every rule, the same on all graphs.
 
     Args:
       buffer: the episodes that show which bits switch and which vary.
-      num_slots: P. The slots that a rule switches come first, the most frequent ahead; what is left is filled with bits
-        that vary when the rule is applied, the nearest ahead.
+      most: slots of a rule. Those that it switches come first, the most frequent ahead; what is left is filled with
+        bits that vary when the rule is applied, the nearest ahead.
       reach: how many sites away a bit may be that does not switch.
     Returns:
-      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's.
+      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's. P is the
+      number that the rule with the most slots has, at least 1.
     """
-    slots = np.full((buffer.num_rules, num_slots, 2), NO_SLOT, np.int32)
-    for rule, evidence in _gather(buffer, reach).items():
-        ranked = evidence.ranked()[:num_slots]
-        slots[rule, : len(ranked)] = np.array(ranked, np.int32).reshape(-1, 2)
+    ranked = {rule: evidence.ranked()[:most] for rule, evidence in _gather(buffer, reach).items()}
+    slots = np.full((buffer.num_rules, max([1, *map(len, ranked.values())]), 2), NO_SLOT, np.int32)
+    for rule, places in ranked.items():
+        slots[rule, : len(places)] = np.array(places, np.int32).reshape(-1, 2)
     return slots
+
+
+def neighbourhood_rows(slots: np.ndarray) -> np.ndarray:
+    """Row of every rule among those that have slots at all, from 1; 0 for the others and for NO-OP: int32 [R + 1]."""
+    there = np.append(np.any(slots[:, :, 0] != NO_SLOT, axis=1), False)
+    return np.where(there, np.cumsum(there), 0).astype(np.int32)
 
 
 def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:

@@ -27,6 +27,7 @@ class SceneInputs(NamedTuple):
       actions: int32 [A + 1], row of every action among the learned actions of all scenes.
       nodes: float32 [A + 1, node width], what the encoder makes of the node of the start graph at each action's site.
       start: float32 [1, Z], what tells the start graph from others.
+      neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
       reward_mean, reward_spread: float32 [A + 1], of every action in the training data.
     """
@@ -36,6 +37,7 @@ class SceneInputs(NamedTuple):
     actions: tf.Tensor
     nodes: tf.Tensor
     start: tf.Tensor
+    neighbourhoods: tf.Tensor
     neighbours: tf.Tensor
     reward_mean: tf.Tensor
     reward_spread: tf.Tensor
@@ -45,7 +47,7 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     """The `input_signature` entry under which one trace serves scenes of every size."""
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, tf.TensorSpec([None, slots], tf.int32), rows, rows)
+    return SceneInputs(row, row, row, nodes, start, row, tf.TensorSpec([None, slots], tf.int32), rows, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ class Scene:
       centre: float32 [Z], mean raw embedding of the graphs that it leads to.
       embedding: float32 [Z], raw, of the start graph itself.
       nodes: float32 [A + 1, node width], see `SceneInputs`; zero where a site belongs to no node of the start graph.
-      neighbours, reward_mean, reward_spread: see `SceneInputs`.
+      neighbourhoods, neighbours, reward_mean, reward_spread: see `SceneInputs`.
       first_site, first_action: rows of the learned tables where this scene's begin; UNKNOWN for a graph that was not
         trained on.
     """
@@ -89,6 +91,7 @@ class Scene:
     centre: np.ndarray
     embedding: np.ndarray
     nodes: np.ndarray
+    neighbourhoods: np.ndarray
     neighbours: np.ndarray
     reward_mean: np.ndarray
     reward_spread: np.ndarray
@@ -109,6 +112,7 @@ class Scene:
             actions=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
             nodes=tf.constant(self.nodes, tf.float32),
             start=tf.constant(start[np.newaxis], tf.float32),
+            neighbourhoods=tf.constant(self.neighbourhoods),
             neighbours=tf.constant(self.neighbours),
             reward_mean=tf.constant(self.reward_mean),
             reward_spread=tf.constant(self.reward_spread),

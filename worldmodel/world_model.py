@@ -22,7 +22,7 @@ from worldmodel.episodes import EpisodeBuffer
 from worldmodel.graph_store import GraphLike, StoredGraph
 from worldmodel.graphs import to_graphs_tuple
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
-from worldmodel.neighbourhood import neighbour_slots, neighbour_table
+from worldmodel.neighbourhood import neighbour_table, neighbourhood_rows
 from worldmodel.npz import save_arrays
 from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule, reward_spread_per_rule
 from worldmodel.rollout import StartStates
@@ -30,7 +30,7 @@ from worldmodel.scenes import Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.signature import IncompatibleWorldModel, Signature
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _LEAST_DEVIATION = 1e-6
 
 
@@ -69,11 +69,13 @@ class WorldModel:
         mdn_rnn: MdnRnn,
         buffer: EpisodeBuffer,
         tables: Mapping[str, ActionTable],
+        slots: np.ndarray,
     ) -> WorldModel:
         """A world model of a trained encoder and what the training data say directly; its dynamics as they are.
 
         Args:
           tables: the actions of every start graph of `buffer`.
+          slots: see `neighbour_slots`.
         """
         graphs = used_graphs(buffer)
         raw = embed_all(embedder(encoder, signature.features), graphs.values())
@@ -89,18 +91,40 @@ class WorldModel:
             offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * (not discrete),
             start_mean=starts.mean(axis=0),
             start_deviation=_deviation(starts - starts.mean(axis=0)),
-            slots=neighbour_slots(buffer, mdn_rnn.config.neighbours, mdn_rnn.config.neighbour_reach),
+            slots=slots,
             rule_mean=mean_reward_per_rule(buffer),
             rule_spread=reward_spread_per_rule(buffer),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        first_site = first_action = 1
-        for start, table in tables.items():
-            rewards = mean_reward_per_action(parts[start], table), reward_spread_per_rule(parts[start])[table.rules]
-            places = first_site, first_action
-            model._add(start, parts[start].graphs[start], table, centres[start], rewards, places)
-            first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
+        model._add_trained(buffer, tables, centres)
         return model
+
+    def grown(
+        self, mdn_rnn: MdnRnn, buffer: EpisodeBuffer, tables: Mapping[str, ActionTable], slots: np.ndarray
+    ) -> WorldModel:
+        """This model with more data of the same start graphs, and other dynamics, as they are.
+
+        Encoder and latents stay what they are; all else is taken from the data anew.
+
+        Args:
+          mdn_rnn, buffer, tables, slots: see `of_buffer`.
+        """
+        rules = {"rule_mean": mean_reward_per_rule(buffer), "rule_spread": reward_spread_per_rule(buffer)}
+        statistics = dataclasses.replace(self.statistics, slots=slots, **rules)
+        model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
+        model._add_trained(buffer, tables, {start: self.scenes[start].centre for start in tables})
+        return model
+
+    def _add_trained(
+        self, buffer: EpisodeBuffer, tables: Mapping[str, ActionTable], centres: Mapping[str, np.ndarray]
+    ) -> None:
+        """The scenes of the training data; `centres` of their latents, by start graph like `tables`."""
+        first_site = first_action = 1
+        for start, part in buffer.by_start().items():
+            table = tables[start]
+            rewards = mean_reward_per_action(part, table), reward_spread_per_rule(part)[table.rules]
+            self._add(start, part.graphs[start], table, centres[start], rewards, (first_site, first_action))
+            first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
 
     def meet(self, buffer: EpisodeBuffer) -> Scene:
         """Adds the start graph of some episodes that it was not trained on, and returns its scene.
@@ -129,6 +153,7 @@ class WorldModel:
             centre,
             self._raw({start: graph})[start],
             nodes_at_sites(table, operators_of(self.encoder, self.signature.features, graph)),
+            neighbourhood_rows(self.statistics.slots)[table.rules],
             neighbour_table(self.statistics.slots, table),
             *rewards,
             *places,
@@ -163,6 +188,11 @@ class WorldModel:
             )
         (scene,) = self.scenes.values()
         return scene
+
+    def only(self, scene: Scene) -> WorldModel:
+        """This model with one scene, one of its own: what knows just one graph can be asked of it."""
+        parts = self.signature, self.encoder, self.mdn_rnn, self.statistics
+        return WorldModel(*parts, [scene], embeddings=self._embeddings)
 
     @property
     def table(self) -> ActionTable:
@@ -294,11 +324,12 @@ class WorldModel:
         encoder = GraphEncoder(EncoderConfig(**description["encoder"]), stored.features)
         mdn_rnn = MdnRnn(_read_mdn_rnn_config(description["mdn_rnn"]), ModelSizes(**description["sizes"]))
         model = cls(stored, encoder, mdn_rnn, statistics, scenes)
-        model._create_variables()
+        model.create_variables()
         model._checkpoint().read(str(directory / "weights")).assert_consumed()
         return model
 
-    def _create_variables(self) -> None:
+    def create_variables(self) -> None:
+        """Makes all weights that are not there yet, so that they can be assigned."""
         widths = len(self.signature.features.node_features), len(self.signature.features.edge_features)
         self.encoder(to_graphs_tuple([_smallest_graph(*widths)]))
         scene = next(iter(self.scenes.values()))

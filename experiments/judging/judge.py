@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from environment import GraphSubstitutionEnv
 from environment.greedy_agent import GreedyAgent
 from environment.random_agent import RandomAgent
 from experiments.judging.rounds import Rounds, noting
@@ -28,16 +29,17 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
 
     Returns:
       "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
-      exist. "best_percent": of the best graph met on the way. "unseen": by play, the share of visits, from the depth
-      that windows start at, to states that training did not meet. "scale": of the intervals.
+      exist. "spent": see `Rounds.spent`. "best_percent": of the best graph met on the way. "unseen": by play, the share
+      of visits, from the depth that windows start at, to states that training did not meet. "scale": of the intervals.
     """
     model = rounds.model(number)
     training, validation = rounds.episodes(number)
-    played = {play: _collected(rounds, effort, play, progress) for play in (RANDOM, GREEDY)}
+    env = rounds.environment(effort.max_steps)
+    played = {play: held_out_play(rounds, env, play, effort, progress) for play in (RANDOM, GREEDY)}
     seen = states_of(training)
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge {number}", len(played)) as bar:
         figures: list[Record] = []
-        scale = _interval_scale(model, validation)
+        scale = interval_scale(model, validation)
         for done, (play, held_out) in enumerate(played.items()):
             found = held_out_figures(model, training, held_out, scale, effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
@@ -48,6 +50,7 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
         "round": number,
         "real_steps": training.num_transitions + validation.num_transitions,
         "states": len(seen),
+        "spent": rounds.spent(number),
         "actions": model.num_actions,
         "best_percent": max(best_percent(buffer) for buffer in (training, *played.values())),
         "unseen": {play: share_unseen(held_out, seen, first=effort.first) for play, held_out in played.items()},
@@ -78,16 +81,19 @@ def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _collected(rounds: Rounds, effort: Effort, play: str, progress: ProgressDisplay) -> EpisodeBuffer:
-    env = rounds.environment(effort.max_steps)
+def held_out_play(
+    rounds: Rounds, env: GraphSubstitutionEnv, play: str, effort: Effort, progress: ProgressDisplay
+) -> EpisodeBuffer:
+    """Episodes of one kind of play that nothing is trained on."""
     random = RandomAgent(noop_probability=rounds.setting.config.collect.noop_probability)
     policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: {play} play", effort.episodes) as bar:
         seed = seed_for(rounds.seed, f"held-out {play}")
-        return collect(env, policy, effort.episodes, seed, on_episode=noting(bar))
+        return rounds.named(collect(env, policy, effort.episodes, seed, on_episode=noting(bar)))
 
 
-def _interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:
+def interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:
+    """The factor of all σ with which intervals of one step hold what they say, on validation episodes."""
     from worldmodel.latent_accuracy import fit_intervals
     from worldmodel.open_loop import cut_windows
 

@@ -18,6 +18,9 @@ TABLES = {
     "steptime": "what a step takes in the real environment and in the dream, beside the papers' figures",
     "accuracy": "what trained world models predict, and what policies make of their dreams",
     "accuracy-curve": "how accuracy grows with the real steps that a world model is trained on, as a picture too",
+    "accuracy-ablations": "what helps a world model to predict: settings that differ in one thing each",
+    "accuracy-transfer": "what world models predict of graphs that they were not trained on",
+    "exploit": "what keeps a policy from living on the mistakes of its dream",
     "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
 }
 """What can be reproduced, each with one line about it."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 
 from experiments.config import RunConfig
-from experiments.errors import UserError
 from experiments.judging import study
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.judging.policy import IN_THE_DREAM
@@ -34,8 +33,6 @@ GRAPHS = {
     "full": ("inception-v3", "resnet18", "resnet50", "squeezenet1.1", "bert-base", "vit-base"),
 }
 """Those of the papers, when none are named."""
-ROUNDS = {"smoke": 1, "full": 3}
-"""Of recollection."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -59,7 +56,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
     graphs.add_option(parser, default="the six of the papers")
     study.add_options(parser)
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of recollection (3)")
     parser.add_argument("--without-policy", action="store_true", help="only judge predictions; train no policy")
 
 
@@ -68,9 +64,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     effort, config = SCALES[options.scale].effort, training_config(options)
     names = graphs.chosen(options.graphs or GRAPHS[options.scale])
     seeds = {name: seeds_of(name, options.seeds) for name in names}
-    rounds = ROUNDS[options.scale] if options.rounds is None else options.rounds
-    if rounds < 0:
-        raise UserError(f"--rounds must be at least 0, got {rounds}.")
+    rounds = config.recollect.rounds
     rows: list[Record] = []
     for name in names:
         judged: list[Record] = []
@@ -114,5 +108,5 @@ def notes(effort: Effort, config: RunConfig) -> str:
         f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
         f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
         f"Judged on {effort.episodes} other episodes of each kind of play, from depth {effort.first} on, and on "
-        f"{effort.policy_episodes} of each policy. Each round adds {effort.recollected} real episodes of the policy."
+        f"{effort.policy_episodes} of each policy. Each round adds {config.recollect.episodes} real episodes of the policy."
     )

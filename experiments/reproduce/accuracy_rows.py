@@ -77,6 +77,9 @@ def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Re
     common: Record = {"graph": graph, "round": number, "seeds": len(judged)}
     for key in ("real_steps", "states", "actions"):
         yield common | {"figure": _FACTS[key], "model": _mean(record[key] for record in judged)}
+    spent = [record["spent"] for record in judged if record["spent"]]
+    for key, (figure, unit) in _SPENT.items() if spent else ():
+        yield common | {"figure": figure, "model": _mean(each[key] / unit for each in spent), "seeds": len(spent)}
     for play in judged[0]["unseen"]:
         share = _mean(record["unseen"][play] for record in judged)
         yield common | {"play": play, "figure": "share of states that training did not meet", "model": share}
@@ -86,6 +89,11 @@ _FACTS = {
     "real_steps": "real steps of training and validation",
     "states": "distinct states of training",
     "actions": "actions of the table",
+}
+_SPENT = {
+    "seconds": ("minutes from start to trained; of a later round: of its training", 60),
+    "cpu_seconds": ("the same in minutes of CPU", 60),
+    "peak_bytes": ("largest size of the process until then [MiB]", 1 << 20),
 }
 
 

@@ -150,7 +150,7 @@ def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["accuracy", "--seeds", "0,x"], "--seeds expects numbers"),
-        (["accuracy", "--rounds", "-1"], "at least 0"),
+        (["accuracy", "--set", "recollect.rounds=-1"], "at least 0"),
         (["accuracy", "--set", "environment.reward=final"], "log_ratio"),
         (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'rounds'"),
         (["accuracy", "--set", "costs=measured:cpu"], "roofline"),
@@ -182,6 +182,7 @@ def figure(value: float | None, play: str = RANDOM, name: str = names.REWARD_RAN
 
 def judged(*figures: dict[str, Any]) -> dict[str, Any]:
     facts = {"graph": "g", "round": 0, "real_steps": 7, "states": 5, "actions": 3, "best_percent": 4.0}
+    facts["spent"] = {"seconds": 120.0, "cpu_seconds": 60.0, "peak_bytes": 1 << 20}
     return {**facts, "unseen": {RANDOM: 0.5}, "figures": list(figures)}
 
 
