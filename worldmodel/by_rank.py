@@ -16,9 +16,8 @@ from worldmodel.episodes import Episode, EpisodeBuffer
 
 def by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
     """The same episodes, every rewrite (rule, location) as (rule, rank of its location among the rule's legal ones)."""
-    return EpisodeBuffer(
-        buffer.rule_names, buffer.graphs, [_ranked(episode, buffer.num_rules) for episode in buffer]
-    )
+    ranked = [_ranked(episode, buffer.num_rules) for episode in buffer]
+    return EpisodeBuffer(buffer.rule_names, buffer.graphs, ranked)
 
 
 def _ranked(episode: Episode, num_rules: int) -> Episode:
@@ -27,7 +26,9 @@ def _ranked(episode: Episode, num_rules: int) -> Episode:
         _ranked_action(pair, episode.codes_at(t)) if pair[0] < num_rules else pair
         for t, pair in enumerate(episode.actions)
     ]
-    return dataclasses.replace(episode, actions=np.stack(actions).astype(np.int32), legal_codes=legal)
+    return dataclasses.replace(
+        episode, actions=np.stack(actions).astype(np.int32), legal_codes=legal, num_locations=0
+    )
 
 
 def _ranks(codes: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ Place = tuple[int, ...]
 """Index into a table of weights."""
 Thing = tuple[object, ...]
 """What a place stands for."""
+SLOTS = "slots"
 
 
 def carry_over(before: WorldModel, after: WorldModel) -> None:
@@ -21,8 +22,8 @@ def carry_over(before: WorldModel, after: WorldModel) -> None:
 
     Args:
       before: a trained model.
-      after: of the same configuration; all its weights exist. Its sites, actions and slots that `before` does not know
-        keep the weights that they have.
+      after: of the same configuration; all its weights exist. Sites and actions that `before` does not know keep the
+        weights that they have; slots that it does not know say nothing at first, so that nothing known is disturbed.
     """
     tables, old_tables = after.mdn_rnn.tables(), before.mdn_rnn.tables()
     of_data = {id(table) for kind in tables.values() for table in kind}
@@ -30,17 +31,12 @@ def carry_over(before: WorldModel, after: WorldModel) -> None:
         if id(weights) not in of_data:
             weights.assign(old)
     for kind, places in _PLACES.items():
-        here, there = _counterparts(dict(places(after)), dict(places(before)))
+        here, there = dict(places(after)), dict(places(before))
         for table, old in zip(tables[kind], old_tables[kind], strict=True):
-            values = table.numpy()
-            values[here] = old.numpy()[there]
+            values, learned = table.numpy() * (kind != SLOTS), old.numpy()
+            for thing in here.keys() & there.keys():
+                values[here[thing]] = learned[there[thing]]
             table.assign(values)
-
-
-def _counterparts(here: dict[Thing, Place], there: dict[Thing, Place]) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Indices of all that is in both, here and there."""
-    both = [(here[thing], there[thing]) for thing in here if thing in there]
-    return tuple(tuple(np.array(axis) for axis in zip(*side, strict=True)) for side in zip(*both, strict=True))
 
 
 def _sites(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
@@ -74,5 +70,5 @@ def _trained(model: WorldModel) -> Iterator[Scene]:
 _PLACES: dict[str, Callable[[WorldModel], Iterator[tuple[Thing, Place]]]] = {
     "sites": _sites,
     "actions": _actions,
-    "slots": _slots,
+    SLOTS: _slots,
 }
