@@ -55,16 +55,18 @@ def fit_world_model(
     tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
+    datasets = encoder_datasets(parts, tables, config.encoder_training.most_states, seed)
     training = EncoderTraining(
         encoder,
         signature.features,
-        encoder_datasets(parts, tables),
+        datasets,
         config.encoder_training,
         seed=seed,
         directory=_part(directory, "encoder"),
     )
     training.run(on_step=_stage("encoder", on_step))
-    model = untrained_world_model(buffer, signature, config, encoder, tables, seed=seed)
+    encoder_states = sum(data.num_states for data in datasets)
+    model = untrained_world_model(buffer, signature, config, encoder, tables, seed=seed, encoder_states=encoder_states)
     _train_dynamics(model, parts, config.mdn_rnn_training, seed, directory, on_step)
     return model
 
@@ -115,9 +117,10 @@ def _train_dynamics(
     directory: str | os.PathLike[str] | None,
     on_step: OnStageStep | None,
 ) -> None:
+    scenes = model.scenes.values()
     training = MdnRnnTraining(
         model.mdn_rnn,
-        [SceneData(model.inputs(scene), model.sequences(parts[scene.start])) for scene in model.scenes.values()],
+        [SceneData(model.inputs(scene), model.sequences(parts[scene.start]), scene.rewards) for scene in scenes],
         config,
         seed=seed,
         directory=_part(directory, "mdn_rnn"),
@@ -125,11 +128,16 @@ def _train_dynamics(
     training.run(on_step=_stage("mdn_rnn", on_step))
 
 
-def encoder_datasets(parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable]) -> list[EncoderDataset]:
+def encoder_datasets(
+    parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable], most_states: int, seed: int
+) -> list[EncoderDataset]:
     """The start graphs that have transitions to learn from.
 
+    Args:
+      most_states: distinct states of all together, shared out as they have them; at least 2 of each.
+      seed: of what is drawn where there are more.
     Raises:
-      ValueError: if none has.
+      ValueError: if none has any.
     """
     datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
     with_rewrites = [data for data in datasets if len(data)]
@@ -137,7 +145,11 @@ def encoder_datasets(parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, Ac
         raise ValueError(
             "the episodes hold no rewrite to learn from; collect deeper episodes, or check that rules match"
         )
-    return with_rewrites
+    share = min(1.0, most_states / sum(data.num_states for data in with_rewrites))
+    return [
+        data.within(max(2, int(share * data.num_states)), (seed, 3, number))  # 0 to 2: `EncoderTraining`'s own draws
+        for number, data in enumerate(with_rewrites)
+    ]
 
 
 def untrained_world_model(
@@ -148,12 +160,18 @@ def untrained_world_model(
     tables: Mapping[str, ActionTable],
     *,
     seed: int,
+    encoder_states: int = 0,
 ) -> WorldModel:
-    """A world model whose dynamics are still to be trained, with what they take from the data directly."""
+    """A world model whose dynamics are still to be trained, with what they take from the data directly.
+
+    Args:
+      encoder_states: distinct states that the encoder was trained on.
+    """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     widths = config.encoder.latent, config.encoder.categories, config.encoder.hidden
     sizes, slots = _sizes(buffer, config.mdn_rnn, tables, *widths)
-    return WorldModel.of_buffer(signature, encoder, MdnRnn(config.mdn_rnn, sizes), buffer, tables, slots)
+    dynamics = MdnRnn(config.mdn_rnn, sizes)
+    return WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
 
 
 def _sizes(
