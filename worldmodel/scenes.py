@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.actions import ActionTable
+from worldmodel.reward_table import ActionRewards
 
 UNKNOWN = 0
 """Row of the learned tables for what was never trained on."""
@@ -60,6 +61,8 @@ class Statistics:
       start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings.
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [R + 1], rewards of every rule.
+      longest: steps of the longest training episode: nothing is known of states further from their start.
+      encoder_states: distinct states that the encoder was trained on.
     """
 
     deviation: np.ndarray
@@ -69,6 +72,18 @@ class Statistics:
     slots: np.ndarray
     rule_mean: np.ndarray
     rule_spread: np.ndarray
+    longest: int
+    encoder_states: int
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for `np.savez`."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Statistics:
+        """Inverse of `to_arrays`."""
+        numbers = {name: int(arrays[name]) for name in ("longest", "encoder_states")}
+        return cls(**(dict(arrays) | numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +96,8 @@ class Scene:
       centre: float32 [Z], mean raw embedding of the graphs that it leads to.
       embedding: float32 [Z], raw, of the start graph itself.
       nodes: float32 [A + 1, node width], see `SceneInputs`; zero where a site belongs to no node of the start graph.
-      neighbourhoods, neighbours, reward_mean, reward_spread: see `SceneInputs`.
+      neighbourhoods, neighbours: see `SceneInputs`.
+      reward_mean, reward_spread, reward_counts: float32 [A + 1], see `ActionRewards`.
       first_site, first_action: rows of the learned tables where this scene's begin; UNKNOWN for a graph that was not
         trained on.
     """
@@ -95,6 +111,7 @@ class Scene:
     neighbours: np.ndarray
     reward_mean: np.ndarray
     reward_spread: np.ndarray
+    reward_counts: np.ndarray
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
 
@@ -102,6 +119,11 @@ class Scene:
     def is_trained(self) -> bool:
         """Whether the model was trained on episodes of this graph."""
         return self.first_site != UNKNOWN
+
+    @property
+    def rewards(self) -> ActionRewards:
+        """What the training data say of every action's rewards."""
+        return ActionRewards(self.reward_mean, self.reward_spread, self.reward_counts)
 
     def inputs(self, start: np.ndarray) -> SceneInputs:
         """For the networks; `start` float32 [Z]: the embedding in units that tell graphs apart."""
@@ -131,15 +153,18 @@ class Scene:
         return cls(**(own | numbers | {"start": str(own["start"]), "table": ActionTable.from_arrays(arrays)}))
 
 
-def nodes_at_sites(table: ActionTable, embedded: np.ndarray) -> np.ndarray:
+def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
     """What the encoder makes of the node at every action's site: float32 [A + 1, width].
 
     Sites number the operators of the start graph in the order of its nodes' rows.
 
     Args:
       embedded: float32 [operators, width], of the start graph, its inputs left out.
+      num_locations: see `Episode`; where they are fewer than the operators, nobody knows which node is meant: all zero.
     """
     rows = np.zeros((table.num_actions + 1, embedded.shape[1]), np.float32)
+    if num_locations < len(embedded):
+        return rows
     there = np.flatnonzero(table.locations[:-1] < len(embedded))
     rows[there] = embedded[table.locations[there]]
     return rows
