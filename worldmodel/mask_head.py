@@ -44,10 +44,10 @@ class Neighbourhood(snt.Module):
         change = tf.reduce_sum(tf.gather(self._write, rows) * features[:, tf.newaxis], axis=-1)
         change += tf.gather(self._bias, rows)
         padded = tf.pad(logits, [[0, 0], [0, 1]])  # empty slots point at this column, which is cut off again
-        n, width = tf.unstack(tf.shape(padded))
-        places = tf.range(n)[:, tf.newaxis] * width + slots
+        shape = tf.shape(padded)
+        places = tf.range(shape[0])[:, tf.newaxis] * shape[1] + slots
         flat = tf.tensor_scatter_nd_add(tf.reshape(padded, [-1]), places[..., tf.newaxis], change)
-        return tf.reshape(flat, [n, width])[:, :-1]
+        return tf.reshape(flat, shape)[:, :-1]
 
 
 class MaskHead(snt.Module):

@@ -123,9 +123,6 @@ class MdnRnn(snt.Module):
     Args:
       config: sizes.
       sizes: those that the data decides.
-
-    Attributes:
-      compiled_predict: `predict`, for batches that keep their size.
     """
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
@@ -137,9 +134,6 @@ class MdnRnn(snt.Module):
         self._embedding = SceneEmbedding(self._actions, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
-        # XLA computes what an action does to its neighbourhood without copying the weights of its rule for every row;
-        # but it compiles anew for every number of rows.
-        self.compiled_predict = tf.function(self.predict, jit_compile=True, autograph=False)
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """The zero state at the start of an episode: hidden and cell [batch, hidden]."""
@@ -193,6 +187,6 @@ class MdnRnn(snt.Module):
         return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2)
 
 
-def next_mask(mask_logits: tf.Tensor, threshold: float = 0.0) -> tf.Tensor:
+def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
     """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
     return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)
