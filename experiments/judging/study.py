@@ -111,7 +111,7 @@ def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
 
 
 class Study:
-    """One setting and seed; a unit of work that was finished by any run is only read."""
+    """One setting and seed; a unit of work that was finished by any run, on any machine, is only read."""
 
     def __init__(self, setting: Setting, seed: int, effort: Effort, progress: ProgressDisplay) -> None:
         self._effort, self._progress = effort, progress
@@ -135,7 +135,7 @@ class Study:
             return judge(self._rounds, number, self._effort, self._progress)
 
         settings = self._settings if number else self._model_settings
-        return once(TABLE, f"{self._name}-round{number}", settings, work)
+        return once(TABLE, f"{self._name}-round{number}", settings, work, anywhere=True)
 
     def transfer(self, target: Target) -> Record:
         """See `transfer`."""
@@ -144,7 +144,7 @@ class Study:
             return transfer(self._rounds, target, self._effort, self._progress)
 
         settings = self._model_settings | {"target": dataclasses.asdict(target)}
-        return once(TABLE, f"{self._name}-on-{target.label}", settings, work)
+        return once(TABLE, f"{self._name}-on-{target.label}", settings, work, anywhere=True)
 
     def exploit(self, number: int) -> Record:
         """See `exploit`."""
@@ -152,10 +152,13 @@ class Study:
         def work() -> Record:
             return exploit(self._rounds, number, self._effort, self._progress)
 
-        return once(TABLE, f"{self._name}-policy{number}", self._settings, work)
+        return once(TABLE, f"{self._name}-policy{number}", self._settings, work, anywhere=True)
 
     def search(self) -> Record:
         """See `search_best`; of the graph, whatever is trained."""
         settings = {"rules": self._settings["rules"], "costs": self._settings["costs"], "budget": self._effort.budget}
-        name = f"{self._graph}-best-known"
-        return once(TABLE, name, settings, lambda: search_best(self._rounds.env, self._effort.budget))
+
+        def work() -> Record:
+            return search_best(self._rounds.env, self._effort.budget)
+
+        return once(TABLE, f"{self._graph}-best-known", settings, work, anywhere=True)

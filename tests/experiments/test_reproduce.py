@@ -67,6 +67,23 @@ def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
     assert len(done) == 3
 
 
+def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matter() -> None:
+    """Its numbers are short, and the same whether it has just been done or is read."""
+
+    def work() -> units.Record:
+        return {"share": 1 / 3, "each": [2e-7 / 3, 1, None, "text"], "nothing": float("nan")}
+
+    first = units.once("table", "unit", {}, work, anywhere=True)
+    assert (first["share"], first["each"]) == (0.333333, [6.66667e-08, 1, None, "text"])
+    path = units.unit_path("table", "unit", {})
+    committed = units.COMMITTED / "table" / path.name
+    committed.parent.mkdir(parents=True)
+    path.rename(committed)
+    again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
+    assert str(again) == str(first)
+    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3}) == {"share": 1 / 3}, "times are not taken over"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
