@@ -17,8 +17,8 @@ from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from experiments.interruption import raise_if_received
 from experiments.judging.setting import Setting
-from experiments.reproduce.units import Record
 from experiments.progress import Bar, ProgressDisplay
+from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
 from experiments.tensorflow_start import import_tensorflow
 from worldmodel.by_rank import by_rank
@@ -63,7 +63,7 @@ class Rounds:
         """The real environment with another limit of steps, and perhaps of another graph."""
         config = self.setting.config
         return GraphSubstitutionEnv(
-            graph or self.setting.graph,
+            self.setting.graph if graph is None else graph,
             costs=config.costs,
             reward=config.environment.reward,
             max_steps=max_steps,
@@ -137,7 +137,7 @@ class Rounds:
 
         directory = self._path(number) if number else self._first_model
         bundle, scratch = directory / "world_model", directory / "training"
-        signature = Signature(self.env.rule_names, FeatureSpec.current())
+        signature = Signature(self.env.rule_names, FeatureSpec.current(), self.env.rules.fingerprint)
         if bundle.is_dir():
             return WorldModel.load(bundle, signature)
         started = None if scratch.is_dir() else Started.now()  # what an interrupted command has used is not known

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from experiments.config import RunConfig
 from taso_ext import RuleSet
 
-
 PROGRAM = 3
 """Goes up with every change of how models are trained or judged, so that units of before are not taken for new ones."""
 
@@ -38,7 +37,13 @@ class Effort:
     resamples: int = 200
     budget: int = 2000
 
+    def furthest(self, most: int) -> int:
+        """The largest of `steps` that is at most `most`, or the least that there is."""
+        return max((step for step in self.steps if step <= most), default=min(self.steps))
 
+
+WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
+"""Settings that say how much is done and by whom, and change nothing of what is: rounds can be added to."""
 Actions = Literal["site", "rank"]
 
 
@@ -75,4 +80,8 @@ class Setting:
         }
 
     def _sections(self, *names: str) -> dict[str, Any]:
-        return {name: dataclasses.asdict(getattr(self.config, name)) for name in names}
+        sections = {name: dataclasses.asdict(getattr(self.config, name)) for name in names}
+        for name, keys in WITHOUT_EFFECT.items():
+            for key in keys if name in sections else ():
+                del sections[name][key]
+        return sections

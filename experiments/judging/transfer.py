@@ -7,14 +7,21 @@ from collections.abc import Mapping
 
 from environment import zoo
 from environment.random_agent import RandomAgent
-from experiments.judging.judge import GREEDY, RANDOM, as_record, held_out_figures, held_out_play, interval_scale
+from experiments.judging.judge import (
+    GREEDY,
+    RANDOM,
+    as_record,
+    fitted_intervals,
+    held_out_facts,
+    held_out_figures,
+    held_out_play,
+)
 from experiments.judging.rounds import Rounds, noting
 from experiments.judging.setting import Effort
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
 from worldmodel.episodes import collect
-from worldmodel.held_out import share_unseen, states_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +49,10 @@ def transfer(rounds: Rounds, target: Target, effort: Effort, progress: ProgressD
     model stands beside, are made of that play; the model itself learns nothing from it.
 
     Returns:
-      See `judge`; "graph" is the other one.
+      See `judge`; "graph" is the other one, "training" that play of it.
     """
-    model, (_, validation) = rounds.model(0), rounds.episodes(0)
-    scale = interval_scale(model, validation)
+    model = rounds.model(0)
+    intervals = fitted_intervals(model, *rounds.episodes(0), effort)
     proto = zoo.build(target.name, **target.changes)
     collecting, seed = rounds.setting.config.collect, seed_for(rounds.seed, "meet")
     title = f"{rounds.setting.graph} seed {rounds.seed}: meet {target.label}"
@@ -53,19 +60,19 @@ def transfer(rounds: Rounds, target: Target, effort: Effort, progress: ProgressD
         env = rounds.environment(effort.max_steps, proto)
         agent = RandomAgent(noop_probability=collecting.noop_probability)
         met = rounds.named(collect(env, agent, effort.episodes, seed, on_episode=noting(bar)))
-    known, seen = model.only(model.meet(met)), states_of(met)
+    facing = model.meet(met)
     played = {play: held_out_play(rounds, env, play, effort, progress) for play in (RANDOM, GREEDY)}
     return {
         "graph": target.label,
         "trained_on": rounds.setting.graph,
         "seed": rounds.seed,
         "round": 0,
-        "actions": known.num_actions,
-        "unseen": {play: share_unseen(held_out, seen, first=effort.first) for play, held_out in played.items()},
-        "scale": scale,
+        "actions": facing.num_actions,
+        "held_out": {play: held_out_facts(facing, met, held_out, effort) for play, held_out in played.items()},
+        "intervals": intervals,
         "figures": [
             {"play": play, **as_record(figure)}
             for play, held_out in played.items()
-            for figure in held_out_figures(known, met, held_out, scale, effort)
+            for figure in held_out_figures(facing, met, held_out, intervals["factor"], effort)
         ],
     }

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from experiments.judging import study
 from experiments.judging.judge import GREEDY, RANDOM
-from experiments.judging.setting import Setting
+from experiments.judging.setting import Effort, Setting
 from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs, variants
+from experiments.reproduce.accuracy import held_out_notes
 from experiments.reproduce.accuracy_rows import UNDEFINED
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
@@ -61,7 +62,7 @@ FIGURES = {
     "changes": (RANDOM, names.CHANGE_F1, 10, "F1 of the bits that change in 10 steps, random play"),
     "latents": (RANDOM, names.LATENT_ERROR, 20, "error of latents after 20 steps per error of copying, random play"),
 }
-"""By column: play, figure, steps (the most that there are, if they are fewer), meaning."""
+"""By column: play, figure, steps (as many as are judged, if they are fewer), meaning."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -90,7 +91,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             setting = Setting(name, variants.config_of(variant, options), amount, variant.actions)
             seeds = seeds_of(name, options.seeds or SEEDS)
             judged = [Study(setting, seed, effort, progress).accuracy() for seed in seeds]
-            rows.append({"graph": name, "variant": label, **_row(judged)})
+            rows.append({"graph": name, "variant": label, **_row(judged, effort)})
     return Table(
         "accuracy-ablations",
         "What helps a world model to predict",
@@ -98,16 +99,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{training_config(options).costs}. {amount:,} real steps of random play; {effort.episodes} held-out episodes "
-        f"of each kind of play, from depth {effort.first} on.",
+        f"{training_config(options).costs}. Trained on {amount:,} real steps of random play. {held_out_notes(effort)}",
     )
 
 
-def _row(judged: Sequence[Record]) -> Record:
+def _row(judged: Sequence[Record], effort: Effort) -> Record:
     row: Record = {"seeds": len(judged)}
     spreads = [0.0]
     for column, (play, figure, step, _) in FIGURES.items():
-        values = [value for record in judged if (value := _value(record, play, figure, step)) is not None]
+        key = play, figure, effort.furthest(step)
+        values = [value for record in judged if (value := _value(record, *key)) is not None]
         row[column] = sum(values) / len(values) if values else UNDEFINED
         spreads.append(max(values) - min(values) if values else 0.0)
     spent = [record["spent"]["cpu_seconds"] / 60 for record in judged if record["spent"]]
@@ -115,11 +116,9 @@ def _row(judged: Sequence[Record]) -> Record:
 
 
 def _value(record: Record, play: str, figure: str, step: int) -> float | None:
-    """Of the longest prediction of at most so many steps."""
-    found = [
-        each
-        for each in record["figures"]
-        if each["play"] == play and each["figure"] == figure and each["step"] <= step
-    ]
-    value: float | None = max(found, key=lambda each: int(each["step"]))["value"] if found else None
-    return value
+    """None where there is no such figure."""
+    for each in record["figures"]:
+        if (each["play"], each["figure"], each["step"]) == (play, figure, step):
+            value: float | None = each["value"]
+            return value
+    return None

@@ -17,7 +17,8 @@ from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.judging.transfer import Target
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.accuracy_rows import figure_rows
+from experiments.reproduce.accuracy import held_out_notes
+from experiments.reproduce.accuracy_rows import figure_rows, held_out_rows
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel.trivial import PREDICTORS
@@ -71,7 +72,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         studies = [Study(Setting(name, config), seed, effort, progress) for seed in seeds_of(name, options.seeds)]
         for target in TARGETS[name]:
             judged = [each.transfer(target) for each in studies]
-            rows += [{"trained_on": name, **row} for row in figure_rows(judged, counted=True)]
+            found = [*held_out_rows(judged), *figure_rows(judged, counted=True, steps=effort.steps)]
+            rows += [{"trained_on": name, **row} for row in found]
     return Table(
         "accuracy-transfer",
         "What world models predict of graphs that they were not trained on",
@@ -79,5 +81,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{config.costs}. {effort.episodes} held-out episodes of each kind of play, from depth {effort.first} on.",
+        f"{config.costs}. {held_out_notes(effort)} What training met is here random play of the judged graph, of which "
+        "the model is told the rewrites.",
     )
