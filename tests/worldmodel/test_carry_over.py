@@ -22,7 +22,7 @@ NOTHING = dataclasses.replace(SMALL.mdn_rnn_training, steps=0)
 FEW = 4
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def untraced() -> Iterator[None]:
     """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
     tf.config.run_functions_eagerly(True)
@@ -105,7 +105,8 @@ def test_known_actions_keep_what_their_rewards_are_told_from(
         np.testing.assert_array_equal(new[known], old)
     assert np.isinf(after.scene().reward_counts[known]).all()
     unknown = np.setdiff1d(np.arange(after.num_actions), known)
-    taken = np.bincount(after.table.encode(np.concatenate([e.actions for e in episodes])), minlength=len(known))
+    actions = after.table.encode(np.concatenate([e.actions for e in episodes]))
+    taken = np.bincount(actions, minlength=after.num_actions + 1)
     np.testing.assert_array_equal(after.scene().reward_counts[unknown], taken[unknown])
 
 
