@@ -11,6 +11,16 @@ NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
 
 
+def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
+    """Whether a graph takes less time than the model, beyond noise.
+
+    Args:
+      ratio, high: of their times, and the upper end of its interval.
+      floor: ratios closer to 1 than this are noise.
+    """
+    return high < 1 and ratio < 1 - floor
+
+
 @dataclasses.dataclass(frozen=True)
 class GraphFigures:
     """What one graph costs.
@@ -66,13 +76,18 @@ class MeasuredRatio:
         deviates = not self.control_low <= 1 <= self.control_high
         return max(NOISE, abs(1 - self.control_ratio)) if deviates else NOISE
 
+    @property
+    def is_faster(self) -> bool:
+        """Whether the result takes less time than the model, beyond noise."""
+        return is_faster(self.ratio, self.high, self.floor())
+
     def verdict(self) -> str:
         """One sentence that says whether the result is faster or slower beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"
         where = f"on this machine's {self.device}"
         if self.low > 1 and self.ratio > 1 + self.floor():
             return f"SLOWER: end to end {where} the result takes {percent} longer than the model."
-        if self.high < 1 and self.ratio < 1 - self.floor():
+        if self.is_faster:
             return f"Faster: end to end {where} the result takes {percent} less time than the model."
         return f"End to end {where} the difference is within noise."
 

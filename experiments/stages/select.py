@@ -13,7 +13,7 @@ from controller.evaluate import Evaluation
 from controller.records import EpisodeRecord, is_improvement
 from environment import timing
 from environment.timing import VariantTiming
-from experiments.result import MeasuredRatio
+from experiments.result import MeasuredRatio, is_faster
 from experiments.run import Run
 from experiments.stages.load import Loaded
 from experiments.stages.measure import effort_of, runtime_of
@@ -59,10 +59,11 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
     """The same, or the model itself, if a measurement of its own does not confirm that the graph is faster."""
-    if measured is None or measured.high < 1:
+    if measured is None or measured.is_faster:
         return selected
     ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
-    return Selected(_until(selected.record, 0), f"The fastest graph, measured again, took {ratio} of the model's time.")
+    note = f"The fastest graph, measured again, took {ratio} of the model's time: not faster beyond noise."
+    return Selected(_until(selected.record, 0), note)
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
@@ -114,14 +115,14 @@ def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Seq
 
 
 def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
-    faster = [(ratio["value"], record) for ratio, record in zip(ratios, offered, strict=True) if ratio["high"] < 1]
-    cheapest, first = offered[0], ratios[0]
+    measured = [(ratio["value"], ratio["high"], record) for ratio, record in zip(ratios, offered, strict=True)]
+    faster = [(value, record) for value, high, record in measured if is_faster(value, high)]
+    cheapest, first = offered[0], ratios[0]["value"]
     if not faster:
         return Selected(_until(cheapest, 0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
-    _, fastest = min(faster, key=lambda pair: pair[0])
+    least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)
     return Selected(
-        fastest,
-        f"The graph that costs least takes {first['value']:.3f} of the model's time, this one {min(faster)[0]:.3f}.",
+        fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}."
     )

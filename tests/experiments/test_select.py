@@ -99,7 +99,18 @@ def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch:
     assert "0.970" in found.note and "0.900" in found.note
 
 
+def test_of_equally_fast_graphs_the_one_that_costs_less_is_taken(
+    run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = episode(loaded, [10, 9, 8, 7])
+    found, clock = selected(run, loaded, record, [0.95, 0.9, 0.9], monkeypatch)
+    assert clock.asked == 3 and found.record.best_cost_ms == 8 and "0.900" in found.note
+
+
 def test_nothing_that_is_slower_is_taken(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = selected(run, loaded, episode(loaded, [10, 9, 8]), [1.2, 0.985], monkeypatch)
+    assert found.record.best_cost_ms == 9
+    run = dataclasses.replace(run, directory=RunDirectory.open(run.directory.path.with_name("other"), {}, {}))
     found, _ = selected(run, loaded, episode(loaded, [10, 9, 8]), [1.2, 0.995], monkeypatch)
     assert not found.record.best_actions and "None of 2 graphs" in found.note
 
@@ -127,13 +138,28 @@ def test_with_a_roofline_the_clock_does_not_choose(run: Run, loaded: Loaded, mon
     assert found.record == record and clock.asked == 0
 
 
-@pytest.mark.parametrize(("high", "kept"), [(0.99, True), (1.001, False)])
-def test_what_was_chosen_for_its_luck_is_given_up(loaded: Loaded, high: float, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "high", "control", "kept"),
+    [
+        (0.97, 0.99, None, True),
+        (0.97, 1.001, None, False),
+        (0.997, 0.999, None, False),
+        (0.97, 0.99, (0.96, 0.95, 0.97), False),
+        (0.97, 0.99, (0.96, 0.95, 1.01), True),
+    ],
+)
+def test_what_was_chosen_for_its_luck_is_given_up(
+    loaded: Loaded, ratio: float, high: float, control: tuple[float, float, float] | None, kept: bool
+) -> None:
+    """By the rule that the report's verdict follows."""
     chosen = Selected(episode(loaded, [10, 9]))
     words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
-    measured = MeasuredRatio(0.97, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
+    measured = MeasuredRatio(ratio, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
+    if control:
+        names = ("control_ratio", "control_low", "control_high")
+        measured = dataclasses.replace(measured, **dict(zip(names, control, strict=True)))
     final = confirmed(chosen, measured)
-    assert (final is chosen) == kept
+    assert (final is chosen) == kept == ("Faster" in measured.verdict())
     assert kept or (not final.record.best_actions and "measured again" in final.note)
 
 
