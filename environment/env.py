@@ -50,7 +50,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
 
-    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`.
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. An illegal action that
+    uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and `percent`: the
+    saving that is still due), and the cost is measured as at every end.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
@@ -63,7 +65,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       max_steps: steps after which an episode is truncated.
       max_locations: L; None sizes it to the graph (its run-time operators).
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
-      strict: an illegal action raises ValueError; otherwise it changes nothing and earns `invalid_reward`.
+      strict: an illegal action raises ValueError; otherwise it changes nothing and earns `invalid_reward`, the penalty.
     Raises:
       ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
       UnavailableError: costs are to be measured on a device that is not here.
@@ -151,12 +153,17 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._steps += 1
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
-        if self.strict or self.state.is_legal(rule, location):
-            self.state.step(rule, location)
-        else:
-            truncated = self._steps >= self._limit
-            return self._observation(), self.invalid_reward, False, truncated, self._info("invalid")
+        if not self.strict and not self.state.is_legal(rule, location):
+            return self._refuse()
+        self.state.step(rule, location)
         return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
+
+    def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Punishes an illegal action; the graph stays what it is."""
+        if self._steps < self._limit:
+            return self._observation(), self.invalid_reward, False, False, self._info("invalid")
+        observation, due, terminated, truncated, info = self._finish_step("invalid", terminated=False)
+        return observation, self.invalid_reward + float(due), terminated, truncated, info
 
     def _finish_step(
         self, rule_name: str, terminated: bool
