@@ -24,7 +24,7 @@ can be, what is left of the advantages is noise, and must not be blown up to siz
 
 STEP_METRICS = (
     *("policy_loss", "value_loss", "rule_entropy", "location_entropy"),
-    *("divergence", "clipped", "ratio_error"),
+    *("divergence", "clipped", "ratio_error", "gradient_norm"),
 )
 
 
@@ -91,8 +91,9 @@ class PpoLearner:
 
         Returns:
           Metrics: loss parts, entropies in nats, `divergence` (mean KL from the policy that acted), `clipped` (share of
-          steps at the clip), `first_ratio_error` (largest |ratio - 1| before the first gradient step: not 0 means that
-          the policy acted and learned under different masks or weights), `explained_variance` of the values.
+          steps at the clip), `gradient_norm` before it was bounded, `first_ratio_error` (largest |ratio - 1| before the
+          first gradient step: not 0 means that the policy acted and learned under different masks or weights),
+          `explained_variance` of the values. Once a weight is NaN or infinite, so is one of them.
         """
         rule_entropy, location_entropy = self._config.entropy_weights_at(self.num_updates)
         schedule = Schedule(
@@ -219,9 +220,9 @@ class PpoLearner:
             tf.zeros_like(weight) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, weight in zip(tape.gradient(loss, variables), variables, strict=True)
         ]
-        gradients, _ = tf.clip_by_global_norm(gradients, self._config.gradient_norm)
+        gradients, norm = tf.clip_by_global_norm(gradients, self._config.gradient_norm)
         self._optimizer.apply(gradients, variables)
-        return metrics
+        return {**metrics, "gradient_norm": norm}
 
     def _loss(self, batch: Any, targets: Targets, schedule: Schedule) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         config = self._config

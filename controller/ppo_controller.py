@@ -20,6 +20,7 @@ from controller.ppo_config import PpoConfig
 from controller.storage import write_arrays
 from worldmodel.config import EncoderConfig
 from worldmodel.latent_env import LatentEnv
+from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
 LOWEST_TEMPERATURE = 0.2
@@ -124,11 +125,14 @@ class PpoController(Controller):
           seed: replaces the one given at construction.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
             maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
+        Raises:
+          NonFiniteLoss: one of these is NaN or infinite; names it and the update. What was saved before is intact.
         """
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
             experience = self._play(world, _fold(seed, update))
             metrics = self._learner.update(experience) | _episode_metrics(experience)
+            require_finite(metrics, update + 1, "the rollout of ppo's update {}".format)
             if on_progress is not None:
                 on_progress(update + 1, self._config.updates, metrics)
 

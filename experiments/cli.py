@@ -140,8 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-      0 when it did what was asked; 2 for bad input or a result that failed verification, with one paragraph on standard
-      error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
+      0 when it did what was asked; 2 for bad input, a training that came to NaN or infinity, or a result that failed
+      verification, with one paragraph on standard error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -237,7 +237,10 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _input_errors() -> tuple[type[Exception], ...]:
-    """What bad input raises in each package; anything else is a defect and keeps its traceback."""
+    """What bad input raises in each package; anything else is a defect and keeps its traceback.
+
+    A training that comes to NaN or infinity raises a FloatingPointError of its own, whose module brings TensorFlow.
+    """
     from controller.base import UnknownControllerError
     from environment.costs.price_database import DatabaseError
     from environment.rewards import RewardError
@@ -246,7 +249,10 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
 
-    return UserError, ModelError, UnavailableError, DatabaseError, ZooError, UnknownControllerError, RewardError
+    return (
+        *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, UnknownControllerError, RewardError),
+        FloatingPointError,
+    )
 
 
 if __name__ == "__main__":

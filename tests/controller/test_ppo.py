@@ -82,6 +82,15 @@ def test_more_minibatches_than_steps_and_clipped_values_train() -> None:
     assert metrics["passes"] == QUICK.epochs
 
 
+def test_the_gradient_norm_is_that_before_it_was_bounded() -> None:
+    norms = []
+    for bound in (1e-3, 1e3):
+        config = dataclasses.replace(QUICK, epochs=1, minibatches=1, gradient_norm=bound)
+        policy = MIXED.policy()
+        norms += [each["gradient_norm"] for each in train(MIXED, policy, PpoLearner(policy, config), config, 1)]
+    assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-3
+
+
 def test_passes_stop_once_the_policy_has_moved_too_far() -> None:
     config = dataclasses.replace(QUICK, target_divergence=1e-9)
     policy = MIXED.policy()

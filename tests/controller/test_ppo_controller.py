@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import tensorflow as tf
 from tiny_worlds import TinyWorld, independent_sites
 
 from controller.evaluate import EpisodeRecord, play_episode
+from controller.experience import Experience, from_rollout
 from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
 from controller.ppo_controller import PpoController
-from worldmodel.rollout import LatentObservation
+from worldmodel.rollout import LatentObservation, Policy, Rollout
+from worldmodel.training import NonFiniteLoss
 
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
 POLICY = PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=-1.0)
@@ -81,6 +84,53 @@ def test_training_goes_on_bit_for_bit_from_a_checkpoint_made_on_the_way(tmp_path
     for _, _, metrics in seen:
         assert metrics["return"] <= metrics["best_return"] <= WORLD.best_return(CONFIG.horizon)
         assert 1 <= metrics["length"] <= CONFIG.horizon
+
+
+@dataclasses.dataclass
+class Poisoned:
+    """`WORLD`, from the third rollout on with one reward that is `poison`; as a dream, or as the real environment."""
+
+    poison: float
+    real: bool = False
+    rollouts: int = 0
+
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout | Experience:
+        self.rollouts += 1
+        rollout = WORLD.rollout(policy, batch=batch, horizon=horizon, seed=seed)
+        if self.rollouts > 2:
+            poison = np.zeros(rollout.rewards.shape, np.float32)
+            poison[0, 0] = self.poison
+            rollout = rollout._replace(rewards=rollout.rewards + poison)
+        return from_rollout(rollout) if self.real else rollout
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
+def test_a_reward_that_is_no_number_stops_before_anything_is_saved(poison: float, real: bool, tmp_path: Path) -> None:
+    """1e30 is one, but its square, which returns are scaled by, is beyond float32."""
+    player, path = controller(), tmp_path / "controller"
+    with pytest.raises(NonFiniteLoss, match=r"return_scale = (nan|inf).*update 3"):
+        player.train(Poisoned(poison, real), on_progress=lambda *_: player.save(path))
+    with np.load(path) as arrays:
+        assert int(arrays["num_updates"]) == 2
+        assert all(np.isfinite(each).all() for each in arrays.values())
+
+
+def test_a_weight_that_is_no_number_stops_before_anything_is_saved(tmp_path: Path) -> None:
+    player, path = controller(), tmp_path / "controller"
+
+    def poison(done: int, total: int, metrics: Mapping[str, float]) -> None:
+        assert metrics["gradient_norm"] > 0
+        player.save(path)
+        weight = player.policy.trainable_variables[0]
+        weight.assign(np.full(weight.shape, np.nan))
+
+    with pytest.raises(NonFiniteLoss, match="policy_loss = nan.*update 2"):
+        player.train(WORLD, on_progress=poison)
+    intact = controller()
+    intact.load(path)
+    intact.train(WORLD)  # it goes on from there
+    assert intact.num_updates == CONFIG.updates
 
 
 def test_trained_policies_play_as_their_seed_says() -> None:
