@@ -16,6 +16,7 @@ from controller.experience import Experience, signature
 from controller.gae import generalised_advantages
 from controller.hierarchical import HierarchicalCategorical
 from controller.ppo_config import PpoConfig
+from controller.storage import StoredControllerError
 
 SMALLEST_SPREAD = 1e-3
 """Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
@@ -119,14 +120,14 @@ class PpoLearner:
         """Continues from `state()`.
 
         Raises:
-          ValueError: if it belongs to a policy of another structure.
+          StoredControllerError: it belongs to a policy of another structure.
         """
         variables = self._variables()
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         given = {name: array.shape for name, array in state.items() if name != "num_updates"}
         if shapes != given:
             wrong = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
-            raise ValueError(
+            raise StoredControllerError(
                 f"The stored controller does not fit: {wrong[0]} is {given.get(wrong[0], 'missing')} in the file and "
                 f"{shapes.get(wrong[0], 'absent')} here. It was trained for another graph, rule set or configuration."
             )

@@ -242,6 +242,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     A training that comes to NaN or infinity raises a FloatingPointError of its own, whose module brings TensorFlow.
     """
     from controller.base import UnknownControllerError
+    from controller.storage import StoredControllerError
     from environment.costs.price_database import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
@@ -250,8 +251,8 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from taso_ext.errors import ModelError
 
     return (
-        *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, UnknownControllerError, RewardError),
-        FloatingPointError,
+        *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
+        *(UnknownControllerError, StoredControllerError, FloatingPointError),
     )
 
 

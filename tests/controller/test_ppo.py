@@ -11,6 +11,7 @@ from controller.experience import from_rollout
 from controller.policy import LatentPolicy
 from controller.ppo import PpoLearner
 from controller.ppo_config import PpoConfig
+from controller.storage import StoredControllerError
 
 QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
 MIXED = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
@@ -59,7 +60,7 @@ def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
 def test_a_state_of_another_structure_is_refused() -> None:
     state = PpoLearner(MIXED.policy(), QUICK).state()
     other = detour()
-    with pytest.raises(ValueError, match="trained for another graph"):
+    with pytest.raises(StoredControllerError, match="trained for another graph"):
         PpoLearner(other.policy(), QUICK).restore(state)
 
 

@@ -15,7 +15,8 @@ from controller.experience import Experience, from_rollout
 from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
-from controller.ppo_controller import PpoController
+from controller.ppo_controller import FORMAT_VERSION, PpoController
+from controller.storage import StoredControllerError, write_arrays
 from worldmodel.rollout import LatentObservation, Policy, Rollout
 from worldmodel.training import NonFiniteLoss
 
@@ -185,5 +186,38 @@ def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
     controller().save(tmp_path / "controller")
     other: TinyWorld = independent_sites(np.ones((1, 2)))
     stranger = PpoController(other.policy(), CONFIG, view=lambda env: env)
-    with pytest.raises(ValueError, match="trained for another graph"):
+    with pytest.raises(StoredControllerError, match="trained for another graph"):
         stranger.load(tmp_path / "controller")
+
+
+@pytest.mark.parametrize("version", [None, FORMAT_VERSION + 1])
+def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path: Path) -> None:
+    """Files of before there were versions have none."""
+    player, path = controller(), tmp_path / "controller"
+    arrays = stored(player, path)
+    found = arrays.pop("format_version")
+    assert found == FORMAT_VERSION
+    write_arrays(path, arrays if version is None else {**arrays, "format_version": np.array(version)})
+    with pytest.raises(StoredControllerError, match=rf"format {version or 0}, expected {FORMAT_VERSION}.*--run-dir"):
+        player.load(path)
+
+
+GOLDEN = Path(__file__).parent / "goldens" / "ppo_v1.npz"
+GOLDEN_WORLD = independent_sites(np.array([[1.0, 2.0, -1.0]]))
+
+
+def golden_controller() -> PpoController:
+    small = PolicyConfig(torso=(4,), width=2, mask_width=2)
+    config = PpoConfig(updates=2, batch=8, horizon=3)
+    return PpoController(GOLDEN_WORLD.policy(seed=1, config=small), config, view=lambda env: env, seed=1)
+
+
+def test_a_checkpoint_of_long_ago_acts_as_it_did() -> None:
+    """Stored by this format's first program: `golden_controller()`, trained in `GOLDEN_WORLD`."""
+    player = golden_controller()
+    player.load(GOLDEN)
+    assert player.num_updates == 2
+    distribution, value = player.policy.distribution_and_value(GOLDEN_WORLD.observe(tf.constant([0])))
+    log_probs = [float(distribution.log_prob(tf.constant([action]))[0]) for action in range(4)]
+    assert log_probs == pytest.approx(GOLDEN_LOG_PROBS, abs=1e-5)
+    assert float(value[0]) == pytest.approx(GOLDEN_VALUE, abs=1e-5)
