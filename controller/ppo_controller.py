@@ -187,8 +187,8 @@ class PpoController(Controller):
         version = int(state.pop("format_version", 0))
         if version != FORMAT_VERSION:
             raise StoredControllerError(
-                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. Train it anew, in "
-                "another run directory (--run-dir), or go on with the RLFlow that wrote it."
+                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. Train it anew, "
+                "in another run directory (--run-dir), or go on with the RLFlow that wrote it."
             )
         self._learner.restore(state)
 

@@ -50,9 +50,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
 
-    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. An illegal action that
-    uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and `percent`: the
-    saving that is still due), and the cost is measured as at every end.
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. An illegal action
+    that uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and
+    `percent`: the saving that is still due), and the cost is measured as at every end.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
