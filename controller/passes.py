@@ -7,7 +7,7 @@ search that goes one rewrite at a time finds it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,10 +21,12 @@ MOST_STEPS = 400
 """Of one rule applied until it applies no longer; most end soon, some never do."""
 
 
-def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> Actions:
-    """Applies a rule wherever it applies, until it does not; returns the actions taken."""
+def exhaust(
+    state: State, rule: int, most_steps: int = MOST_STEPS, *, stop: Callable[[], bool] = lambda: False
+) -> Actions:
+    """Applies a rule wherever it applies, until it does not, or `stop` says so; returns the actions taken."""
     actions: Actions = []
-    while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
+    while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
         actions.append((rule, int(places[0])))
         state.step(*actions[-1])
     return actions
@@ -33,8 +35,8 @@ def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> Actions:
 class PassesController(Search):
     """Tries every legal rule as a pass, takes those that still help after better ones, and begins anew until none does.
 
-    A graph of its budget is one pass tried. The threads of its limits are not used, nor is its memory: it keeps two
-    graphs.
+    A graph of its budget is one pass tried; its time may end within a pass, whose beginning counts if that helps. The
+    threads of its limits are not used, nor is its memory: it keeps two graphs.
     """
 
     name: ClassVar[str] = "passes"
@@ -90,7 +92,7 @@ class _Climb:
         if self._stop_reason():
             return None
         state = self.best.copy()
-        actions = exhaust(state, rule)
+        actions = exhaust(state, rule, stop=self._is_late)
         cost_ms = state.cost.ms
         self._tried += 1
         if self._on_progress:
@@ -100,4 +102,7 @@ class _Climb:
     def _stop_reason(self) -> str:
         if self._tried >= self._limits.budget:
             return "budget"
-        return "time" if time.monotonic() > self._deadline else ""
+        return "time" if self._is_late() else ""
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline

@@ -147,7 +147,7 @@ class SearchConfig:
     Attributes:
       alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
       passes: taso: whether whole passes of rules are tried first, and the search goes on from there and from the model,
-        each within the limits below.
+        each within the limits below, of which the time is shared.
       width: beam: graphs of a level.
       walk: restarts: random rewrites before each descent.
       budget: graphs to expand, or passes to try.

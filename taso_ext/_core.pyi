@@ -88,6 +88,7 @@ class CostModel:
 
         Args:
           appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order.
+            Where ms is NaN, the cost is foretold as that of a rewrite, and asked for again when it is next met.
           surroundings: [K] known already (`Graph.surroundings()`).
           costs: [K, 3] of these.
         """

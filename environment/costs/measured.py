@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from environment.affordable import affordable
 from environment.costs.analytic import foretelling_preset
 from environment.costs.interface import Priced
 from environment.costs.kernel_prices import KernelPrices
@@ -25,7 +26,7 @@ from environment.costs.price_database import DatabaseError, PriceDatabase, Price
 from environment.costs.settings import setting_of
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.devices import require_working
-from taso_ext import CostModel, Graph, OnnxModel, State
+from taso_ext import Cost, CostModel, Graph, OnnxModel, State
 
 DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
@@ -141,6 +142,9 @@ def _only(prices: PriceDatabase) -> Setting:
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
+    Of graphs that are too large to be run (`environment.affordable`) nothing is measured: what is new in them is foretold,
+    each time anew, from what its like has cost.
+
     Args:
       prices: of the runtime's setting.
       replay: nothing is measured: a kernel that was never recorded is an error.
@@ -155,6 +159,7 @@ class MeasuredPrices:
         self._priced: tuple[str, Priced] | None = None
         device = prices.setting.device
         foretold_by = foretelling_preset(device)
+        self._work = CostModel.roofline(foretold_by)
         self._native = CostModel.learned(f"measured:{device}", foretold_by, self._appraise, names, rows)
 
     @property
@@ -185,6 +190,10 @@ class MeasuredPrices:
         variance = sum((price.ms * price.standard_error) ** 2 for price in prices)
         return 1.96 * math.sqrt(variance) / total if total > 0 else 0.0
 
+    @cached_property
+    def _start_work(self) -> Cost:
+        return self._model.graph.cost(self._work)
+
     def full(self, graph: Graph) -> Totals:
         """What a graph costs as ONNX Runtime runs it."""
         placed = self.lowered(graph)
@@ -209,7 +218,9 @@ class MeasuredPrices:
         return np.array(rows, np.float64).reshape(-1, 3)
 
     def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them."""
+        """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them; ms may be NaN."""
+        if not affordable(self._start_work, graph.cost(self._work)):
+            return np.full((len(positions), 3), (np.nan, 0.0, 0.0))
         if self._runtime.device != self._prices.setting.device:
             raise DatabaseError(self._unmet(graph, positions))
         sketch = self._model.sketch(graph)

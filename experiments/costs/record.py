@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from environment.affordable import affordable
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
 from environment.costs.kernel_prices import KernelPrices
@@ -24,7 +25,7 @@ from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.model_source import ModelSource, find_models
 from experiments.progress import ProgressDisplay, format_duration, make_progress
-from experiments.rewriting import affordable, random_step
+from experiments.rewriting import random_step
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 _COUNTED_BY = "rtx2070"  # any roofline: it only tells how large graphs are

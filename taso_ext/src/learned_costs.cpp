@@ -1,5 +1,6 @@
 #include "learned_costs.hpp"
 
+#include <cmath>
 #include <mutex>
 #include <unordered_set>
 
@@ -24,16 +25,22 @@ std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
     if (!graph.node(id).weight_only) nodes.push_back(id);
   }
   std::vector<Cost> costs(graph.node_count());
+  std::vector<NodeId> declined;
   bool all_counted = true;
   {
     const std::shared_lock guard(mutex_);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const Known& known = known_.at(names[i]);
-      costs[nodes[i]] = known.cost;
+      const auto known = known_.find(names[i]);
+      if (known == known_.end()) {
+        declined.push_back(nodes[i]);
+        continue;
+      }
+      costs[nodes[i]] = known->second.cost;
       costs[nodes[i]].flops = graph.signature(nodes[i]).flops;
-      all_counted = all_counted && known.counted;
+      all_counted = all_counted && known->second.counted;
     }
   }
+  for (const NodeId id : declined) costs[id] = price(graph.signature(id), is_fused(graph, id));
   if (!all_counted) count(graph, nodes, names);
   return costs;
 }
@@ -60,14 +67,17 @@ void LearnedCosts::learn(const Graph& graph, std::span<const std::uint64_t> surr
     throw InvalidInput("expected the costs of " + std::to_string(unknown.size()) + " operators, got " + std::to_string(costs.size()));
   }
   const std::lock_guard guard(mutex_);
-  for (std::size_t i = 0; i < unknown.size(); ++i) known_.emplace(surroundings[unknown[i]], Known{costs[i]});
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    if (!std::isnan(costs[i].ms)) known_.emplace(surroundings[unknown[i]], Known{costs[i]});
+  }
 }
 
 void LearnedCosts::count(const Graph& graph, std::span<const NodeId> nodes, std::span<const std::uint64_t> surroundings) const {
   const std::lock_guard guard(mutex_);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    Known& known = known_.at(surroundings[i]);
-    if (std::exchange(known.counted, true)) continue;
+    const auto found = known_.find(surroundings[i]);
+    if (found == known_.end() || std::exchange(found->second.counted, true)) continue;
+    const Known& known = found->second;
     const Signature& signature = graph.signature(nodes[i]);
     const bool fused = is_fused(graph, nodes[i]);
     Mean& mean = kinds_[kind(signature, fused)];

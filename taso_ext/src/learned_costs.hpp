@@ -15,7 +15,8 @@ namespace rlflow {
 // their kind has cost so far, or, if that is new, as much more than on `device` as the others do.
 class LearnedCosts final : public CostModel {
  public:
-  // Of some run-time operators of a graph, by their positions in its order; FLOPs do not count.
+  // Of some run-time operators of a graph, by their positions in its order; FLOPs do not count. Operators whose time is
+  // NaN are left open: they cost what is estimated, and are asked for again.
   using Appraise = std::function<std::vector<Cost>(const Graph&, const std::vector<std::int64_t>&)>;
 
   LearnedCosts(const Device& device, Appraise appraise) : device_(device), appraise_(std::move(appraise)) {}

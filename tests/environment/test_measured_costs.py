@@ -16,7 +16,7 @@ from environment.costs.measured import MeasuredPrices, Recorded
 from environment.costs.neighbourhood import neighbourhood
 from environment.costs.price_database import DatabaseError, PriceDatabase, PriceList, Setting
 from environment.runtimes import OnnxRuntime
-from taso_ext import OnnxModel, RuleSet, State
+from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 RUNTIME = OnnxRuntime()
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-tiny"]
@@ -97,6 +97,23 @@ def test_a_recorded_database_needs_no_clock(clock: KernelClock, tmp_path: Path) 
     assert model.graph.cost(again.native).ms == recorded.ms
     assert again.full(model.graph).ms == pytest.approx(recorded.ms, rel=0.02)
     assert len(clock.timed) == timed
+
+
+def test_nothing_of_a_graph_that_is_too_large_is_measured(
+    clock: KernelClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 0.9)
+    foretold = State(model.graph, RuleSet.default(), costs.native)
+    assert foretold.cost.ms == pytest.approx(model.graph.cost(CostModel.roofline("xeon")).ms)
+    assert all(0 < ms < np.inf for ms in walked_ms(foretold, 5)) and not clock.timed
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 1.5)
+    assert model.graph.cost(costs.native).ms == pytest.approx(costs.full(model.graph).ms, rel=0.02)
+    measured, timed = prices(tmp_path).num_appraisals, len(clock.timed)
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 0.9)
+    assert walked_ms(foretold, 5) and len(clock.timed) == timed, "the model itself is known, what rewriting adds is not"
+    assert prices(tmp_path).num_appraisals == measured, "what is foretold is not kept"
 
 
 def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: KernelClock, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from environment import zoo
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, VariantTiming
-from experiments import reproduce, rewriting
+from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce import end_to_end, rule_sets, units
 from taso_ext import CostModel, OnnxModel, RuleSet, State
@@ -152,6 +152,6 @@ def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypa
         return timing_of(2.0)
 
     monkeypatch.setattr(climb, "_measure", measure)
-    monkeypatch.setattr(rewriting, "MOST_WORK", most)
+    monkeypatch.setattr("environment.affordable.MOST_WORK", most)
     climb.run()
     assert (max(work) > 1.2) == (most > 1.2)

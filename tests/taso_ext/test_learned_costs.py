@@ -103,6 +103,24 @@ def test_equal_layers_have_equal_names() -> None:
     assert len(set(names.tolist())) < 80
 
 
+def test_what_is_left_open_is_foretold_and_asked_for_again() -> None:
+    graph, answers = zoo_model("squeezenet1.1-tiny").graph, Appraiser()
+    withheld = set(graph.surroundings().tolist())
+
+    def appraise(graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
+        rows = answers(graph, positions)
+        rows[[name in withheld for name in graph.surroundings()[positions].tolist()]] = (np.nan, 0, 0)
+        return rows
+
+    costs = CostModel.learned("learned", "xeon", appraise, *NONE)
+    assert graph.cost(costs).ms == pytest.approx(graph.cost(CostModel.roofline("xeon")).ms)  # nothing is known yet
+    one = withheld.pop()
+    assert np.isfinite(graph.cost(costs).ms) and answers.asked.count(one) == 2
+    withheld.clear()
+    assert graph.cost(costs).ms == pytest.approx(expected_ms(graph))
+    assert answers.asked.count(one) == 2
+
+
 @pytest.mark.parametrize(
     "answer", [np.zeros((1, 3)), np.zeros(3), np.zeros((5, 2))], ids=["too few", "no table", "too narrow"]
 )
