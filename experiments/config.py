@@ -232,7 +232,8 @@ class RunConfig:
         threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a
         roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
         each timed once with the threads of `measure` and kept for later runs; the path of a database of such prices,
-        which ends in `.sqlite`, replays them and measures nothing.
+        which ends in `.sqlite`, replays them and times no kernel. Where prices are of the device that the result is
+        measured on, the clock has the last word on what is exported.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
@@ -277,7 +278,7 @@ class RunConfig:
 
     @property
     def measures_costs(self) -> bool:
-        """Whether costs are measured on the device that the result is for; then so is what is exported."""
+        """Whether costs are measured as the run goes on, and vary."""
         return self.costs.partition(":")[0] in MEASURED_COSTS
 
     def refit(self) -> MdnRnnTrainingConfig:

@@ -113,7 +113,8 @@ class Result:
       peak_memory_bytes: largest resident size.
       graph_hash: of the exported graph.
       raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
-      selection: one sentence where the clock chose another graph than the one that costs least; else empty.
+      selection: one sentence where the clock chose another graph than the one that costs least, or could not confirm
+        that one; else empty.
     """
 
     model: str

@@ -1,6 +1,7 @@
 """Chooses among the cheapest graphs of a run by the clock, so that no result is slower than its model.
 
-Only where costs are measured: a roofline speaks of another device than the one at hand.
+Only where costs were measured on the device at hand: a roofline speaks of another one, and so do prices that were
+recorded on another machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Selected:
     """
     Attributes:
       record: ends with the chosen graph; without actions it is the model itself.
-      note: one sentence, where it is not the graph that costs least; else empty.
+      note: one sentence, where it is not the graph that costs least or the clock could not confirm it; else empty.
     """
 
     record: EpisodeRecord
@@ -42,10 +43,12 @@ class Selected:
 
 
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
-    """The graph that is exported: where costs are measured, the fastest that the clock confirms, or the model."""
+    """The graph that is exported: where the clock chooses, the fastest that it confirms, or the model."""
     best = evaluation.best
-    if not run.config.measures_costs or not best.best_actions:
+    if not best.best_actions:
         return Selected(best)
+    if not loaded.clock_chooses:
+        return Selected(best, loaded.caveat)
     offered = list(_cheapest(loaded, [best, *records]))
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
