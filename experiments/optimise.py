@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.evaluate import Evaluation
-from controller.records import EpisodeRecord, best_improvement
+from controller.records import EpisodeRecord, best_record
 from environment.costs.end_to_end import NoisyClockWarning
 from experiments.config_tree import as_mapping
 from experiments.manifest import make_manifest
@@ -133,6 +133,8 @@ def assemble_result(
     best = selected.record
     start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
     sources = sources_of(evaluation)
+    bests = {kind: record for kind, records in sources.items() if (record := best_record(records))}
+    played = itertools.chain(*sources.values())
     episodes = {kind: len(records) for kind, records in sources.items()}
     if evaluation.collection is not None:
         episodes[evaluation.collection.kind] = training.num_collected
@@ -142,9 +144,9 @@ def assemble_result(
         world=run.config.world if run.config.controller == "ppo" else "",
         costs=run.config.costs,
         seed=run.config.seed,
-        before=loaded.figures(start, best.costs_ms[0]),
-        after=loaded.figures(found, best.best_cost_ms),
-        improvements={SOURCES[kind]: 100 * best_improvement(records) for kind, records in sources.items()},
+        before=loaded.figures(start, best.costs_ms[0], best.noise_at(0)),
+        after=loaded.figures(found, best.best_cost_ms, best.noise_at(best.best_step)),
+        improvements={SOURCES[kind]: 100 * record.improvement for kind, record in bests.items()},
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
         rules_applied=count_rules(best.rule_names[: best.best_step]),
         found_by=SOURCES[best.kind],
@@ -159,6 +161,8 @@ def assemble_result(
         graph_hash=found.hash,
         raised_opset=_raised_opset(loaded, exported),
         selection=selected.note,
+        noise={SOURCES[kind]: 100 * record.improvement_noise for kind, record in bests.items()},
+        reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
     )
 
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.records import ratio_noise
+
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
 
@@ -28,6 +30,7 @@ class GraphFigures:
     Attributes:
       operators: run-time operators.
       cost_ms, flops, memory_bytes, kernel_launches: by the run's cost model.
+      cost_noise: half the width of the 95 % interval of `cost_ms`, as a part of it; 0 where that is exact.
     """
 
     operators: int
@@ -35,6 +38,7 @@ class GraphFigures:
     flops: float
     memory_bytes: float
     kernel_launches: int
+    cost_noise: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +119,8 @@ class Result:
       raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
       selection: one sentence where the clock chose another graph than the one that costs least, or could not confirm
         that one; else empty.
+      noise: source -> half the width of the 95 % interval of its improvement, in points; 0 where costs are exact.
+      reward_noise: the largest such half of a reward of the evaluated episodes, in the reward's unit.
     """
 
     model: str
@@ -139,11 +145,19 @@ class Result:
     graph_hash: str
     raised_opset: str = ""
     selection: str = ""
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)
+    reward_noise: float = 0.0
 
     @property
     def improvement_percent(self) -> float:
         """Estimated improvement of the exported graph."""
         return 100 * (1 - self.after.cost_ms / self.before.cost_ms) if self.before.cost_ms else 0.0
+
+    @property
+    def improvement_noise(self) -> float:
+        """Half the width of the 95 % interval of `improvement_percent`, in points; 0 where costs are exact."""
+        ratio = 1 - self.improvement_percent / 100
+        return 100 * ratio_noise(ratio, self.before.cost_noise, self.after.cost_noise)
 
     def conclusion(self) -> str:
         """What the user should know first."""
@@ -153,7 +167,8 @@ class Result:
             return f"{self.selection} The result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
-        estimate = f"{self.improvement_percent:.2f} % less estimated time ({self.costs})."
+        percent = f"{self.improvement_percent:.2f}{plus_minus(self.improvement_noise)} %"
+        estimate = f"{percent} less estimated time ({self.costs})."
         return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
 
     def to_json(self) -> dict[str, Any]:
@@ -169,6 +184,11 @@ class Result:
             "measured": None if measured is None else MeasuredRatio(**measured),
         }
         return cls(**{**fields, **nested})
+
+
+def plus_minus(noise: float) -> str:
+    """` ± 0.50`; nothing where there is no noise."""
+    return f" ± {noise:.2f}" if noise else ""
 
 
 def count_rules(rule_names: Sequence[str]) -> dict[str, int]:

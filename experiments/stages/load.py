@@ -48,10 +48,11 @@ class Loaded:
     clock_chooses: bool
     caveat: str
 
-    def figures(self, graph: Graph, cost_ms: float) -> GraphFigures:
-        """What a graph costs by the run's cost model, which has found its `cost_ms` already."""
+    def figures(self, graph: Graph, cost_ms: float, cost_noise: float) -> GraphFigures:
+        """What a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
         cost = graph.cost(self.env.cost_model)
-        return GraphFigures(graph.num_runtime_nodes, cost_ms, cost.flops, cost.memory_bytes, cost.kernel_launches)
+        counts = cost.flops, cost.memory_bytes, cost.kernel_launches
+        return GraphFigures(graph.num_runtime_nodes, cost_ms, *counts, cost_noise)
 
 
 def load(model: str, config: RunConfig) -> Loaded:

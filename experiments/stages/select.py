@@ -66,12 +66,12 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
         return selected
     ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
     note = f"The fastest graph, measured again, took {ratio} of the model's time: not faster beyond noise."
-    return Selected(_until(selected.record, 0), note)
+    return Selected(selected.record.until(0), note)
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
     """The episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
-    ends = [_until(record, step) for record in records for step in _improvements(record)]
+    ends = [record.until(step) for record in records for step in _improvements(record)]
     hashes: set[str] = set()
     last = 0.0
     for record in sorted(ends, key=lambda each: each.best_cost_ms / each.costs_ms[0]):
@@ -97,16 +97,6 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
             yield step
 
 
-def _until(record: EpisodeRecord, step: int) -> EpisodeRecord:
-    return dataclasses.replace(
-        record,
-        actions=record.actions[:step],
-        rule_names=record.rule_names[:step],
-        rewards=record.rewards[:step],
-        costs_ms=record.costs_ms[: step + 1],
-    )
-
-
 def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
     runtime = runtime_of(run)
     variants = [
@@ -122,7 +112,7 @@ def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) 
     faster = [(value, record) for value, high, record in measured if is_faster(value, high)]
     cheapest, first = offered[0], ratios[0]["value"]
     if not faster:
-        return Selected(_until(cheapest, 0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
+        return Selected(cheapest.until(0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
     least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)

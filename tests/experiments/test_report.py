@@ -93,6 +93,17 @@ def test_the_summary_shows_every_figure() -> None:
         assert part in text, part
 
 
+def test_noise_of_measured_costs_stands_beside_what_it_makes_unsure() -> None:
+    before, after = GraphFigures(100, 4.0, 2e9, 3e7, 90, 0.03), GraphFigures(90, 3.0, 1e9, 2e7, 80, 0.04)
+    noise = {"(a) random collection": 0.0, "(b) controller, deterministic": 1.25}
+    noisy = make_result(costs="endtoend:cpu", before=before, after=after, noise=noise, reward_noise=4.5)
+    text = summary_text(noisy)
+    for part in ("-25.0 ± 3.75 %", "25.00 ± 3.75 % less estimated time", "25.00 ± 1.25 %", "20.00 %", "sure to ± 4.50"):
+        assert part in text, part
+    assert "±" not in summary_text(make_result(measured=None)), "exact costs"
+    assert Result.from_json(json.loads(json.dumps(noisy.to_json()))) == noisy
+
+
 @pytest.mark.parametrize(
     ("ratio", "low", "high", "word"),
     [
