@@ -28,8 +28,8 @@ class EpisodeRecord:
       rewards: T rewards, as the environment gave them.
       costs_ms: T + 1 costs; costs_ms[0] is the initial graph's.
       terminated, truncated: how it ended.
-      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as parts of these; empty where costs are
-        exact.
+      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as parts of these; empty where costs
+        are exact.
       reward_noise: T such halves of `rewards`, in their own unit; empty where they are exact.
     """
 

@@ -24,11 +24,13 @@ from experiments.config_tree import replaced
 from experiments.errors import UserError
 from experiments.metrics_log import MetricsLog
 from experiments.plot_style import Curve
-from experiments.report import STAGES_OF_LOSSES, loss_curves
+from experiments.report import loss_curves, stages_of_losses
+from experiments.run import of_round
 from experiments.run_directory import RunDirectory
-from experiments.stages.collect import parted
+from experiments.stages.collect import parted, read_episodes
 from experiments.stages.evaluate import EVALUATION
-from experiments.stages.world_model import MDN_RNN
+from experiments.stages.recollect import RECOLLECTED
+from experiments.stages.world_model import BUNDLE, MDN_RNN
 from worldmodel import metrics, trivial
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.one_step import next_latents
@@ -122,8 +124,9 @@ class AccuracyStudy:
     Attributes:
       path: of the run directory.
       config: of the run.
-      model: its world model.
-      training, held_out: episodes of random play.
+      model: its world model, of the last round of recollection.
+      training: episodes that this was trained on.
+      held_out: episodes of random play that it was not.
       evaluation: real episodes of the controller.
     """
 
@@ -141,7 +144,7 @@ class AccuracyStudy:
         Raises:
           UserError: it is none, or none of a finished run that trained a world model.
         """
-        needed = {"config.json", "metrics.jsonl", EVALUATION, "checkpoints/world_model", "checkpoints/episodes"}
+        needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", "checkpoints/episodes"}
         missing = sorted(name for name in needed if not (path / name).exists())
         if missing or not RunDirectory.holds_run(path):
             raise UserError(
@@ -151,8 +154,11 @@ class AccuracyStudy:
         stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
         stored.pop("fingerprint", None)
         config = replaced(RunConfig(), stored, str(path / "config.json"))
-        training, held_out = parted(config, _read_episodes(path / "checkpoints/episodes"))
-        model = WorldModel.load(path / "checkpoints/world_model")
+        checkpoints, rounds = path / "checkpoints", config.recollect.rounds
+        training, held_out = parted(config, read_episodes(checkpoints / "episodes"))
+        for number in range(1, rounds + 1):
+            training.extend(read_episodes(checkpoints / of_round(RECOLLECTED, number)))
+        model = WorldModel.load(checkpoints / of_round(BUNDLE, rounds))
         return cls(path, config, model, training, held_out, Evaluation.load(path / EVALUATION))
 
     def __str__(self) -> str:
@@ -165,9 +171,10 @@ class AccuracyStudy:
     def losses(self) -> dict[str, dict[str, Curve]]:
         """Title of a stage -> loss -> curve."""
         log = MetricsLog(self.path / "metrics.jsonl")
-        curves = {title: loss_curves(log.read(stage)) for stage, title in STAGES_OF_LOSSES.items()}
-        own = loss_curves(log.read(MDN_RNN), open_loop=True)
-        return {**curves, f"{STAGES_OF_LOSSES[MDN_RNN]}, on its own predictions": own} if own else curves
+        titles, last = stages_of_losses(self.config.recollect.rounds), of_round(MDN_RNN, self.config.recollect.rounds)
+        curves = {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
+        own = loss_curves(log.read(last), open_loop=True)
+        return {**curves, f"{titles[last]}, on its own predictions": own} if own else curves
 
     @cached_property
     def trivial(self) -> Trivial:
@@ -339,10 +346,3 @@ def _summed(rewards: np.ndarray) -> np.ndarray:
     """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
     return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)
 
-
-def _read_episodes(directory: Path) -> EpisodeBuffer:
-    """All shards of a collection, in order."""
-    first, *rest = (EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz")))
-    for shard in rest:
-        first.extend(shard)
-    return first

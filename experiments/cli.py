@@ -19,6 +19,7 @@ examples:
   rlflow optimise model.onnx -o model.opt.onnx
   rlflow optimise model.onnx -o model.opt.onnx --dim batch=1 --controller taso --alpha 1.05 --budget 1000
   rlflow optimise bert-base -o bert.opt.onnx --preset demo --seed 1 --set evaluate.sampled_episodes=20
+  rlflow optimise bert-base -o bert.opt.onnx --recollect 3
   rlflow zoo
 """
 
@@ -99,6 +100,12 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     search.add_argument("--dynamics", help="of the world model's latents: mdn (default), discrete, deterministic")
     search.add_argument("--reward-head", help="of the world model: shared (default) or separate from the others")
     search.add_argument("--ensemble", type=int, help="members of the world model, whose disagreement shows doubt (1)")
+    search.add_argument(
+        "--recollect",
+        metavar="N",
+        type=int,
+        help="rounds in which the world model learns from real episodes of ppo, and ppo starts anew (0)",
+    )
     search.add_argument("--alpha", type=float, help="taso: how much dearer than the best a graph may be (1.05)")
     search.add_argument("--width", type=int, help="beam: graphs of a level (16)")
     search.add_argument("--walk", type=int, help="restarts: random rewrites before each descent (10)")

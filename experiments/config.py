@@ -291,9 +291,10 @@ class RunConfig:
         """The bindings of `dims`, parsed."""
         return parse_dims(self.dims)
 
+    @property
     def uses_world_model(self) -> bool:
-        """Whether the controller learns from latent states; the others never load TensorFlow."""
-        return self.controller == "ppo"
+        """Whether the controller is trained in a world model, which recollection can improve."""
+        return self.controller == "ppo" and self.world == "dream"
 
 
 def _require_telescoping(reward: str, telescoping: bool) -> None:

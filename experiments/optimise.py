@@ -35,6 +35,7 @@ from taso_ext.onnx_export import opset_of
 
 SOURCES = {
     "collection": "(a) random collection",
+    "recollection": "(a) random collection and recollection",
     "training": "(a) training in the real environment",
     "deterministic": "(b) controller, deterministic episode",
     "sampled": "(c) controller, sampled episodes",
@@ -153,6 +154,7 @@ def assemble_result(
         stop_reason=training.stop_reason,
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
+        rounds=training.rounds,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
         measured=measured,

@@ -109,7 +109,7 @@ class Result:
       found_by: the source of the exported graph.
       stop_reason: why a search stopped; empty where nothing searched.
       candidates: rewrites that the initial graph allows.
-      accuracy: of the world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
+      accuracy: of the last world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
       largest_difference: between outputs of model and result; 0 where the model itself was written.
       tolerance: what was allowed.
       measured: None where the model itself was written.
@@ -121,6 +121,8 @@ class Result:
         that one; else empty.
       noise: source -> half the width of the 95 % interval of its improvement, in points; 0 where costs are exact.
       reward_noise: the largest such half of a reward of the evaluated episodes, in the reward's unit.
+      rounds: where there was a dream, a row for each round of recollection, that before the first included
+        (`stages.controller`).
     """
 
     model: str
@@ -147,6 +149,12 @@ class Result:
     selection: str = ""
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
     reward_noise: float = 0.0
+    rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def last_round(self) -> int:
+        """Number of the round whose policy was evaluated; 0 without recollection."""
+        return max(0, len(self.rounds) - 1)
 
     @property
     def improvement_percent(self) -> float:

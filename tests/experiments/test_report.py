@@ -168,6 +168,24 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
     assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
 
 
+def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
+    plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
+    rounds = [
+        {"round": 0, "episodes": 180, "step": 20, "mask_error": 0.125, "plans": plans},
+        {"round": 1, "episodes": 280, "step": 20, "mask_error": 0.0625, "plans": {}},
+    ]
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for stage in ("encoder", "mdn-rnn", "mdn-rnn-1"):
+        log.append(stage, 1, {"loss": 1.0})
+    log.append("controller", 1, {"return": 99.0, "best_return": 99.0})
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, make_result(rounds=rounds), Evaluation(None, record, (), (record,)), record)
+    text = (tmp_path / "report.md").read_text()
+    assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | 12.250 | – |" in text and "after 20 steps" in text
+    assert "| 1 | 280 | 0.062 | – | – | – | – | – |" in text
+    assert "world-model.png" in text and "returns.png" not in text, "the policy of the last round has no log here"
+
+
 def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:
     record = make_record("deterministic", (4.0, 3.5))
     evaluation = Evaluation(None, record, (), (record,))
