@@ -15,7 +15,7 @@ from experiments import plots
 from experiments.metrics_log import MetricsLog
 from experiments.result import Result
 from experiments.run import in_round, of_round
-from experiments.summary import graph_rows, rule_rows, source_rows, time_rows, verification_lines
+from experiments.summary import graph_rows, remarks, rule_rows, source_rows, time_rows
 
 ACCURACY_COLUMNS = {
     "step": "steps ahead",
@@ -132,7 +132,7 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
     """The whole of report.md."""
     sections = [
         f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
-        "\n\n".join([result.conclusion(), *verification_lines(result)]),
+        "\n\n".join(remarks(result)),
         "## Before and after",
         _table(("", "before", "after", "change"), graph_rows(result)),
         "“Before” is the model after its clean-up, which is what every estimated improvement is counted from.",
@@ -172,10 +172,10 @@ def rounds_section(result: Result) -> list[str]:
     return [
         "## Dream and reality",
         _table(list(ROUND_COLUMNS.values()), rows),
-        "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. Mask "
-        f"error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
-        "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of the "
-        "two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
+        "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. "
+        f"Mask error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
+        "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
+        "the two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
     ]
 
 

@@ -11,6 +11,8 @@ from controller.records import ratio_noise
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
+MORE_ROUNDS = 3
+"""Of recollection, where dreams are too good to be true: as many as `rlflow reproduce accuracy` goes through."""
 
 
 def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
@@ -178,6 +180,21 @@ class Result:
         percent = f"{self.improvement_percent:.2f}{plus_minus(self.improvement_noise)} %"
         estimate = f"{percent} less estimated time ({self.costs})."
         return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
+
+    def alarm(self) -> str:
+        """One sentence where the last policy dreams of more than all that is known to be real; else empty."""
+        plans = [row["plans"] for row in self.rounds if row["plans"]]
+        if not plans:
+            return ""
+        dreamed = plans[-1]["best_dreamed_percent"]
+        real = max(*self.improvements.values(), *(each["best_real_percent"] for each in plans))
+        if dreamed <= real:
+            return ""
+        return (
+            f"Alarm: the policy dreams of {dreamed:.2f} % less estimated time, but the best real result of this run is "
+            f"{real:.2f} %: it makes use of its world model's mistakes. Let the model learn from what the policy really "
+            f"plays: --recollect {self.last_round + MORE_ROUNDS}."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` is its inverse."""

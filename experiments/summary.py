@@ -31,7 +31,7 @@ def print_summary(result: Result, output: str, run_directory: str, console: Cons
     ):
         if rows:
             console.print(_two_columns(title, rows), "")
-    for line in (result.conclusion(), *verification_lines(result)):
+    for line in remarks(result):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False, soft_wrap=True
@@ -80,6 +80,11 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
     rows = [(stage, format_duration(seconds)) for stage, seconds in result.stage_seconds.items()]
     total = format_duration(sum(result.stage_seconds.values()))
     return [*rows, ("total", total), ("peak memory", f"{result.peak_memory_bytes / 1e9:.2f} GB")]
+
+
+def remarks(result: Result) -> list[str]:
+    """What there is to say beside the tables, the most important first."""
+    return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
 
 
 def verification_lines(result: Result) -> list[str]:

@@ -168,6 +168,34 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
     assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
 
 
+@pytest.mark.parametrize(
+    ("dreamed", "real", "before", "advice"),
+    [
+        (25.5, 7.0, [], "--recollect 3"),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], "--recollect 4"),
+        (24.9, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], ""),
+        (25.5, 26.0, [], ""),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 26.0}], ""),
+    ],
+)
+def test_dreams_better_than_all_that_is_real_raise_an_alarm(
+    tmp_path: Path, dreamed: float, real: float, before: list[dict[str, float]], advice: str
+) -> None:
+    """Against the best of all sources, 25 %, and of all plans that were tried in reality; in the last round only."""
+    plans = [*before, {"best_dreamed_percent": dreamed, "best_real_percent": real}]
+    result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, result, Evaluation(None, record, (), (record,)), record)
+    for text in (summary_text(result), (tmp_path / "report.md").read_text()):
+        assert ("Alarm" in text) == bool(advice)
+        assert not advice or all(part in text for part in ("25.50 %", "25.00 %", f"{advice}."))
+
+
+@pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
+def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str, object]]) -> None:
+    assert not make_result(rounds=rounds).alarm()
+
+
 def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
     rounds = [
