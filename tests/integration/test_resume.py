@@ -173,6 +173,10 @@ def test_rounds_of_recollection_are_complete(recollected: Path) -> None:
     assert result["episodes"][source] == 108 and result["improvements"][source] == pytest.approx(found)
     report = (run / "report.md").read_text()
     assert report.count("\n| 0 | 54 |") == report.count("\n| 2 | 102 |") == 1
+    from experiments.accuracy_study import AccuracyStudy
+
+    study = AccuracyStudy.load(run)
+    assert (len(study.training), len(study.held_out)) == (102, 6) and "MDN-RNN, round 2" in study.losses()
 
 
 ROUND = {"recollect": 24, "mdn-rnn": 4, "controller": 4}
