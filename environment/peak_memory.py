@@ -100,7 +100,7 @@ def _run_process(directory: Path, label: str, patience_s: float) -> PeakMemory:
         )
     except subprocess.TimeoutExpired as error:
         raise MeasuringProcessError(
-            f"the process that measures the memory of {label} gave no answer within {patience_s:g} s and was killed, so "
+            f"the process that measures the memory of {label} gave no answer within {patience_s:g} s and was killed: "
             "there is no figure. Look whether this runtime hangs on the model, or leave it out."
         ) from error
     answer = directory / _ANSWER

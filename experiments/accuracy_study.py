@@ -345,4 +345,3 @@ def _changed(windows: Windows, change: Callable[[np.ndarray, int], np.ndarray]) 
 def _summed(rewards: np.ndarray) -> np.ndarray:
     """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
     return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)
-

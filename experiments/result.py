@@ -192,8 +192,8 @@ class Result:
             return ""
         return (
             f"Alarm: the policy dreams of {dreamed:.2f} % less estimated time, but the best real result of this run is "
-            f"{real:.2f} %: it makes use of its world model's mistakes. Let the model learn from what the policy really "
-            f"plays: --recollect {self.last_round + MORE_ROUNDS}."
+            f"{real:.2f} %: it makes use of its world model's mistakes. Let the model learn from what the policy "
+            f"really plays: --recollect {self.last_round + MORE_ROUNDS}."
         )
 
     def to_json(self) -> dict[str, Any]:

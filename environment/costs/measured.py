@@ -142,8 +142,8 @@ def _only(prices: PriceDatabase) -> Setting:
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
-    Of graphs that are too large to be run (`environment.affordable`) nothing is measured: what is new in them is foretold,
-    each time anew, from what its like has cost.
+    Of graphs that are too large to be run (`environment.affordable`) nothing is measured: what is new in them is
+    foretold, each time anew, from what its like has cost.
 
     Args:
       prices: of the runtime's setting.
@@ -218,7 +218,10 @@ class MeasuredPrices:
         return np.array(rows, np.float64).reshape(-1, 3)
 
     def _appraise(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them; ms may be NaN."""
+        """[n, 3]: ms, bytes, launches of some run-time operators, lowered with what stands around them.
+
+        NaN, 0, 0 where that would need a graph to be run that is too large.
+        """
         if not affordable(self._start_work, graph.cost(self._work)):
             return np.full((len(positions), 3), (np.nan, 0.0, 0.0))
         if self._runtime.device != self._prices.setting.device:

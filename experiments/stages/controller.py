@@ -80,7 +80,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """Collection, world model, then PPO on nothing but the world model; in each round again, with what PPO plays too."""
+    """Collection, world model, then PPO on nothing but that; in each round again, with what PPO really plays."""
     collected = collect_episodes(run, loaded)
     training, held_out = parted(run.config, collected)
     start_tensorflow(run)

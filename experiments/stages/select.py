@@ -116,6 +116,4 @@ def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) 
     least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)
-    return Selected(
-        fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}."
-    )
+    return Selected(fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}.")

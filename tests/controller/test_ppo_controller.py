@@ -126,7 +126,7 @@ def test_a_weight_that_is_no_number_stops_before_anything_is_saved(tmp_path: Pat
         weight = player.policy.trainable_variables[0]
         weight.assign(np.full(weight.shape, np.nan))
 
-    with pytest.raises(NonFiniteLoss, match="policy_loss = nan.*update 2"):
+    with pytest.raises(NonFiniteLoss, match=r"policy_loss = nan.*update 2"):
         player.train(WORLD, on_progress=poison)
     intact = controller()
     intact.load(path)
@@ -203,6 +203,7 @@ def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path
 
 
 GOLDEN = Path(__file__).parent / "goldens" / "ppo_v1.npz"
+GOLDEN_LOG_PROBS, GOLDEN_VALUE = [-1.120252, -1.08115, -1.141227, -4.188415], -0.381760
 GOLDEN_WORLD = independent_sites(np.array([[1.0, 2.0, -1.0]]))
 
 

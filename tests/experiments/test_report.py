@@ -198,6 +198,7 @@ def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str,
 
 def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
+    plans |= {"best_dreamed_percent": 20.0, "best_real_percent": 8.0}
     rounds = [
         {"round": 0, "episodes": 180, "step": 20, "mask_error": 0.125, "plans": plans},
         {"round": 1, "episodes": 280, "step": 20, "mask_error": 0.0625, "plans": {}},
