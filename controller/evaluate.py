@@ -28,7 +28,8 @@ class Evaluation:
 
     Attributes:
       collection: (a) the best real episode before the evaluation: of the random collection that the world model was
-        trained on, or of model-free training; None where nothing was played.
+        trained on and of what policies of earlier rounds have added, or of model-free training; None where nothing was
+        played.
       deterministic: (b) the controller's deterministic episode.
       sampled: (c) its sampled episodes; empty for controllers that do not sample.
       random: (d) as many episodes of the random agent as (b) and (c) together.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from controller.telescoping import first_visits, telescoped
+from controller.telescoping import settled
 from worldmodel.rollout import LatentObservation, Rollout
 
 
@@ -61,7 +61,7 @@ def from_rollout(rollout: Rollout, *, telescoping: bool = False) -> Experience:
     time, batch = rollout.actions.shape
     rewards = rollout.rewards
     if telescoping:
-        rewards = tf.constant(telescoped(rewards.numpy(), first_visits(rollout.action_mask.numpy())))
+        rewards = tf.constant(settled(rewards.numpy(), rollout.action_mask.numpy()))
     steps = time * batch
     observations = LatentObservation(
         *(tf.reshape(field[:-1], [steps, field.shape[-1]]) for field in (rollout.z, rollout.h, rollout.action_mask))

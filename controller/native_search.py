@@ -35,5 +35,5 @@ def _describe_stop(result: SearchResult) -> str:
     if result.evicted:
         said.append(f"{result.evicted:,} rewrites, the dearest, were given up for want of memory")
     if result.unpriced:
-        said.append(f"{result.unpriced:,} rewrites were left alone for want of a recorded price")
+        said.append(f"{result.unpriced:,} rewrites were left alone for want of a price")
     return "; ".join(said)

@@ -7,7 +7,7 @@ search that goes one rewrite at a time finds it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,14 +21,16 @@ MOST_STEPS = 400
 """Of one rule applied until it applies no longer; most end soon, some never do."""
 
 
-def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> Actions:
-    """Applies a rule wherever it applies, until it does not; returns the actions taken.
+def exhaust(
+    state: State, rule: int, most_steps: int = MOST_STEPS, *, stop: Callable[[], bool] = lambda: False
+) -> Actions:
+    """Applies a rule wherever it applies, until it does not, or `stop` says so; returns the actions taken.
 
     Raises:
       UnpricedError: on the way, a graph that has no price.
     """
     actions: Actions = []
-    while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])):
+    while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
         actions.append((rule, int(places[0])))
         state.step(*actions[-1])
     return actions
@@ -37,8 +39,8 @@ def exhaust(state: State, rule: int, most_steps: int = MOST_STEPS) -> Actions:
 class PassesController(Search):
     """Tries every legal rule as a pass, takes those that still help after better ones, and begins anew until none does.
 
-    A graph of its budget is one pass tried. The threads of its limits are not used, nor is its memory: it keeps two
-    graphs.
+    A graph of its budget is one pass tried; its time may end within a pass, whose beginning counts if that helps. The
+    threads of its limits are not used, nor is its memory: it keeps two graphs.
     """
 
     name: ClassVar[str] = "passes"
@@ -51,7 +53,7 @@ class PassesController(Search):
         climb = _Climb(state, self._limits, on_progress)
         stop_reason = climb.run()
         if climb.unpriced:
-            stop_reason += f"; {climb.unpriced:,} passes were left alone for want of a recorded price"
+            stop_reason += f"; {climb.unpriced:,} passes were left alone for want of a price"
         return Found(climb.actions, climb.best.cost.ms, stop_reason)
 
 
@@ -106,7 +108,7 @@ class _Climb:
         """What a pass of a rule makes of the best graph; None if some graph on the way has no price."""
         state = self.best.copy()
         try:
-            return _Pass(state, exhaust(state, rule), state.cost.ms)
+            return _Pass(state, exhaust(state, rule, stop=self._is_late), state.cost.ms)
         except UnpricedError:
             self.unpriced += 1
             return None
@@ -114,4 +116,7 @@ class _Climb:
     def _stop_reason(self) -> str:
         if self._tried >= self._limits.budget:
             return "budget"
-        return "time" if time.monotonic() > self._deadline else ""
+        return "time" if self._is_late() else ""
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline

@@ -16,6 +16,7 @@ from controller.experience import Experience, signature
 from controller.gae import generalised_advantages
 from controller.hierarchical import HierarchicalCategorical
 from controller.ppo_config import PpoConfig
+from controller.storage import StoredControllerError
 
 SMALLEST_SPREAD = 1e-3
 """Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
@@ -24,7 +25,7 @@ can be, what is left of the advantages is noise, and must not be blown up to siz
 
 STEP_METRICS = (
     *("policy_loss", "value_loss", "rule_entropy", "location_entropy"),
-    *("divergence", "clipped", "ratio_error"),
+    *("divergence", "clipped", "ratio_error", "gradient_norm"),
 )
 
 
@@ -91,8 +92,9 @@ class PpoLearner:
 
         Returns:
           Metrics: loss parts, entropies in nats, `divergence` (mean KL from the policy that acted), `clipped` (share of
-          steps at the clip), `first_ratio_error` (largest |ratio - 1| before the first gradient step: not 0 means that
-          the policy acted and learned under different masks or weights), `explained_variance` of the values.
+          steps at the clip), `gradient_norm` before it was bounded, `first_ratio_error` (largest |ratio - 1| before the
+          first gradient step: not 0 means that the policy acted and learned under different masks or weights),
+          `explained_variance` of the values. Once a weight is NaN or infinite, so is one of them.
         """
         rule_entropy, location_entropy = self._config.entropy_weights_at(self.num_updates)
         schedule = Schedule(
@@ -118,14 +120,14 @@ class PpoLearner:
         """Continues from `state()`.
 
         Raises:
-          ValueError: if it belongs to a policy of another structure.
+          StoredControllerError: it belongs to a policy of another structure.
         """
         variables = self._variables()
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         given = {name: array.shape for name, array in state.items() if name != "num_updates"}
         if shapes != given:
             wrong = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
-            raise ValueError(
+            raise StoredControllerError(
                 f"The stored controller does not fit: {wrong[0]} is {given.get(wrong[0], 'missing')} in the file and "
                 f"{shapes.get(wrong[0], 'absent')} here. It was trained for another graph, rule set or configuration."
             )
@@ -219,9 +221,9 @@ class PpoLearner:
             tf.zeros_like(weight) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, weight in zip(tape.gradient(loss, variables), variables, strict=True)
         ]
-        gradients, _ = tf.clip_by_global_norm(gradients, self._config.gradient_norm)
+        gradients, norm = tf.clip_by_global_norm(gradients, self._config.gradient_norm)
         self._optimizer.apply(gradients, variables)
-        return metrics
+        return {**metrics, "gradient_norm": norm}
 
     def _loss(self, batch: Any, targets: Targets, schedule: Schedule) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         config = self._config

@@ -17,11 +17,14 @@ from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from controller.ppo import PpoLearner
 from controller.ppo_config import PpoConfig
-from controller.storage import write_arrays
+from controller.storage import StoredControllerError, write_arrays
 from worldmodel.config import EncoderConfig
 from worldmodel.latent_env import LatentEnv
+from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
+FORMAT_VERSION = 1
+"""Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
 LOWEST_TEMPERATURE = 0.2
 """Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""
 
@@ -124,11 +127,14 @@ class PpoController(Controller):
           seed: replaces the one given at construction.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
             maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
+        Raises:
+          NonFiniteLoss: one of these is NaN or infinite; names it and the update. What was saved before is intact.
         """
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
             experience = self._play(world, _fold(seed, update))
             metrics = self._learner.update(experience) | _episode_metrics(experience)
+            require_finite(metrics, update + 1, "the rollout of ppo's update {}".format)
             if on_progress is not None:
                 on_progress(update + 1, self._config.updates, metrics)
 
@@ -168,16 +174,23 @@ class PpoController(Controller):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
-        write_arrays(path, self._learner.state())
+        write_arrays(path, {"format_version": np.array(FORMAT_VERSION), **self._learner.state()})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Restores what `save` wrote.
 
         Raises:
-          ValueError: if it was trained for another graph, rule set or configuration.
+          StoredControllerError: it was trained for another graph, rule set or configuration, or has another format.
         """
-        with np.load(path) as state:
-            self._learner.restore(dict(state))
+        with np.load(path) as arrays:
+            state = dict(arrays)
+        version = int(state.pop("format_version", 0))
+        if version != FORMAT_VERSION:
+            raise StoredControllerError(
+                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. Train it anew, "
+                "in another run directory (--run-dir), or go on with the RLFlow that wrote it."
+            )
+        self._learner.restore(state)
 
     def _most_likely(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return self.policy.distribution_and_value(observation)[0].without(taken).mode()

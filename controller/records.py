@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ class EpisodeRecord:
       rewards: T rewards, as the environment gave them.
       costs_ms: T + 1 costs; costs_ms[0] is the initial graph's.
       terminated, truncated: how it ended.
+      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as parts of these; empty where costs
+        are exact.
+      reward_noise: T such halves of `rewards`, in their own unit; empty where they are exact.
     """
 
     kind: str
@@ -37,6 +41,8 @@ class EpisodeRecord:
     costs_ms: tuple[float, ...]
     terminated: bool
     truncated: bool
+    cost_noise: tuple[float, ...] = ()
+    reward_noise: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -44,6 +50,11 @@ class EpisodeRecord:
             raise ValueError(
                 f"An episode of {steps} actions has {steps} rule names and rewards and {steps + 1} costs; got "
                 f"{len(self.rule_names)}, {len(self.rewards)} and {len(self.costs_ms)}."
+            )
+        if len(self.cost_noise) not in (0, steps + 1) or len(self.reward_noise) not in (0, steps):
+            raise ValueError(
+                f"The noise of {steps} rewards and {steps + 1} costs has as many figures, or none; got "
+                f"{len(self.reward_noise)} and {len(self.cost_noise)}."
             )
 
     @property
@@ -70,6 +81,27 @@ class EpisodeRecord:
         """1 - best cost / initial cost, in [0, 1)."""
         return 1 - self.best_cost_ms / self.costs_ms[0]
 
+    @property
+    def improvement_noise(self) -> float:
+        """Half the width of the 95 % interval of `improvement`; what the two costs have in common is counted twice."""
+        return ratio_noise(1 - self.improvement, self.noise_at(0), self.noise_at(self.best_step))
+
+    def noise_at(self, step: int) -> float:
+        """Of the cost after `step` steps, see `cost_noise`."""
+        return self.cost_noise[step] if self.cost_noise else 0.0
+
+    def until(self, step: int) -> EpisodeRecord:
+        """Its first `step` steps."""
+        return dataclasses.replace(
+            self,
+            actions=self.actions[:step],
+            rule_names=self.rule_names[:step],
+            rewards=self.rewards[:step],
+            costs_ms=self.costs_ms[: step + 1],
+            cost_noise=self.cost_noise[: step + 1],
+            reward_noise=self.reward_noise[:step],
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` is its inverse."""
         return dataclasses.asdict(self)
@@ -81,7 +113,7 @@ class EpisodeRecord:
           ValueError: if fields are missing, unknown or of unequal lengths.
         """
         expected = {field.name for field in dataclasses.fields(cls)}
-        if set(fields) != expected:
+        if not expected - {"cost_noise", "reward_noise"} <= set(fields) <= expected:  # which older records do not have
             raise ValueError(f"An episode record has the fields {sorted(expected)}; got {sorted(fields)}.")
         return cls(
             kind=fields["kind"],
@@ -92,7 +124,17 @@ class EpisodeRecord:
             costs_ms=tuple(fields["costs_ms"]),
             terminated=fields["terminated"],
             truncated=fields["truncated"],
+            cost_noise=tuple(fields.get("cost_noise", ())),
+            reward_noise=tuple(fields.get("reward_noise", ())),
         )
+
+
+def ratio_noise(ratio: float, before_noise: float, after_noise: float) -> float:
+    """Half the width of the 95 % interval of a ratio of costs, from those of the costs, as parts of these.
+
+    As if they were independent; 0 where the ratio is 1, for a graph that is compared with itself.
+    """
+    return 0.0 if ratio == 1 else ratio * math.hypot(before_noise, after_noise)
 
 
 class EpisodeLog:
@@ -106,6 +148,8 @@ class EpisodeLog:
     def __init__(self, kind: str, seed: int, info: Mapping[str, Any]) -> None:
         self._kind, self._seed = kind, seed
         self._costs_ms = [float(info["cost_ms"])]
+        self._cost_noise = [float(info.get("cost_noise", 0.0))]
+        self._reward_noise: list[float] = []
         self._actions: list[tuple[int, int]] = []
         self._rule_names: list[str] = []
         self._rewards: list[float] = []
@@ -122,12 +166,15 @@ class EpisodeLog:
         self._rule_names.append(str(info["rule_name"]))
         self._rewards.append(float(reward))
         self._costs_ms.append(float(info["cost_ms"]))
+        self._cost_noise.append(float(info.get("cost_noise", 0.0)))
+        self._reward_noise.append(float(info.get("reward_noise", 0.0)))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
 
     def record(self) -> EpisodeRecord:
         """What was played so far."""
         logs = (tuple(self._actions), tuple(self._rule_names), tuple(self._rewards), tuple(self._costs_ms))
-        return EpisodeRecord(self._kind, self._seed, *logs, terminated=self.terminated, truncated=self.truncated)
+        noise = (tuple(each) if any(each) else () for each in (self._cost_noise, self._reward_noise))
+        return EpisodeRecord(self._kind, self._seed, *logs, self.terminated, self.truncated, *noise)
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,19 @@ class SearchLimits:
 
 
 DEFAULT_LIMITS = SearchLimits()
+SHORTEST_S = 1e-3
+"""Of a search whose time is used up: 0 would be no limit."""
+
+
+def shares(limits: SearchLimits, parts: int) -> Iterator[SearchLimits]:
+    """Limits of searches that follow one another within one limit of time; all else each has to itself.
+
+    Each is to be asked for when its search begins: it gets an equal share of what those before have left.
+    """
+    deadline = time.monotonic() + limits.seconds
+    for left in range(parts, 0, -1):
+        seconds = max(deadline - time.monotonic(), SHORTEST_S) / left if limits.seconds else 0.0
+        yield dataclasses.replace(limits, seconds=seconds)
 
 
 class Found(NamedTuple):

@@ -10,6 +10,10 @@ from typing import BinaryIO
 import numpy as np
 
 
+class StoredControllerError(ValueError):
+    """A stored controller that cannot be used here; the message says why and what to do."""
+
+
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Lets `write` fill a temporary neighbour of `path`, then renames it over `path`."""
     target = Path(path)

@@ -8,7 +8,7 @@ import taso_ext
 from controller.base import ProgressCallback
 from controller.native_search import NativeSearch
 from controller.passes import PassesController
-from controller.search import DEFAULT_LIMITS, Found, SearchLimits
+from controller.search import DEFAULT_LIMITS, Found, SearchLimits, shares
 
 
 class TasoController(NativeSearch):
@@ -25,8 +25,8 @@ class TasoController(NativeSearch):
         Args:
           alpha: how much dearer than the best a graph may be to be searched further; at least 1.
           limits: when to stop.
-          passes: whether the `passes` controller climbs first, and a second search goes on from where that ends; each
-            of the three has the limits to itself.
+          passes: whether the `passes` controller climbs first, and a second search goes on from where that ends; the
+            three share the limit of time, each has the others to itself.
         Raises:
           ValueError: for values outside these ranges.
         """
@@ -39,13 +39,15 @@ class TasoController(NativeSearch):
         """See `Search.find`."""
         if not self._passes:
             return super().find(state, seed, on_progress)
-        climbed = PassesController(self._limits).find(state.copy(), seed, on_progress)
+        limits = shares(self._limits, 3)
+        climbed = PassesController(next(limits)).find(state.copy(), seed, on_progress)
         top = state.copy()
         for action in climbed.actions:
             top.step(*action)
-        further = super().find(top, seed, on_progress)
+        further = TasoController(self._alpha, next(limits)).find(top, seed, on_progress)
         joined = Found([*climbed.actions, *further.actions], further.cost_ms, f"{further.stop_reason}, after passes")
-        return min(joined, super().find(state, seed, on_progress), key=lambda each: each.cost_ms)
+        plain = TasoController(self._alpha, next(limits)).find(state, seed, on_progress)
+        return min(joined, plain, key=lambda each: each.cost_ms)
 
     def search(self, state: taso_ext.State, seed: int, progress: Any) -> taso_ext.SearchResult:
         return taso_ext.search_taso(state, self._alpha, **self._limits.arguments(), progress=progress)

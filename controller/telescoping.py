@@ -42,3 +42,8 @@ def telescoped(rewards: np.ndarray, visits: np.ndarray) -> np.ndarray:
         fresh = visits[t + 1] == t + 1
         earned[t + 1] = np.where(fresh, earned[t] + rewards[t], earned[visits[t + 1], rows])
     return np.diff(earned, axis=0).astype(np.float32)
+
+
+def settled(rewards: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """`telescoped` rewards of rollouts [time, batch] with masks [time + 1, batch, actions]."""
+    return telescoped(rewards, first_visits(masks))

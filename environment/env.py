@@ -53,9 +53,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
 
-    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Where recorded costs
-    are replayed, it is also truncated by a rewrite to a graph that has no price: it is not made, `rule_name` is
-    `unpriced`, and the first one comes with an `UnpricedWarning`.
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs it
+    is also truncated by a rewrite to a graph that has no price, because it was never recorded or is too large to be
+    run: it is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal action
+    that uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and
+    `percent`: the saving that is still due), and the cost is measured as at every end.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
@@ -69,7 +71,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       max_locations: L; None sizes it to the graph (its run-time operators).
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
       strict: an illegal action raises ValueError, and one to a graph that has no price UnpricedError; otherwise the
-        former changes nothing and earns `invalid_reward`.
+        former changes nothing and earns `invalid_reward`, the penalty.
     Raises:
       ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
       UnavailableError: costs are to be measured on a device that is not here.
@@ -160,8 +162,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
         if not (self.strict or self.state.is_legal(rule, location)):
-            truncated = self._steps >= self._limit
-            return self._observation(), self.invalid_reward, False, truncated, self._info("invalid")
+            return self._refuse()
         try:
             self.state.step(rule, location)
         except UnpricedError as error:
@@ -176,6 +177,13 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             self._has_warned = True
             text = f"A rewrite was left alone and ended its episode, as others may: {error} This is said once."
             warnings.warn(text, UnpricedWarning, stacklevel=3)
+
+    def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Punishes an illegal action; the graph stays what it is."""
+        if self._steps < self._limit:
+            return self._observation(), self.invalid_reward, False, False, self._info("invalid")
+        observation, due, terminated, truncated, info = self._finish_step("invalid", terminated=False)
+        return observation, self.invalid_reward + float(due), terminated, truncated, info
 
     def _finish_step(
         self, rule_name: str, terminated: bool, stranded: bool = False

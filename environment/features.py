@@ -5,6 +5,9 @@ from __future__ import annotations
 from taso_ext import NUM_DTYPES as NUM_DTYPES
 from taso_ext import NUM_FEATURE_OPERATORS
 
+FEATURES_VERSION = 1
+"""Goes up whenever a column comes to mean something else: what was learned from the old one is then of no use."""
+
 # Column 0 is a category and is embedded, never used as a number; the others are of order 1. An extent or a size x is
 # given as log(1 + x) / 8 or / 20, a time t in microseconds as log(1 + t) / 5.
 NODE_FEATURES = (

@@ -27,10 +27,12 @@ from taso_ext.model_writing import write_model
 _STATUS = Path("/proc/self/status")
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
 _ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (ModelError, UnavailableError)}
+PATIENCE_S = 1800.0
+"""For a process to answer: compiling the zoo's largest graphs for XLA or TensorRT takes minutes, not half an hour."""
 
 
 class MeasuringProcessError(RuntimeError):
-    """The process that ran the model ended without an answer; the message says how."""
+    """The process that ran the model gave no answer; the message says how it ended, or how long it was waited for."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,13 @@ class PeakMemory:
 
 
 def peak_memory(
-    runtime: Runtime, model: Model, *, feeds: Feeds | None = None, inferences: int = 3, seed: int = 0
+    runtime: Runtime,
+    model: Model,
+    *,
+    feeds: Feeds | None = None,
+    inferences: int = 3,
+    seed: int = 0,
+    patience_s: float = PATIENCE_S,
 ) -> PeakMemory:
     """Loads and runs a model in a new process, which inherits nothing but settings, and asks for its peak.
 
@@ -62,10 +70,11 @@ def peak_memory(
       feeds: arrays by input name; None: random ones that the model accepts.
       inferences: how many; the first ones may still allocate.
       seed: of random inputs.
+      patience_s: how long the process may take; then it is killed.
     Raises:
       ModelError: the runtime cannot run the model.
       UnavailableError: the runtime or device is not here.
-      MeasuringProcessError: the process died, for example for want of memory, or this is not Linux.
+      MeasuringProcessError: the process died, for example for want of memory, or hangs, or this is not Linux.
     """
     if not _STATUS.exists():
         raise MeasuringProcessError(f"peak memory is read from {_STATUS}, which is not here: measure on Linux.")
@@ -76,17 +85,24 @@ def peak_memory(
         directory = Path(folder)
         write_model(detached, directory / _MODEL)
         (directory / _REQUEST).write_bytes(pickle.dumps((runtime, feeds, inferences)))
-        return _run_process(directory, runtime.label)
+        return _run_process(directory, runtime.label, patience_s)
 
 
-def _run_process(directory: Path, label: str) -> PeakMemory:
+def _run_process(directory: Path, label: str, patience_s: float) -> PeakMemory:
     """Starts this module as a program on a request, and reads its answer."""
     # -P: a package `environment` of the current directory would be found first.
     command = [sys.executable, "-P", "-m", "environment.peak_memory", str(directory)]
     search_path = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": search_path}, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": search_path}
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience_s
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MeasuringProcessError(
+            f"the process that measures the memory of {label} gave no answer within {patience_s:g} s and was killed: "
+            "there is no figure. Look whether this runtime hangs on the model, or leave it out."
+        ) from error
     answer = directory / _ANSWER
     if done.returncode or not answer.exists():
         raise MeasuringProcessError(

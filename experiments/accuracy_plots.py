@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from environment.correlation import spearman
 from experiments.plot_style import BLUE, CYCLE, GREY, INK, ORANGE, finish
 from worldmodel import metrics
+from worldmodel.accuracy import rank_correlation
 
 if TYPE_CHECKING:  # it brings TensorFlow, and pictures need none
     from experiments.accuracy_study import Drawn, Principal, RuleErrors, Trajectory
@@ -39,15 +39,10 @@ def rewards_figure(predicted: Mapping[str, np.ndarray], real: np.ndarray) -> Fig
     for axes, (label, values), colour in zip(panels, predicted.items(), CYCLE, strict=False):
         axes.plot(ends, ends, color=GREY, linewidth=1)
         axes.scatter(real, values, s=9, color=colour, alpha=0.35, linewidth=0)
-        ranks, error = spearman(_rounded(values), _rounded(real)), metrics.mean_absolute_error(values, real)
+        ranks, error = rank_correlation(values, real), metrics.mean_absolute_error(values, real)
         scores = f"rank correlation {ranks:.3f}, mean error {error:.2f}"
         finish(axes, f"{label}\n{scores}", "real reward [%]", "predicted reward [%]" if axes is panels[0] else "")
     return figure
-
-
-def _rounded(percent: np.ndarray) -> np.ndarray:
-    """To hundredths: half of all rewrites earn nothing, and the order of rounding errors means nothing."""
-    return np.round(np.asarray(percent, float), 2)
 
 
 def errors_figure(panels: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) -> Figure:

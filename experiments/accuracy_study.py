@@ -9,7 +9,7 @@ Nothing is trained and nothing is played: all comes from the run directory, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,13 @@ from experiments.config_tree import replaced
 from experiments.errors import UserError
 from experiments.metrics_log import MetricsLog
 from experiments.plot_style import Curve
-from experiments.report import STAGES_OF_LOSSES, loss_curves
+from experiments.report import loss_curves, stages_of_losses
+from experiments.run import of_round
 from experiments.run_directory import RunDirectory
-from experiments.stages.collect import parted
+from experiments.stages.collect import parted, read_episodes
 from experiments.stages.evaluate import EVALUATION
-from experiments.stages.world_model import MDN_RNN
+from experiments.stages.recollect import RECOLLECTED
+from experiments.stages.world_model import BUNDLE, MDN_RNN
 from worldmodel import metrics, trivial
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.one_step import next_latents
@@ -122,8 +124,9 @@ class AccuracyStudy:
     Attributes:
       path: of the run directory.
       config: of the run.
-      model: its world model.
-      training, held_out: episodes of random play.
+      model: its world model, of the last round of recollection.
+      training: episodes that this was trained on.
+      held_out: episodes of random play that it was not.
       evaluation: real episodes of the controller.
     """
 
@@ -141,7 +144,7 @@ class AccuracyStudy:
         Raises:
           UserError: it is none, or none of a finished run that trained a world model.
         """
-        needed = {"config.json", "metrics.jsonl", EVALUATION, "checkpoints/world_model", "checkpoints/episodes"}
+        needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", "checkpoints/episodes"}
         missing = sorted(name for name in needed if not (path / name).exists())
         if missing or not RunDirectory.holds_run(path):
             raise UserError(
@@ -151,8 +154,11 @@ class AccuracyStudy:
         stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
         stored.pop("fingerprint", None)
         config = replaced(RunConfig(), stored, str(path / "config.json"))
-        training, held_out = parted(config, _read_episodes(path / "checkpoints/episodes"))
-        model = WorldModel.load(path / "checkpoints/world_model")
+        checkpoints, rounds = path / "checkpoints", config.recollect.rounds
+        training, held_out = parted(config, read_episodes(checkpoints / "episodes"))
+        for number in range(1, rounds + 1):
+            training.extend(read_episodes(checkpoints / of_round(RECOLLECTED, number)))
+        model = WorldModel.load(checkpoints / of_round(BUNDLE, rounds))
         return cls(path, config, model, training, held_out, Evaluation.load(path / EVALUATION))
 
     def __str__(self) -> str:
@@ -165,9 +171,10 @@ class AccuracyStudy:
     def losses(self) -> dict[str, dict[str, Curve]]:
         """Title of a stage -> loss -> curve."""
         log = MetricsLog(self.path / "metrics.jsonl")
-        curves = {title: loss_curves(log.read(stage)) for stage, title in STAGES_OF_LOSSES.items()}
-        own = loss_curves(log.read(MDN_RNN), open_loop=True)
-        return {**curves, f"{STAGES_OF_LOSSES[MDN_RNN]}, on its own predictions": own} if own else curves
+        titles, last = stages_of_losses(self.config.recollect.rounds), of_round(MDN_RNN, self.config.recollect.rounds)
+        curves = {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
+        own = loss_curves(log.read(last), open_loop=True)
+        return {**curves, f"{titles[last]}, on its own predictions": own} if own else curves
 
     @cached_property
     def trivial(self) -> Trivial:
@@ -207,16 +214,17 @@ class AccuracyStudy:
     def mask_errors(self) -> dict[str, np.ndarray]:
         """Wrong bits of a state after 1, 2, … steps by predictor: [K]."""
         real = self.played.real
-        errors = {MODEL: metrics.wrong_bits(self.played.mask, real.mask).mean(axis=1)[1:]}
+        errors = {MODEL: metrics.wrong_bits(self.played.legal(), real.legal()).mean(axis=1)[1:]}
         for key, mask in self.trivial.masks(real).items():
-            errors[LABELS[key]] = metrics.wrong_bits(mask, real.mask).mean(axis=1)[1:]
+            errors[LABELS[key]] = metrics.wrong_bits(mask, real.legal()).mean(axis=1)[1:]
         return errors
 
     def mask_errors_per_rule(self, step: int) -> dict[str, RuleErrors]:
         """Wrong bits after `step` steps by rule, those that copying is most wrong about first."""
-        real, predicted, before = self.played.real.mask[step], self.played.mask[step], self.played.real.mask[0]
+        legal, predicted = self.played.real.legal(), self.played.legal()[step]
+        before, real = legal[0], legal[step]
         missed, invented, copied = (bits.sum(axis=0) for bits in (real & ~predicted, predicted & ~real, before ^ real))
-        rules = self.model.table.rules[:-1]
+        rules = np.concatenate([self.model.table.rules[:-1], self.played.real.unknown_rules])
         counts = {
             self.training.rule_names[rule]: RuleErrors(
                 *(float(each[rules == rule].sum()) for each in (missed, invented, copied))
@@ -231,8 +239,10 @@ class AccuracyStudy:
         Every other episode serves to fit the factor of σ, the others to judge.
 
         Returns:
-          Label -> [levels].
+          Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`).
         """
+        if self.model.mdn_rnn.config.dynamics != "mdn":
+            return {}
         windows = self.single_steps.real
         mixtures, real = next_latents(self.model, windows), windows.z[1]
         fitted = windows.episode % 2 == 0
@@ -288,11 +298,13 @@ class AccuracyStudy:
             reward=np.array(record.rewards[:steps], np.float32)[:, np.newaxis],
             terminal=np.zeros((steps, 1), bool),
             actions=actions[:steps, np.newaxis],
+            unknown=np.zeros((steps + 1, 1, 0), bool),
             last_reward=np.zeros(1, np.float32),
             hidden=np.zeros((1, self.model.hidden_size), np.float32),
             cell=np.zeros((1, self.model.hidden_size), np.float32),
             episode=np.zeros(1, int),
             depth=np.zeros(1, int),
+            unknown_rules=np.zeros(0, int),
         )
 
     def _dreamed(self, title: str, window: Windows, samples: int, temperature: float) -> Trajectory:
@@ -310,30 +322,26 @@ class AccuracyStudy:
         return Drawn(real.z[0, most], real.z[1, most], latents)
 
 
-TIME_MAJOR = ("z", "mask", "reward", "terminal", "actions")
-"""Fields of `Windows` whose first axis is time, not the windows."""
+TIME_MAJOR, OF_ALL = ("z", "mask", "reward", "terminal", "actions", "unknown"), ("unknown_rules",)
+"""Fields of `Windows` whose first axis is time, not the windows; those that have no axis of windows."""
 
 
 def column(windows: Windows, number: int) -> Windows:
     """One of the windows."""
-    fields = windows._asdict().items()
-    return Windows(**{key: each[:, [number]] if key in TIME_MAJOR else each[[number]] for key, each in fields})
+    return _changed(windows, lambda values, axis: np.take(values, [number], axis))
 
 
 def repeated(window: Windows, times: int) -> Windows:
     """The windows, one after the other, `times` times each."""
-    fields = window._asdict().items()
-    return Windows(**{key: np.repeat(each, times, axis=1 if key in TIME_MAJOR else 0) for key, each in fields})
+    return _changed(window, lambda values, axis: np.repeat(values, times, axis))
+
+
+def _changed(windows: Windows, change: Callable[[np.ndarray, int], np.ndarray]) -> Windows:
+    """`change` of every field along its axis of windows."""
+    fields = {key: each for key, each in windows._asdict().items() if key not in OF_ALL}
+    return windows._replace(**{key: change(each, int(key in TIME_MAJOR)) for key, each in fields.items()})
 
 
 def _summed(rewards: np.ndarray) -> np.ndarray:
     """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
     return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)
-
-
-def _read_episodes(directory: Path) -> EpisodeBuffer:
-    """All shards of a collection, in order."""
-    first, *rest = (EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz")))
-    for shard in rest:
-        first.extend(shard)
-    return first

@@ -19,6 +19,7 @@ examples:
   rlflow optimise model.onnx -o model.opt.onnx
   rlflow optimise model.onnx -o model.opt.onnx --dim batch=1 --controller taso --alpha 1.05 --budget 1000
   rlflow optimise bert-base -o bert.opt.onnx --preset demo --seed 1 --set evaluate.sampled_episodes=20
+  rlflow optimise bert-base -o bert.opt.onnx --recollect 3
   rlflow zoo
 """
 
@@ -99,6 +100,12 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     search.add_argument("--dynamics", help="of the world model's latents: mdn (default), discrete, deterministic")
     search.add_argument("--reward-head", help="of the world model: shared (default) or separate from the others")
     search.add_argument("--ensemble", type=int, help="members of the world model, whose disagreement shows doubt (1)")
+    search.add_argument(
+        "--recollect",
+        metavar="N",
+        type=int,
+        help="rounds in which the world model learns from real episodes of ppo, and ppo starts anew (0)",
+    )
     search.add_argument("--alpha", type=float, help="taso: how much dearer than the best a graph may be (1.05)")
     search.add_argument("--width", type=int, help="beam: graphs of a level (16)")
     search.add_argument("--walk", type=int, help="restarts: random rewrites before each descent (10)")
@@ -140,8 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-      0 when it did what was asked; 2 for bad input or a result that failed verification, with one paragraph on standard
-      error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
+      0 when it did what was asked; 2 for bad input, a training that came to NaN or infinity, or a result that failed
+      verification, with one paragraph on standard error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -237,8 +244,12 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _input_errors() -> tuple[type[Exception], ...]:
-    """What bad input raises in each package; anything else is a defect and keeps its traceback."""
+    """What bad input raises in each package; anything else is a defect and keeps its traceback.
+
+    A training that comes to NaN or infinity raises a FloatingPointError of its own, whose module brings TensorFlow.
+    """
     from controller.base import UnknownControllerError
+    from controller.storage import StoredControllerError
     from environment.costs.price_file import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
@@ -246,7 +257,10 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
 
-    return UserError, ModelError, UnavailableError, DatabaseError, ZooError, UnknownControllerError, RewardError
+    return (
+        *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
+        *(UnknownControllerError, StoredControllerError, FloatingPointError),
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from environment import rewards
 from experiments.config_tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_session import Level
-from worldmodel.config import WorldModelConfig
+from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -101,6 +101,29 @@ class DreamConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RecollectConfig:
+    """Rounds in which the world model learns from what its dream has taught the policy, and the policy starts anew.
+
+    Attributes:
+      rounds: how many; 0: the world model knows nothing but random play.
+      episodes: real ones of the policy, added in each round to all before.
+      steps: of gradient, of the MDN-RNN in each round; it starts from the weights of the round before.
+      learning_rate: with which each round begins.
+    """
+
+    rounds: int = 0
+    episodes: int = 100
+    steps: int = 600
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _require("rounds", self.rounds, 0, 99)
+        _require("episodes", self.episodes, 1)
+        _require("steps", self.steps, 1)
+        _require("learning_rate", self.learning_rate, 0)
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
     """Episodes in the real environment after training.
 
@@ -124,7 +147,7 @@ class SearchConfig:
     Attributes:
       alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
       passes: taso: whether whole passes of rules are tried first, and the search goes on from there and from the model,
-        each within the limits below.
+        each within the limits below, of which the time is shared.
       width: beam: graphs of a level.
       walk: restarts: random rewrites before each descent.
       budget: graphs to expand, or passes to try.
@@ -209,7 +232,8 @@ class RunConfig:
         threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a
         roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
         each timed once and kept for later runs, with threads and level of `measure`; the path of a database of such
-        prices, which ends in `.sqlite`, replays them and measures nothing.
+        prices, which ends in `.sqlite`, replays them and times no kernel. Where prices are of the device that the
+        result is measured on, the clock has the last word on what is exported.
       device: where the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
@@ -237,6 +261,7 @@ class RunConfig:
     collect: CollectConfig = CollectConfig()
     world_model: WorldModelConfig = WorldModelConfig()
     dream: DreamConfig = DreamConfig()
+    recollect: RecollectConfig = RecollectConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
@@ -253,16 +278,23 @@ class RunConfig:
 
     @property
     def measures_costs(self) -> bool:
-        """Whether costs are measured on the device that the result is for; then so is what is exported."""
+        """Whether costs are measured as the run goes on, and vary."""
         return self.costs.partition(":")[0] in MEASURED_COSTS
+
+    def refit(self) -> MdnRnnTrainingConfig:
+        """How the MDN-RNN is trained in a round of recollection."""
+        training, rounds = self.world_model.mdn_rnn_training, self.recollect
+        optimiser = dataclasses.replace(training.optimiser, learning_rate=rounds.learning_rate)
+        return dataclasses.replace(training, steps=rounds.steps, optimiser=optimiser)
 
     def bound_dims(self) -> dict[str, int]:
         """The bindings of `dims`, parsed."""
         return parse_dims(self.dims)
 
+    @property
     def uses_world_model(self) -> bool:
-        """Whether the controller learns from latent states; the others never load TensorFlow."""
-        return self.controller == "ppo"
+        """Whether the controller is trained in a world model, which recollection can improve."""
+        return self.controller == "ppo" and self.world == "dream"
 
 
 def _require_telescoping(reward: str, telescoping: bool) -> None:

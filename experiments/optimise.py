@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from controller.evaluate import Evaluation
-from controller.records import EpisodeRecord, best_improvement
+from controller.records import EpisodeRecord, best_record
 from experiments.config_tree import as_mapping
 from experiments.manifest import make_manifest
 from experiments.output_file import write_model
@@ -31,6 +31,7 @@ from taso_ext.onnx_export import opset_of
 
 SOURCES = {
     "collection": "(a) random collection",
+    "recollection": "(a) random collection and recollection",
     "training": "(a) training in the real environment",
     "deterministic": "(b) controller, deterministic episode",
     "sampled": "(c) controller, sampled episodes",
@@ -66,7 +67,7 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
     measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
-    if run.config.measures_costs and (final := confirmed(selected, measured)) is not selected:
+    if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
     leave_report(run, result, evaluation, selected.record)
@@ -113,6 +114,8 @@ def assemble_result(
     best = selected.record
     start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
     sources = sources_of(evaluation)
+    bests = {kind: record for kind, records in sources.items() if (record := best_record(records))}
+    played = itertools.chain(*sources.values())
     episodes = {kind: len(records) for kind, records in sources.items()}
     if evaluation.collection is not None:
         episodes[evaluation.collection.kind] = training.num_collected
@@ -122,15 +125,16 @@ def assemble_result(
         world=run.config.world if run.config.controller == "ppo" else "",
         costs=run.config.costs,
         seed=run.config.seed,
-        before=loaded.figures(start, best.costs_ms[0]),
-        after=loaded.figures(found, best.best_cost_ms),
-        improvements={SOURCES[kind]: 100 * best_improvement(records) for kind, records in sources.items()},
+        before=loaded.figures(start, best.costs_ms[0], best.noise_at(0)),
+        after=loaded.figures(found, best.best_cost_ms, best.noise_at(best.best_step)),
+        improvements={SOURCES[kind]: 100 * record.improvement for kind, record in bests.items()},
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
         rules_applied=count_rules(best.rule_names[: best.best_step]),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
+        rounds=training.rounds,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
         measured=measured,
@@ -139,6 +143,8 @@ def assemble_result(
         graph_hash=found.hash,
         raised_opset=_raised_opset(loaded, exported),
         selection=selected.note,
+        noise={SOURCES[kind]: 100 * record.improvement_noise for kind, record in bests.items()},
+        reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
     )
 
 

@@ -14,7 +14,8 @@ from controller.storage import write_text
 from experiments import plots
 from experiments.metrics_log import MetricsLog
 from experiments.result import Result
-from experiments.summary import graph_rows, rule_rows, source_rows, time_rows, verification_lines
+from experiments.run import in_round, of_round
+from experiments.summary import graph_rows, remarks, rule_rows, source_rows, time_rows
 
 ACCURACY_COLUMNS = {
     "step": "steps ahead",
@@ -26,7 +27,22 @@ ACCURACY_COLUMNS = {
     "return_r2": "R² of the return",
     "return_mae": "mean error of the return [%]",
 }
-STAGES_OF_LOSSES = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
+ROUND_COLUMNS = {
+    "round": "round",
+    "episodes": "episodes",
+    "mask_error": "mask error",
+    "return_r2": "R² of the return",
+    "dreamed_percent": "dreamed [%]",
+    "real_percent": "real [%]",
+    "gap": "gap [points]",
+    "illegal_share": "illegal",
+}
+
+
+def stages_of_losses(last_round: int) -> dict[str, str]:
+    """Stage -> title of the trainings that made the last world model; of several rounds the first and the last."""
+    first = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
+    return first | {of_round("mdn-rnn", last_round): in_round("MDN-RNN", last_round)}
 
 
 def write_report(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> None:
@@ -57,14 +73,15 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
         picture("Best graph of each source", "improvements"),
         {source: percent / 100 for source, percent in result.improvements.items()},
     )
-    losses = {title: loss_curves(metrics.read(stage)) for stage, title in STAGES_OF_LOSSES.items()}
+    stages = stages_of_losses(result.last_round)
+    losses = {title: loss_curves(metrics.read(stage)) for stage, title in stages.items()}
     if any(losses.values()):
         plots.plot_losses(
             picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
         )
-    updates = metrics.read("controller")
+    updates = metrics.read(of_round("controller", result.last_round))
     if updates and "return" in updates[0]:
-        place = f"in the {result.world}" if result.world == "dream" else "in the real environment"
+        place = in_round("in the dream", result.last_round) if result.world == "dream" else "in the real environment"
         training = {f"mean of each update {place}": "return", "best of each update": "best_return"}
         plots.plot_returns(
             picture("Return in training and in real episodes", "returns"),
@@ -115,7 +132,7 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
     """The whole of report.md."""
     sections = [
         f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
-        "\n\n".join([result.conclusion(), *verification_lines(result)]),
+        "\n\n".join(remarks(result)),
         "## Before and after",
         _table(("", "before", "after", "change"), graph_rows(result)),
         "“Before” is the model after its clean-up, which is what every estimated improvement is counted from.",
@@ -124,6 +141,7 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
         "## Rules applied on the way to the exported graph",
         _table(("rule", "times"), rule_rows(result)) if result.rules_applied else "None.",
         *accuracy_section(result),
+        *rounds_section(result),
         "## Pictures",
         *(f"**{caption}**\n\n![{caption}]({path})" for caption, path in pictures.items()),
         "## Time and memory",
@@ -142,6 +160,22 @@ def accuracy_section(result: Result) -> list[str]:
         _table(list(ACCURACY_COLUMNS.values()), rows),
         "Open loop: the model is told the actions and nothing else. Latent and mask errors are relative to copying the "
         "first state (1 would be no better); precision and recall are of the legal actions that changed.",
+    ]
+
+
+def rounds_section(result: Result) -> list[str]:
+    """How far dreams were from reality, before recollection and after each of its rounds."""
+    if not result.rounds:
+        return []
+    rows = [[_figure((row["plans"] | row).get(key)) for key in ROUND_COLUMNS] for row in result.rounds]
+    steps = max(row.get("step", 0) for row in result.rounds)
+    return [
+        "## Dream and reality",
+        _table(list(ROUND_COLUMNS.values()), rows),
+        "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. "
+        f"Mask error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
+        "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
+        "the two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
     ]
 
 

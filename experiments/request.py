@@ -38,6 +38,12 @@ def parse_request(options: argparse.Namespace, arguments: Sequence[str]) -> Requ
       UserError: anything that cannot work, before any work is done.
     """
     config = load_config(options.preset or "best", _config_values(options), options.set)
+    if options.recollect and not config.uses_world_model:
+        controller = f"{config.controller}{' --world real' * (config.controller == 'ppo')}"
+        raise UserError(
+            f"--recollect {options.recollect} is for a controller that is trained in a world model, which --controller "
+            f"{controller} is not. Leave it out, or use --controller ppo --world dream."
+        )
     output: Path = options.output
     if output.exists() and Path(options.model).exists() and output.samefile(options.model):
         raise UserError(f"{output} is the model itself, which is never overwritten. Name another file with -o.")
@@ -52,6 +58,8 @@ def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.temperature is not None:
         values["dream"] = {"temperature": options.temperature}
+    if options.recollect is not None:
+        values["recollect"] = {"rounds": options.recollect}
     values["world_model"] = _world_model_values(options)
     values["dims"] = sorted(options.dim)
     search = ("alpha", "width", "walk", "budget", "seconds", "memory_mb", "threads")

@@ -7,8 +7,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.records import ratio_noise
+
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
+MORE_ROUNDS = 3
+"""Of recollection, where dreams are too good to be true: as many as `rlflow reproduce accuracy` goes through."""
+
+
+def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
+    """Whether a graph takes less time than the model, beyond noise.
+
+    Args:
+      ratio, high: of their times, and the upper end of its interval.
+      floor: ratios closer to 1 than this are noise.
+    """
+    return high < 1 and ratio < 1 - floor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +32,7 @@ class GraphFigures:
     Attributes:
       operators: run-time operators.
       cost_ms, flops, memory_bytes, kernel_launches: by the run's cost model.
+      cost_noise: half the width of the 95 % interval of `cost_ms`, as a part of it; 0 where that is exact.
     """
 
     operators: int
@@ -25,6 +40,7 @@ class GraphFigures:
     flops: float
     memory_bytes: float
     kernel_launches: int
+    cost_noise: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +82,18 @@ class MeasuredRatio:
         deviates = not self.control_low <= 1 <= self.control_high
         return max(NOISE, abs(1 - self.control_ratio)) if deviates else NOISE
 
+    @property
+    def is_faster(self) -> bool:
+        """Whether the result takes less time than the model, beyond noise."""
+        return is_faster(self.ratio, self.high, self.floor())
+
     def verdict(self) -> str:
         """One sentence that says whether the result is faster or slower beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"
         where = f"on this machine's {self.device}"
         if self.low > 1 and self.ratio > 1 + self.floor():
             return f"SLOWER: end to end {where} the result takes {percent} longer than the model."
-        if self.high < 1 and self.ratio < 1 - self.floor():
+        if self.is_faster:
             return f"Faster: end to end {where} the result takes {percent} less time than the model."
         return f"End to end {where} the difference is within noise."
 
@@ -90,7 +111,7 @@ class Result:
       found_by: the source of the exported graph.
       stop_reason: why a search stopped; empty where nothing searched.
       candidates: rewrites that the initial graph allows.
-      accuracy: of the world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
+      accuracy: of the last world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
       largest_difference: between outputs of model and result; 0 where the model itself was written.
       tolerance: what was allowed.
       measured: None where the model itself was written.
@@ -98,7 +119,12 @@ class Result:
       peak_memory_bytes: largest resident size.
       graph_hash: of the exported graph.
       raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
-      selection: one sentence where the clock chose another graph than the one that costs least; else empty.
+      selection: one sentence where the clock chose another graph than the one that costs least, or could not confirm
+        that one; else empty.
+      noise: source -> half the width of the 95 % interval of its improvement, in points; 0 where costs are exact.
+      reward_noise: the largest such half of a reward of the evaluated episodes, in the reward's unit.
+      rounds: where there was a dream, a row for each round of recollection, that before the first included
+        (`stages.controller`).
     """
 
     model: str
@@ -123,11 +149,25 @@ class Result:
     graph_hash: str
     raised_opset: str = ""
     selection: str = ""
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)
+    reward_noise: float = 0.0
+    rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def last_round(self) -> int:
+        """Number of the round whose policy was evaluated; 0 without recollection."""
+        return max(0, len(self.rounds) - 1)
 
     @property
     def improvement_percent(self) -> float:
         """Estimated improvement of the exported graph."""
         return 100 * (1 - self.after.cost_ms / self.before.cost_ms) if self.before.cost_ms else 0.0
+
+    @property
+    def improvement_noise(self) -> float:
+        """Half the width of the 95 % interval of `improvement_percent`, in points; 0 where costs are exact."""
+        ratio = 1 - self.improvement_percent / 100
+        return 100 * ratio_noise(ratio, self.before.cost_noise, self.after.cost_noise)
 
     def conclusion(self) -> str:
         """What the user should know first."""
@@ -137,8 +177,24 @@ class Result:
             return f"{self.selection} The result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
-        estimate = f"{self.improvement_percent:.2f} % less estimated time ({self.costs})."
+        percent = f"{self.improvement_percent:.2f}{plus_minus(self.improvement_noise)} %"
+        estimate = f"{percent} less estimated time ({self.costs})."
         return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
+
+    def alarm(self) -> str:
+        """One sentence where the last policy dreams of more than all that is known to be real; else empty."""
+        plans = [row["plans"] for row in self.rounds if row["plans"]]
+        if not plans:
+            return ""
+        dreamed = plans[-1]["best_dreamed_percent"]
+        real = max(*self.improvements.values(), *(each["best_real_percent"] for each in plans))
+        if dreamed <= real:
+            return ""
+        return (
+            f"Alarm: the policy dreams of {dreamed:.2f} % less estimated time, but the best real result of this run is "
+            f"{real:.2f} %: it makes use of its world model's mistakes. Let the model learn from what the policy "
+            f"really plays: --recollect {self.last_round + MORE_ROUNDS}."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` is its inverse."""
@@ -153,6 +209,11 @@ class Result:
             "measured": None if measured is None else MeasuredRatio(**measured),
         }
         return cls(**{**fields, **nested})
+
+
+def plus_minus(noise: float) -> str:
+    """` ± 0.50`; nothing where there is no noise."""
+    return f" ± {noise:.2f}" if noise else ""
 
 
 def count_rules(rule_names: Sequence[str]) -> dict[str, int]:

@@ -14,6 +14,16 @@ from experiments.run_directory import RunDirectory
 from experiments.seeds import seed_for
 
 
+def of_round(name: str, number: int) -> str:
+    """Name of a stage, a checkpoint or a seed in a round of recollection; what is before the first has no number."""
+    return f"{name}-{number}" if number else name
+
+
+def in_round(title: str, number: int) -> str:
+    """Title of a stage in a round."""
+    return f"{title}, round {number}" if number else title
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One run: its settings, its files and where it reports to."""

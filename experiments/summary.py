@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.progress import format_duration
-from experiments.result import Result
+from experiments.result import Result, plus_minus
 
 Row = tuple[str, str, str, str]
 
@@ -31,7 +31,7 @@ def print_summary(result: Result, output: str, run_directory: str, console: Cons
     ):
         if rows:
             console.print(_two_columns(title, rows), "")
-    for line in (result.conclusion(), *verification_lines(result)):
+    for line in remarks(result):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False, soft_wrap=True
@@ -43,7 +43,7 @@ def graph_rows(result: Result) -> list[Row]:
     before, after = result.before, result.after
     rows = [
         ("operators", f"{before.operators}", f"{after.operators}", _change(before.operators, after.operators)),
-        _row("estimated time [ms]", before.cost_ms, after.cost_ms),
+        _row("estimated time [ms]", before.cost_ms, after.cost_ms, result.improvement_noise),
         _scaled_row("FLOPs", "", before.flops, after.flops),
         _scaled_row("memory", "B", before.memory_bytes, after.memory_bytes),
         ("kernel launches", f"{before.kernel_launches}", f"{after.kernel_launches}", ""),
@@ -63,10 +63,11 @@ def graph_rows(result: Result) -> list[Row]:
 
 def source_rows(result: Result) -> list[tuple[str, str]]:
     """Rows (source, improvement and number of episodes)."""
-    return [
-        (source, f"{percent:.2f} %  ({result.episodes[source]} episode{'s' * (result.episodes[source] != 1)})")
-        for source, percent in result.improvements.items()
-    ]
+    rows = []
+    for source, percent in result.improvements.items():
+        episodes, noise = result.episodes[source], plus_minus(result.noise.get(source, 0.0))
+        rows.append((source, f"{percent:.2f}{noise} %  ({episodes} episode{'s' * (episodes != 1)})"))
+    return rows
 
 
 def rule_rows(result: Result) -> list[tuple[str, str]]:
@@ -81,8 +82,13 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
     return [*rows, ("total", total), ("peak memory", f"{result.peak_memory_bytes / 1e9:.2f} GB")]
 
 
+def remarks(result: Result) -> list[str]:
+    """What there is to say beside the tables, the most important first."""
+    return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
+
+
 def verification_lines(result: Result) -> list[str]:
-    """What was proved about the outputs."""
+    """What was proved about the outputs, and how sure the figures are."""
     lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
     if result.rules_applied:
         lines.append(
@@ -91,6 +97,9 @@ def verification_lines(result: Result) -> list[str]:
         )
     if result.measured:
         lines.append(f"{result.measured.ending} {result.measured.runtime}; {result.measured.clock}.")
+    if result.reward_noise:
+        sure = f"and single rewards are sure to ± {result.reward_noise:.2f}"
+        lines.append(f"Costs are measured: ± is half the width of a 95 % interval, {sure}.")
     if result.raised_opset:
         lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
     if result.stop_reason:
@@ -98,8 +107,8 @@ def verification_lines(result: Result) -> list[str]:
     return lines
 
 
-def _row(label: str, before: float, after: float) -> Row:
-    return (label, f"{before:.4f}", f"{after:.4f}", _change(before, after))
+def _row(label: str, before: float, after: float, noise: float) -> Row:
+    return (label, f"{before:.4f}", f"{after:.4f}", _change(before, after, noise))
 
 
 def _scaled_row(label: str, unit: str, before: float, after: float) -> Row:
@@ -108,8 +117,8 @@ def _scaled_row(label: str, unit: str, before: float, after: float) -> Row:
     return (f"{label} [{prefix}{unit}]", f"{before / factor:.3f}", f"{after / factor:.3f}", _change(before, after))
 
 
-def _change(before: float, after: float) -> str:
-    return f"{100 * (after / before - 1):+.1f} %" if before else ""
+def _change(before: float, after: float, noise: float = 0.0) -> str:
+    return f"{100 * (after / before - 1):+.1f}{plus_minus(noise)} %" if before else ""
 
 
 def _graph_table(result: Result) -> Table:

@@ -66,13 +66,14 @@ def _that_order(columns: Mapping[str, Columns]) -> dict[str, Columns]:
 def mask_figures(
     played: OpenLoop, trivial: Trivial, rules: np.ndarray, step: int, *, resamples: int = RESAMPLES
 ) -> list[Figure]:
-    """Of the legal actions after `step` steps, NO-OP excluded.
+    """Of the legal actions after `step` steps, NO-OP excluded; what the model's table does not hold, it misses.
 
     Args:
-      rules: int [A], the rule of each bit: `ActionTable.rules` less NO-OP's.
+      rules: int [A], the rule of each action of the table: `ActionTable.rules` less NO-OP's.
     """
-    before, real = played.real.mask[0], played.real.mask[step]
-    predicted = {MODEL: played.mask[step], **trivial.masks(played.real)}
+    legal, rules = played.real.legal(), np.concatenate([rules, played.real.unknown_rules])
+    before, real = legal[0], legal[step]
+    predicted = {MODEL: played.legal()[step], **trivial.masks(played.real)}
 
     def columns(counted: Callable[[np.ndarray], np.ndarray]) -> dict[str, Columns]:
         return {key: (counted(bits),) for key, bits in predicted.items()}

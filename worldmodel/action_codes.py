@@ -27,6 +27,11 @@ class ActionEmbedding(snt.Module):
         self._sites = snt.Embed(num_sites, site_width, initializer=small)
         self._mix = snt.nets.MLP([width, width])
 
+    @property
+    def site_table(self) -> tf.Variable:
+        """[num_sites, site_width]."""
+        return self._sites.embeddings
+
     def __call__(self, rules: tf.Tensor, sites: tf.Tensor, more: tf.Tensor | None = None) -> tf.Tensor:
         """[A + 1, width] of actions whose rows are `rules` and `sites`, int32 [A + 1], with `more` [A + 1, any]."""
         known = [self._rules(rules), self._sites(sites)]

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -93,8 +94,15 @@ def collect_shards(
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a shard is there; shards are renamed into place, so a broken one was damaged later, and is made again."""
-    return path.is_file() and zipfile.is_zipfile(path)
+    """Whether a shard is there; shards are renamed into place, so a broken one was damaged later, and is made again.
+
+    Every array in it has a hash (CRC-32), which is compared.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):  # whatever damage looks like
+        return False
 
 
 def _played(collection: Collection, numbers: list[int]) -> Iterator[int]:

@@ -72,6 +72,8 @@ class EncoderTrainingConfig:
     Attributes:
       steps: gradient steps.
       batch: transitions a step; each brings two graphs.
+      most_states: distinct ones that are trained on, of all start graphs together; where there are more, as many are
+        drawn once and for all.
       calibration: transitions that the heads' units and, at the end, the encoder's calibration are measured on.
       action_embedding: width of the action embedding used by the consistency head.
       consistency_hidden: hidden width of the consistency head.
@@ -83,6 +85,7 @@ class EncoderTrainingConfig:
 
     steps: int = 300
     batch: int = 16
+    most_states: int = 20_000
     calibration: int = 128
     action_embedding: int = 32
     consistency_hidden: int = 128
@@ -90,6 +93,10 @@ class EncoderTrainingConfig:
     variance_weight: float = 1.0
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 2e-4))
     checkpoint_every: int = 50
+
+    def __post_init__(self) -> None:
+        if self.most_states < 2:
+            raise ValueError(f"a transition has 2 states, but only {self.most_states} may be trained on; use 2 or more")
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class MdnRnnConfig:
       head_hidden: width of the hidden layer of the reward, terminal and mask heads.
       latent_hidden: width of the hidden layer of the mixture.
       mask_rank: rank of the part of the mask head that can reach every bit.
-      neighbours: slots of an action's neighbourhood (see `neighbourhood`).
+      neighbours: slots that an action's neighbourhood has at most (see `neighbourhood`).
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
       inertia: logit by which a bit keeps its value, at the start of training.

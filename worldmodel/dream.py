@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.mdn_rnn import Prediction, next_mask
-from worldmodel.rollout import LatentObservation, Policy, Rollout, StartStates
+from worldmodel.dream_step import DreamSettings
+from worldmodel.rollout import DreamState, Policy, Rollout, StartStates
 from worldmodel.scenes import Scene
 from worldmodel.world_model import WorldModel
-
-
-class DreamState(NamedTuple):
-    """The whole state of a dream: z [B, latent], the LSTM's hidden and cell [B, hidden], mask bool [B, A + 1]."""
-
-    z: tf.Tensor
-    hidden: tf.Tensor
-    cell: tf.Tensor
-    action_mask: tf.Tensor
-
-    def observation(self) -> LatentObservation:
-        return LatentObservation(self.z, self.hidden, self.action_mask)
 
 
 class DreamEnv:
@@ -33,7 +20,8 @@ class DreamEnv:
         dream = DreamEnv(world_model, world_model.start_states(buffer), temperature=1.0)
         rollout = dream.rollout(policy, batch=128, horizon=50, seed=epoch)
 
-    A row ends by NO-OP, by a predicted terminal, by a predicted mask without any rewrite, or at the horizon.
+    A row ends by NO-OP, by a predicted terminal, or by a predicted mask without any rewrite. It is truncated at the
+    horizon, and as deep as the longest episode that the model was trained on: it knows nothing of what lies beyond.
 
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted).
     """
@@ -74,23 +62,29 @@ class DreamEnv:
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         scene = scene or world_model.scene()
         self.num_actions = scene.table.num_actions
-        self._model = world_model.mdn_rnn
-        self._codes = self._model.action_codes(world_model.inputs(scene))
-        self._pessimism, self._threshold = pessimism, math.log(legal_from / (1.0 - legal_from))
+        self._model, self._longest = world_model, world_model.statistics.longest
+        self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(scene))
+        scalars = temperature, pessimism, math.log(legal_from / (1.0 - legal_from))
+        self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
         self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
-        self._temperature = tf.constant(temperature, tf.float32)
-        self._compiled_step = tf.function(self._step, reduce_retracing=True, autograph=False)
         self._programs: dict[tuple[Policy, int], Callable[..., Any]] = {}
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; seed int32 [2]."""
+        return self._state_of(self._draw(batch, seed))
+
+    def _state_of(self, starts: tf.Tensor) -> DreamState:
+        return DreamState(*(tf.gather(values, starts) for values in self._starts[:4]))
+
+    def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
+        """Which of the start states: int32 [batch]."""
         which, anywhere, root = tf.unstack(tf.random.split(seed, 3))
         deep = tf.random.stateless_uniform([batch], anywhere, maxval=tf.shape(self._starts.depth)[0], dtype=tf.int32)
-        if self._root_fraction > 0:
-            drawn = tf.random.stateless_uniform([batch], root, maxval=tf.shape(self._roots)[0], dtype=tf.int32)
-            at_root = tf.random.stateless_uniform([batch], which) < self._root_fraction
-            deep = tf.where(at_root, tf.gather(self._roots, drawn), deep)
-        return DreamState(*(tf.gather(values, deep) for values in self._starts[:4]))
+        if self._root_fraction == 0:
+            return deep
+        drawn = tf.random.stateless_uniform([batch], root, maxval=tf.shape(self._roots)[0], dtype=tf.int32)
+        at_root = tf.random.stateless_uniform([batch], which) < self._root_fraction
+        return tf.where(at_root, tf.gather(self._roots, drawn), deep)
 
     def step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
         """One step of every row (for planners; `rollout` loops over it).
@@ -102,42 +96,9 @@ class DreamEnv:
         Returns:
           (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
         """
-        result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._compiled_step(state, action, seed)
+        arguments = state, action, seed, self._codes, self._settings
+        result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
         return result
-
-    def _step(
-        self, state: DreamState, action: tf.Tensor, seed: tf.Tensor, predict: Callable[..., Any] | None = None
-    ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
-        recurrent = self._model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), self._codes)
-        bits = tf.cast(state.action_mask, tf.float32)
-        predictions = (predict or self._model.predict)(recurrent.hidden, state.z, action, bits, self._codes)
-        reward, terminal_logit, mask_logits = self._agreed(predictions)
-        stays = (action == self.num_actions)[:, tf.newaxis]
-        z = tf.where(stays, state.z, self._drawn(predictions, seed))
-        mask = tf.where(stays, state.action_mask, next_mask(mask_logits, self._threshold))
-        nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
-        terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-        return DreamState(z, recurrent.hidden, recurrent.cell, mask), reward, terminal
-
-    def _agreed(self, predictions: Sequence[Prediction]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
-        rewards = tf.stack([each.reward for each in predictions])
-        reward = tf.reduce_mean(rewards, axis=0) - self._pessimism * tf.math.reduce_std(rewards, axis=0)
-        logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
-        terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
-        return reward, terminal, mask
-
-    def _drawn(self, predictions: Sequence[Prediction], seed: tf.Tensor) -> tf.Tensor:
-        """Next latents [B, Z], every row's from a member drawn for it."""
-        drawn = [
-            member.latent.sample(each.latent, self._temperature, seed)
-            for member, each in zip(self._model.members, predictions, strict=True)
-        ]
-        if len(drawn) == 1:
-            return drawn[0]
-        rows = tf.shape(drawn[0])[0]
-        which = tf.random.stateless_uniform([rows], seed + 1, maxval=len(drawn), dtype=tf.int32)
-        return tf.gather(tf.stack(drawn, axis=1), which, batch_dims=1)
 
     def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.
@@ -159,34 +120,35 @@ class DreamEnv:
 
     def _play(self, policy: Policy, batch: int, horizon: tf.Tensor, seed: tf.Tensor) -> Rollout:
         start_seed, policy_seed, dream_seed = tf.unstack(tf.random.split(seed, 3))
+        starts = self._draw(batch, start_seed)
+        left = tf.maximum(self._longest - tf.gather(self._starts.depth, starts), 1)  # steps that a row may take
 
         def unfinished(t: tf.Tensor, state: DreamState, ended: tf.Tensor, *_: Any) -> tf.Tensor:
-            return (t < horizon) & ~tf.reduce_all(ended)
+            return (t < horizon) & ~tf.reduce_all(ended | (t >= left))
 
         def advance(t: tf.Tensor, state: DreamState, ended: tf.Tensor, states: Any, steps: Any) -> tuple[Any, ...]:
-            observation = state.observation()
+            observation, over = state.observation(), ended | (t >= left)
             action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
-            action = tf.where(ended, self.num_actions, action)
-            reached, reward, terminal = self._step(
-                state, action, tf.random.fold_in(dream_seed, t), self._model.compiled_predict
+            action = tf.where(over, self.num_actions, action)
+            reached, reward, terminal = self._model.compiled_dream_step(
+                state, action, tf.random.fold_in(dream_seed, t), self._codes, self._settings
             )
-            step = _Step(action, log_prob, value, reward, terminal, ~ended).without(ended)
+            step = _Step(action, log_prob, value, reward, terminal, ~over).after(ended, over)
             state = DreamState(
-                *(tf.where(ended[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))
+                *(tf.where(over[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))
             )
-            return t + 1, state, ended | terminal, _write(states, t, observation), _write(steps, t, step)
+            return t + 1, state, ended | step.terminals, _write(states, t, observation), _write(steps, t, step)
 
-        start = self.start(batch, start_seed)
-        arrays = _arrays_like(start.observation()), _arrays_like(_Step.blank(batch))
-        never = tf.zeros([batch], tf.bool)
+        start, never = self._state_of(starts), tf.zeros([batch], tf.bool)
+        arrays = _arrays_like(start.observation()), _arrays_like(_Step.blank(start.z[:, 0]))
         taken, last, ended, states, steps = tf.while_loop(unfinished, advance, (0, start, never, *arrays))
         z, h, mask = (
             _finish(array, final, horizon + 1) for array, final in zip(states, last.observation(), strict=True)
         )
-        blank = _Step.blank(batch, self.num_actions)
-        done = _Step(*(_finish(array, rest, horizon) for array, rest in zip(steps, blank, strict=True)))
         value = tf.where(ended, 0.0, policy(last.observation(), tf.random.fold_in(policy_seed, taken))[2])
-        values = tf.tensor_scatter_nd_add(tf.pad(done.values, [[0, 1], [0, 0]]), [[taken]], [value])
+        rest = _Step.blank(value, self.num_actions)
+        done = _Step(*(_finish(array, each, horizon) for array, each in zip(steps, rest, strict=True)))
+        values = tf.concat([done.values, value[tf.newaxis]], axis=0)
         return Rollout(
             z, h, mask, done.actions, done.log_probs, values, done.rewards, done.terminals, done.alive, truncated=~ended
         )
@@ -203,16 +165,16 @@ class _Step(NamedTuple):
     alive: tf.Tensor
 
     @classmethod
-    def blank(cls, batch: int, noop: int = 0) -> _Step:
-        """A step that no row takes."""
-        zero, no = tf.zeros([batch]), tf.zeros([batch], tf.bool)
-        return cls(tf.fill([batch], noop), zero, zero, zero, no, no)
+    def blank(cls, values: tf.Tensor, noop: int = 0) -> _Step:
+        """A step that no row takes; `values` [B], of the states that they are left in."""
+        zero, no = tf.zeros_like(values), tf.zeros_like(values, tf.bool)
+        return cls(tf.zeros_like(values, tf.int32) + noop, zero, values, zero, no, no)
 
-    def without(self, ended: tf.Tensor) -> _Step:
-        """This step with nothing but the action left of the rows that have ended."""
-        numbers = (tf.where(ended, 0.0, values) for values in (self.log_probs, self.values, self.rewards))
-        log_probs, values, rewards = numbers
-        return _Step(self.actions, log_probs, values, rewards, self.terminals & ~ended, self.alive)
+    def after(self, ended: tf.Tensor, over: tf.Tensor) -> _Step:
+        """This step with nothing but the action left of rows that are over, and the value of those that never ended."""
+        log_probs, rewards = (tf.where(over, 0.0, numbers) for numbers in (self.log_probs, self.rewards))
+        values = tf.where(ended, 0.0, self.values)
+        return _Step(self.actions, log_probs, values, rewards, self.terminals & ~over, self.alive)
 
 
 def _arrays_like(values: Any) -> tuple[tf.TensorArray, ...]:

@@ -7,7 +7,7 @@ divided by what the best constant (or, for the next latent, copying) would get, 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,34 +45,53 @@ class EncoderDataset:
     """Transitions of one start graph as graphs and targets.
 
     Args:
-      buffer: its episodes; NO-OP transitions are left out, they change nothing.
+      buffer: its episodes.
       table: its actions.
+      transitions: (place of the episode in the buffer, time) of each; by default all but those by NO-OP, which change
+        nothing.
     """
 
-    def __init__(self, buffer: EpisodeBuffer, table: ActionTable) -> None:
+    def __init__(
+        self, buffer: EpisodeBuffer, table: ActionTable, transitions: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         self._buffer, self.table = buffer, table
-        self._transitions = [
-            (episode, t)
-            for episode in buffer
-            for t in range(episode.num_steps)
-            if episode.actions[t, 0] != table.num_rules
-        ]
+        self._transitions = list(_rewrites(buffer) if transitions is None else transitions)
 
     def __len__(self) -> int:
         return len(self._transitions)
 
+    @property
+    def num_states(self) -> int:
+        """Distinct states before or after any of the transitions."""
+        return len({graph_hash for i, t in self._transitions for graph_hash in self._buffer[i].hashes[t : t + 2]})
+
+    def within(self, most_states: int, seed: Sequence[int]) -> EncoderDataset:
+        """Transitions drawn one after another until they have this many distinct states; all if they have no more."""
+        if self.num_states <= most_states:
+            return self
+        drawn: list[tuple[int, int]] = []
+        states: set[str] = set()
+        for number in np.random.default_rng(list(seed)).permutation(len(self)).tolist():
+            i, t = self._transitions[number]
+            new = set(self._buffer[i].hashes[t : t + 2]) - states
+            if len(states) + len(new) > most_states:
+                break
+            states |= new
+            drawn.append((i, t))
+        return EncoderDataset(self._buffer, self.table, drawn)
+
     def batch(self, rows: Sequence[int] | np.ndarray) -> tuple[list[GraphLike], StateTargets, np.ndarray]:
         """Transitions `rows`: [2n] graphs and targets (n states before, then their n states after), n actions."""
-        chosen = [self._transitions[row] for row in rows]
+        chosen = [(self._buffer[i], t) for i, t in (self._transitions[row] for row in rows)]
         states = chosen + [(episode, t + 1) for episode, t in chosen]
         graphs: list[GraphLike] = [self._buffer.graphs[episode.hashes[t]] for episode, t in states]
         actions = self.table.encode(np.stack([episode.actions[t] for episode, t in chosen]))
         return graphs, self.targets(states), actions
 
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
-        """Which transitions those are."""
-        chosen = (self._transitions[row] for row in rows)
-        return "transitions " + ", ".join(f"{t} of episode {episode.index}" for episode, t in chosen)
+        """Which transitions those are; episodes by their places, since numbers begin anew with every collection."""
+        chosen = ", ".join(f"{t} of episode {i}" for i, t in (self._transitions[row] for row in rows))
+        return f"transitions {chosen} of {len(self._buffer)}, counted from 0, from the graph {self._buffer[0].start}"
 
     def targets(self, states: Sequence[tuple[Episode, int]]) -> StateTargets:
         """Targets of (episode, time) states."""
@@ -93,6 +112,12 @@ class EncoderDataset:
         """`count` distinct transitions, or all where there are fewer: their numbers."""
         generator = np.random.default_rng(list(seed))
         return generator.permutation(len(self))[:count]
+
+
+def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[int, int]]:
+    for i, episode in enumerate(buffer):
+        for t in np.flatnonzero(episode.actions[:, 0] != buffer.num_rules).tolist():
+            yield i, t
 
 
 class EncoderHeads(snt.Module):

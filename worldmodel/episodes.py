@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from worldmodel.actions import ActionTable, pack, unpack
+from worldmodel.actions import MAX_LOCATIONS, ActionTable, pack, unpack
 from worldmodel.graph_store import GraphStore
 from worldmodel.npz import save_arrays
 
@@ -30,6 +30,8 @@ class Episode:
       legal_offsets: int64 [T + 2]; state t owns legal_codes[legal_offsets[t]:legal_offsets[t + 1]].
       terminated: the last step took NO-OP, or nothing was left to rewrite.
       truncated: the step limit ended the episode; never learned as a terminal.
+      num_locations: that a rule can have. If they are as many as the start graph has operators, they are their places;
+        if they are fewer, one stands for several of them; 0 where they are no places at all.
     """
 
     index: int
@@ -41,6 +43,7 @@ class Episode:
     legal_offsets: np.ndarray
     terminated: bool
     truncated: bool
+    num_locations: int = MAX_LOCATIONS
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -191,11 +194,18 @@ _FLAT_FIELDS: dict[str, np.ndarray] = {
     "legal_codes": np.zeros(0, np.int32),
     "legal_offsets": np.zeros(0, np.int64),
 }
-_SCALAR_FIELDS: dict[str, Any] = {"index": np.int64, "terminated": np.bool_, "truncated": np.bool_}
+_SCALAR_FIELDS: dict[str, Any] = {
+    "index": np.int64,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+    "num_locations": np.int64,
+}
 
 
 def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
     step = state = offset = code = 0
+    ample = np.full(len(arrays["num_steps"]), MAX_LOCATIONS)  # of files from before it was noted
+    locations = arrays.get("num_locations", ample)
     for i, steps in enumerate(arrays["num_steps"].tolist()):
         offsets = arrays["legal_offsets"][offset : offset + steps + 2]
         yield Episode(
@@ -208,6 +218,7 @@ def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
             legal_offsets=offsets,
             terminated=bool(arrays["terminated"][i]),
             truncated=bool(arrays["truncated"][i]),
+            num_locations=int(locations[i]),
         )
         step, state, offset, code = step + steps, state + steps + 1, offset + steps + 2, code + int(offsets[-1])
 
@@ -220,6 +231,11 @@ class RewriteEnv(Protocol):
 
     @property
     def rule_names(self) -> Any: ...
+    @property
+    def num_locations(self) -> int:
+        """See `Episode`."""
+        ...
+
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]: ...
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]: ...
     def legal_actions(self) -> np.ndarray:
@@ -314,4 +330,5 @@ class _Recorder:
             legal_offsets=np.concatenate([[0], np.cumsum([len(codes) for codes in legal])]),
             terminated=bool(terminated),
             truncated=bool(truncated),
+            num_locations=int(self.env.num_locations),
         )

@@ -1,4 +1,5 @@
-"""From episodes to a trained `WorldModel`: encoder first, then frozen, standardised and cached, then the MDN-RNN."""
+"""From episodes to a trained `WorldModel`: encoder first, then frozen, standardised and cached, then the MDN-RNN; and
+from such a model and more episodes to a better one."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.actions import ActionTable
-from worldmodel.config import WorldModelConfig
+from worldmodel.carry_over import carry_over
+from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
 from worldmodel.encoder import GraphEncoder
 from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
+from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
@@ -52,32 +55,89 @@ def fit_world_model(
     tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
+    datasets = encoder_datasets(parts, tables, config.encoder_training.most_states, seed)
     training = EncoderTraining(
         encoder,
         signature.features,
-        encoder_datasets(parts, tables),
+        datasets,
         config.encoder_training,
         seed=seed,
         directory=_part(directory, "encoder"),
     )
     training.run(on_step=_stage("encoder", on_step))
-    model = untrained_world_model(buffer, signature, config, encoder, tables, seed=seed)
-    dynamics = MdnRnnTraining(
-        model.mdn_rnn,
-        [SceneData(model.inputs(scene), model.sequences(parts[scene.start])) for scene in model.scenes.values()],
-        config.mdn_rnn_training,
-        seed=seed,
-        directory=_part(directory, "mdn_rnn"),
-    )
-    dynamics.run(on_step=_stage("mdn_rnn", on_step))
+    encoder_states = sum(data.num_states for data in datasets)
+    model = untrained_world_model(buffer, signature, config, encoder, tables, seed=seed, encoder_states=encoder_states)
+    _train_dynamics(model, parts, config.mdn_rnn_training, seed, directory, on_step)
     return model
 
 
-def encoder_datasets(parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable]) -> list[EncoderDataset]:
+def refit_world_model(
+    before: WorldModel,
+    buffer: EpisodeBuffer,
+    config: MdnRnnTrainingConfig,
+    *,
+    seed: int,
+    directory: str | os.PathLike[str] | None = None,
+    on_step: OnStageStep | None = None,
+) -> WorldModel:
+    """A world model whose dynamics go on learning, from more episodes; its encoder stays as it is.
+
+    Args:
+      before: a trained world model; not changed.
+      buffer: those that it was trained on and new ones, of the same start graphs.
+      config: of the further training.
+      seed, directory, on_step: see `fit_world_model`; there is no stage "encoder".
+    Raises:
+      ValueError: if the start graphs are others.
+      NonFiniteLoss: see `fit_world_model`.
+    """
+    parts = buffer.by_start()
+    if set(parts) != {scene.start for scene in before.scenes.values() if scene.is_trained}:
+        raise ValueError(
+            f"expected episodes from the start graphs {', '.join(before.scenes)}, got {', '.join(parts)}; for other "
+            "graphs train a world model anew"
+        )
+    tables = {start: part.action_table() for start, part in parts.items()}
+    tf.random.set_seed(seed)
+    config_before, sizes_before = before.mdn_rnn.config, before.mdn_rnn.sizes
+    widths = sizes_before.latent, sizes_before.categories, sizes_before.node_width
+    sizes, slots = _sizes(buffer, config_before, tables, *widths)
+    model = before.grown(MdnRnn(config_before, sizes), buffer, tables, slots)
+    model.create_variables()
+    carry_over(before, model)
+    _train_dynamics(model, parts, config, seed, directory, on_step)
+    return model
+
+
+def _train_dynamics(
+    model: WorldModel,
+    parts: Mapping[str, EpisodeBuffer],
+    config: MdnRnnTrainingConfig,
+    seed: int,
+    directory: str | os.PathLike[str] | None,
+    on_step: OnStageStep | None,
+) -> None:
+    scenes = model.scenes.values()
+    training = MdnRnnTraining(
+        model.mdn_rnn,
+        [SceneData(model.inputs(scene), model.sequences(parts[scene.start]), scene.rewards) for scene in scenes],
+        config,
+        seed=seed,
+        directory=_part(directory, "mdn_rnn"),
+    )
+    training.run(on_step=_stage("mdn_rnn", on_step))
+
+
+def encoder_datasets(
+    parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable], most_states: int, seed: int
+) -> list[EncoderDataset]:
     """The start graphs that have transitions to learn from.
 
+    Args:
+      most_states: distinct states of all together, shared out as they have them; at least 2 of each.
+      seed: of what is drawn where there are more.
     Raises:
-      ValueError: if none has.
+      ValueError: if none has any.
     """
     datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
     with_rewrites = [data for data in datasets if len(data)]
@@ -85,7 +145,11 @@ def encoder_datasets(parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, Ac
         raise ValueError(
             "the episodes hold no rewrite to learn from; collect deeper episodes, or check that rules match"
         )
-    return with_rewrites
+    share = min(1.0, most_states / sum(data.num_states for data in with_rewrites))
+    return [
+        data.within(max(2, int(share * data.num_states)), (seed, 3, number))  # 0 to 2: `EncoderTraining`'s own draws
+        for number, data in enumerate(with_rewrites)
+    ]
 
 
 def untrained_world_model(
@@ -96,20 +160,43 @@ def untrained_world_model(
     tables: Mapping[str, ActionTable],
     *,
     seed: int,
+    encoder_states: int = 0,
 ) -> WorldModel:
-    """A world model whose dynamics are still to be trained, with what they take from the data directly."""
+    """A world model whose dynamics are still to be trained, with what they take from the data directly.
+
+    Args:
+      encoder_states: distinct states that the encoder was trained on.
+    """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
+    widths = config.encoder.latent, config.encoder.categories, config.encoder.hidden
+    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, *widths)
+    dynamics = MdnRnn(config.mdn_rnn, sizes)
+    return WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
+
+
+def _sizes(
+    buffer: EpisodeBuffer,
+    config: MdnRnnConfig,
+    tables: Mapping[str, ActionTable],
+    latent: int,
+    categories: int,
+    node_width: int,
+) -> tuple[ModelSizes, np.ndarray]:
+    """Sizes of the dynamics, and the slots of every rule, see `neighbour_slots`."""
     rewards = np.concatenate([episode.rewards for episode in buffer])
+    slots = neighbour_slots(buffer, config.neighbours, config.neighbour_reach)
     sizes = ModelSizes(
         num_rules=buffer.num_rules,
+        neighbourhoods=1 + int(neighbourhood_rows(slots).max()),
+        slots=slots.shape[1],
         num_sites=1 + sum(table.num_sites for table in tables.values()),
         num_actions=1 + sum(table.num_actions + 1 for table in tables.values()),
-        latent=config.encoder.latent,
-        categories=config.encoder.categories,
-        node_width=config.encoder.hidden,
+        latent=latent,
+        categories=categories,
+        node_width=node_width,
         reward_scale=float(rewards.std()) or 1.0,
     )
-    return WorldModel.of_buffer(signature, encoder, MdnRnn(config.mdn_rnn, sizes), buffer, tables)
+    return sizes, slots
 
 
 def _part(directory: str | os.PathLike[str] | None, name: str) -> Path | None:

@@ -24,12 +24,14 @@ class FeatureSpec:
     Attributes:
       node_features, edge_features: column names; column 0 is the operator and the dtype id.
       num_operators, num_dtypes: how many different ids there are.
+      version: of what the columns mean.
     """
 
     node_features: tuple[str, ...]
     edge_features: tuple[str, ...]
     num_operators: int
     num_dtypes: int
+    version: int = 1
 
     @classmethod
     def current(cls) -> FeatureSpec:
@@ -37,7 +39,11 @@ class FeatureSpec:
         from environment import features
 
         return cls(
-            tuple(features.NODE_FEATURES), tuple(features.EDGE_FEATURES), features.NUM_OPERATORS, features.NUM_DTYPES
+            tuple(features.NODE_FEATURES),
+            tuple(features.EDGE_FEATURES),
+            features.NUM_OPERATORS,
+            features.NUM_DTYPES,
+            features.FEATURES_VERSION,
         )
 
 

@@ -13,33 +13,41 @@ class Neighbourhood(snt.Module):
     """Reads the bits in an action's slots and says how they change, with weights per rule.
 
     Args:
-      num_rules: R; NO-OP has no slots.
+      rows: rules that have a neighbourhood, and row 0 for all others, whose slots are empty.
       slots: P.
       hidden: width of what is read.
     """
 
-    def __init__(self, num_rules: int, slots: int, hidden: int, name: str | None = None) -> None:
+    def __init__(self, rows: int, slots: int, hidden: int, name: str | None = None) -> None:
         super().__init__(name=name)
-        scatter = snt.initializers.TruncatedNormal(stddev=1.0 / max(slots, 1) ** 0.5)
-        self._read = tf.Variable(scatter([num_rules + 1, slots, hidden], tf.float32), name="read")
-        self._write = tf.Variable(scatter([num_rules + 1, slots, hidden], tf.float32), name="write")
-        self._bias = tf.Variable(tf.zeros([num_rules + 1, slots]), name="bias")
+        scatter = snt.initializers.TruncatedNormal(stddev=1.0 / slots**0.5)
+        self._read = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="read")
+        self._write = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="write")
+        self._bias = tf.Variable(tf.zeros([rows, slots]), name="bias")
+
+    @property
+    def tables(self) -> list[tf.Variable]:
+        """The weights with a place for each slot: [rows, P, ...]."""
+        return [self._read, self._write, self._bias]
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
         slots = tf.gather(codes.inputs.neighbours, actions)
         bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
         present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
-        weights = tf.gather(self._read, tf.gather(codes.inputs.rules, actions))
-        return tf.linalg.matvec(weights, bits * present, transpose_a=True)
+        weights = tf.gather(self._read, tf.gather(codes.inputs.neighbourhoods, actions))
+        return tf.reduce_sum(weights * (bits * present)[..., tf.newaxis], axis=1)
 
     def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
-        rules, slots = tf.gather(codes.inputs.rules, actions), tf.gather(codes.inputs.neighbours, actions)
-        change = tf.linalg.matvec(tf.gather(self._write, rules), features) + tf.gather(self._bias, rules)
-        rows = tf.broadcast_to(tf.range(tf.shape(slots)[0])[:, tf.newaxis], tf.shape(slots))
+        rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
+        change = tf.reduce_sum(tf.gather(self._write, rows) * features[:, tf.newaxis], axis=-1)
+        change += tf.gather(self._bias, rows)
         padded = tf.pad(logits, [[0, 0], [0, 1]])  # empty slots point at this column, which is cut off again
-        return tf.tensor_scatter_nd_add(padded, tf.stack([rows, slots], axis=-1), change)[:, :-1]
+        shape = tf.shape(padded)
+        places = tf.range(shape[0])[:, tf.newaxis] * shape[1] + slots
+        flat = tf.tensor_scatter_nd_add(tf.reshape(padded, [-1]), places[..., tf.newaxis], change)
+        return tf.reshape(flat, shape)[:, :-1]
 
 
 class MaskHead(snt.Module):
@@ -48,9 +56,9 @@ class MaskHead(snt.Module):
     A query of low rank reaches every bit, the neighbourhood those near the action.
     """
 
-    def __init__(self, config: MdnRnnConfig, num_rules: int, name: str | None = None) -> None:
+    def __init__(self, config: MdnRnnConfig, neighbourhoods: int, slots: int, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._neighbourhood = Neighbourhood(num_rules, config.neighbours, config.neighbour_hidden)
+        self.neighbourhood = Neighbourhood(neighbourhoods, slots, config.neighbour_hidden)
         self._query = snt.Linear(config.mask_rank)
         self._keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
         self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
@@ -61,7 +69,7 @@ class MaskHead(snt.Module):
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """See `Neighbourhood.read`."""
-        return self._neighbourhood.read(actions, mask, codes)
+        return self.neighbourhood.read(actions, mask, codes)
 
     def __call__(
         self,
@@ -75,4 +83,4 @@ class MaskHead(snt.Module):
         """[n, A] from features [n, any] of the step, those of its neighbourhood, and what was legal before it."""
         logits = tf.matmul(self._query(trunk), keys, transpose_b=True)
         logits += self._inertia * (2.0 * mask[:, :-1] - 1.0)
-        return self._neighbourhood.write(logits, actions, local, codes)
+        return self.neighbourhood.write(logits, actions, local, codes)

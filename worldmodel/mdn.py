@@ -12,6 +12,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+ALGORITHM = "philox"
+"""Of random numbers; what TensorFlow would choose by itself depends on the device, and XLA may choose another."""
 
 
 def bound_log_sigma(raw: tf.Tensor, low: float, high: float) -> tf.Tensor:
@@ -42,18 +44,18 @@ def sample(
       temperature: τ ≥ 0, scalar.
       seed: int32 [2].
     """
-    component_seed, noise_seed = tf.unstack(tf.random.split(seed, 2))
+    component_seed, noise_seed = tf.unstack(tf.random.split(seed, 2, alg=ALGORITHM))
     temperature = tf.convert_to_tensor(temperature, means.dtype)
     component = categorical_sample(logits, temperature, component_seed)
     mean, log_sigma = select_component(component, means), select_component(component, log_sigmas)
-    noise = tf.random.stateless_normal(tf.shape(mean), noise_seed)
+    noise = tf.random.stateless_normal(tf.shape(mean), noise_seed, alg=ALGORITHM)
     return mean + tf.sqrt(temperature) * tf.exp(log_sigma) * noise
 
 
 def categorical_sample(logits: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws indices int64 [...] with logits / τ of [..., K]; at τ = 0 the most likely one. `seed` int32 [2]."""
     # argmax(logits / τ + Gumbel) = argmax(logits + τ · Gumbel), which needs no division and holds at τ = 0.
-    uniform = tf.random.stateless_uniform(tf.shape(logits), seed, minval=1e-20, maxval=1.0)
+    uniform = tf.random.stateless_uniform(tf.shape(logits), seed, minval=1e-20, maxval=1.0, alg=ALGORITHM)
     return tf.argmax(logits - temperature * tf.math.log(-tf.math.log(uniform)), axis=-1)
 
 

@@ -35,6 +35,7 @@ class ModelSizes(NamedTuple):
 
     Attributes:
       num_rules: R.
+      neighbourhoods, slots: rules that have a neighbourhood, and one for all others; slots of the largest.
       num_sites, num_actions: rows of the learned tables, that of the unknown included.
       latent, categories: of the encoder.
       node_width: of the nodes of a start graph.
@@ -42,6 +43,8 @@ class ModelSizes(NamedTuple):
     """
 
     num_rules: int
+    neighbourhoods: int
+    slots: int
     num_sites: int
     num_actions: int
     latent: int
@@ -74,11 +77,11 @@ class Member(snt.Module):
         # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
         self._latent_trunk = snt.Linear(config.latent_hidden)
         self.latent = make_latent_head(config, sizes.latent, sizes.categories)
-        self.mask = MaskHead(config, sizes.num_rules)
+        self.mask = MaskHead(config, sizes.neighbourhoods, sizes.slots)
         self._local = snt.Linear(config.neighbour_hidden)
         self._outcome_trunk = snt.Linear(config.head_hidden)
         self._outcome = snt.Linear(2, w_init=snt.initializers.Zeros())
-        self._reward_change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
+        self.reward_change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
         self._reward_network: snt.Module | None = None
         if config.reward_head == "separate":
             zeros = snt.initializers.Zeros()
@@ -106,7 +109,7 @@ class Member(snt.Module):
     def _reward(self, actions: tf.Tensor, change: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """The mean of the data, and what is learned beyond it, in units of how much an action's reward varies: one that
         always earns the same keeps exactly that."""
-        change = change + tf.gather(self._reward_change, tf.gather(inputs.actions, actions))
+        change = change + tf.gather(self.reward_change, tf.gather(inputs.actions, actions))
         return tf.gather(inputs.reward_mean, actions) + tf.gather(inputs.reward_spread, actions) * change
 
 
@@ -120,23 +123,17 @@ class MdnRnn(snt.Module):
     Args:
       config: sizes.
       sizes: those that the data decides.
-
-    Attributes:
-      compiled_predict: `predict`, for batches that keep their size.
     """
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
         self.config, self.sizes, self.latent = config, sizes, sizes.latent
-        embedding = ActionEmbedding(
+        self._actions = ActionEmbedding(
             sizes.num_rules + 1, sizes.num_sites, config.rule_embedding, config.site_embedding, config.action_embedding
         )
-        self._embedding = SceneEmbedding(embedding, config.site_embedding)
+        self._embedding = SceneEmbedding(self._actions, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
-        # XLA computes what an action does to its neighbourhood without copying the weights of its rule for every row;
-        # but it compiles anew for every number of rows.
-        self.compiled_predict = tf.function(self.predict, jit_compile=True, autograph=False)
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """The zero state at the start of an episode: hidden and cell [batch, hidden]."""
@@ -176,12 +173,20 @@ class MdnRnn(snt.Module):
             member(h, z, actions, mask, keys, codes) for member, keys in zip(self.members, codes.mask_keys, strict=True)
         )
 
+    def tables(self) -> dict[str, list[tf.Variable]]:
+        """The weights with a place for each of what the data hold, by what that is: "sites", "actions" or "slots"."""
+        return {
+            "sites": [self._actions.site_table],
+            "actions": [member.reward_change for member in self.members],
+            "slots": [table for member in self.members for table in member.mask.neighbourhood.tables],
+        }
+
     def reward_unit(self, actions: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """Unit of the reward loss: an action's own spread, but not less than a tenth of that of all rewards: [n]."""
         spread = tf.gather(inputs.reward_spread, actions)
         return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2)
 
 
-def next_mask(mask_logits: tf.Tensor, threshold: float = 0.0) -> tf.Tensor:
+def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
     """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
     return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)

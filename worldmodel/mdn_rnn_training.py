@@ -15,6 +15,7 @@ from worldmodel.action_codes import ActionCodes
 from worldmodel.config import MdnRnnTrainingConfig
 from worldmodel.latent_head import LatentHead
 from worldmodel.mdn_rnn import MdnRnn, Prediction, next_mask
+from worldmodel.reward_table import ActionRewards
 from worldmodel.scenes import SceneInputs, scene_signature
 from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.training import OnStep, Optimiser, TrainingLoop
@@ -75,10 +76,16 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 class SceneData(NamedTuple):
-    """The training episodes of one start graph, and what the networks know of it."""
+    """The training episodes of one start graph, and what is known of it."""
 
     inputs: SceneInputs
     sequences: SequenceData
+    rewards: ActionRewards
+
+    def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
+        """The episodes `rows` as they are learned from: see `ActionRewards.without_own`."""
+        batch = self.sequences.batch(rows)
+        return batch._replace(rewards=self.rewards.without_own(batch.rewards, batch.actions))
 
 
 class MdnRnnTraining:
@@ -137,7 +144,7 @@ class MdnRnnTraining:
         """Scene, episodes, how often each of them counts for each member, and the seed of a step."""
         number, rows = self._schedule.batch(step)
         scene = self._scenes[number]
-        batch = SequenceBatch(*map(tf.constant, scene.sequences.batch(rows)))
+        batch = SequenceBatch(*map(tf.constant, scene.batch(rows)))
         counts = bootstrap_counts(len(self.model.members), number, rows, self._seed)
         return scene.inputs, batch, tf.constant(counts), tf.constant([self._seed, step], tf.int32)
 
@@ -338,6 +345,6 @@ def _signature(model: MdnRnn) -> list[object]:
         terminals=tf.TensorSpec([None, None], tf.bool),
         valid=tf.TensorSpec([None, None], tf.bool),
     )
-    scene = scene_signature(model.latent, model.sizes.node_width, model.config.neighbours)
+    scene = scene_signature(model.latent, model.sizes.node_width, model.sizes.slots)
     counts = tf.TensorSpec([None, len(model.members)], tf.float32)
     return [scene, batch, counts, tf.TensorSpec([2], tf.int32)]

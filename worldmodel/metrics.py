@@ -31,16 +31,6 @@ def relative_error(errors: np.ndarray, trivial: np.ndarray) -> float:
     return ratio(np.sum(errors), np.sum(trivial))
 
 
-def relative_latent_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
-    """Mean squared error of predicted latents [..., Z] in units of that of copying `before`."""
-    return relative_error(squared_errors(predicted, real), squared_errors(before, real))
-
-
-def relative_mask_error(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
-    """Wrong bits [..., A] per wrong bit of copying `before`."""
-    return relative_error(wrong_bits(predicted, real), wrong_bits(before, real))
-
-
 @dataclass(frozen=True)
 class BitAccuracy:
     """Precision, recall and F1 of predicted bits, by counts; NaN where nothing was predicted or nothing was there.
@@ -78,31 +68,17 @@ def bit_counts(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
     return counts.astype(float)
 
 
-def bit_accuracy(predicted: np.ndarray, real: np.ndarray) -> BitAccuracy:
-    """How well predicted bits agree with real ones: bool arrays of one shape."""
-    return BitAccuracy.of(bit_counts(predicted, real))
-
-
-def change_accuracy(predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> BitAccuracy:
-    """How well the set of switched bits is predicted: bool arrays of one shape.
-
-    Args:
-      predicted, real: bits after some steps.
-      before: real bits that the prediction started from; copying them predicts no change at all.
-    """
-    return bit_accuracy(predicted ^ before, real ^ before)
-
-
 def sites_per_rule(masks: np.ndarray, rules: np.ndarray) -> np.ndarray:
-    """Legal sites of every rule that the table knows: bool [n, A] to int64 [n, rules of the table].
+    """Legal sites of every rule that there is, in ascending order: bool [n, A] to int64 [n, distinct rules].
 
     Args:
-      rules: int [A], the rule of each bit, ascending as in an `ActionTable`.
+      rules: int [A], the rule of each bit.
     """
-    first = np.flatnonzero(np.diff(rules, prepend=-1))
+    order = np.argsort(rules, kind="stable")
+    first = np.flatnonzero(np.diff(rules[order], prepend=-1))
     if not len(first):
         return np.zeros((len(masks), 0), np.int64)
-    counts: np.ndarray = np.add.reduceat(masks.astype(np.int64), first, axis=-1)
+    counts: np.ndarray = np.add.reduceat(masks[:, order].astype(np.int64), first, axis=-1)
     return counts
 
 
@@ -111,7 +87,7 @@ def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> 
 
     Args:
       predicted, real: bool [n, A].
-      rules: int [A], see `sites_per_rule`.
+      rules: int [A], the rule of each bit.
     Returns:
       float64 [n, 2]; rules that have no site and are predicted none are in neither number.
     """

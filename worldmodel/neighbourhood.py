@@ -8,37 +8,48 @@ in a slot, and what a slot tells, is learned once per rule instead of once per a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.actions import ActionTable, pack, unpack
+from worldmodel.actions import LOCATION_BITS, MAX_LOCATIONS, ActionTable, pack, unpack
 from worldmodel.episodes import Episode, EpisodeBuffer
-
-Slot = tuple[int, int]  # (other rule, its site minus the action's)
-
 
 NO_SLOT = -1
 """In place of a rule: the slot is not used."""
 
 
-def neighbour_slots(buffer: EpisodeBuffer, num_slots: int, reach: int) -> np.ndarray:
+def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
     """The slots of every rule, the same on all graphs.
 
     Args:
       buffer: the episodes that show which bits switch and which vary.
-      num_slots: P. The slots that a rule switches come first, the most frequent ahead; what is left is filled with bits
-        that vary when the rule is applied, the nearest ahead.
+      most: slots of a rule. Those that it switches come first, the most frequent ahead; what is left is filled with
+        bits that vary when the rule is applied, the nearest ahead.
       reach: how many sites away a bit may be that does not switch.
     Returns:
-      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's.
+      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's. P is the
+      number that the rule with the most slots has, at least 1.
     """
-    slots = np.full((buffer.num_rules, num_slots, 2), NO_SLOT, np.int32)
-    for rule, evidence in _gather(buffer, reach).items():
-        ranked = evidence.ranked()[:num_slots]
-        slots[rule, : len(ranked)] = np.array(ranked, np.int32).reshape(-1, 2)
+    switched, legal, applications = _evidence(buffer, reach)
+    known = np.isin(legal.keys, switched.keys)
+    varying = _Counted(legal.keys[~known], legal.counts[~known]).where_below(applications)
+    rules, others, offsets = _slots(np.concatenate([switched.keys, varying]))
+    preference = np.concatenate([-switched.counts, np.abs(offsets[len(switched.keys) :])])
+    is_read = np.arange(len(rules)) >= len(switched.keys)
+    # Ties are broken by the slot, not by the order of the data.
+    order = np.lexsort((offsets, others, preference, is_read, rules))
+    rank = np.arange(len(order)) - np.searchsorted(rules[order], rules[order])
+    kept, rank = order[rank < most], rank[rank < most]
+    slots = np.full((buffer.num_rules, max(1, 1 + rank.max(initial=0)), 2), NO_SLOT, np.int32)
+    slots[rules[kept], rank] = np.stack([others[kept], offsets[kept]], axis=-1)
     return slots
+
+
+def neighbourhood_rows(slots: np.ndarray) -> np.ndarray:
+    """Row of every rule among those that have slots at all, from 1; 0 for the others and for NO-OP: int32 [R + 1]."""
+    there = np.append(np.any(slots[:, :, 0] != NO_SLOT, axis=1), False)
+    return np.where(there, np.cumsum(there), 0).astype(np.int32)
 
 
 def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
@@ -60,44 +71,71 @@ def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
     return neighbours
 
 
-def switched_codes(episode: Episode, t: int) -> np.ndarray:
-    """Packed actions whose legality step `t` changed: int32 [switched]."""
-    return np.setxor1d(episode.codes_at(t), episode.codes_at(t + 1), assume_unique=True)
+class _Counted(NamedTuple):
+    """How often each of some slots was seen: keys (see `_keys`), ascending, and counts, int64 [n] each."""
+
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def none(cls) -> _Counted:
+        return cls(np.zeros(0, int), np.zeros(0, int))
+
+    @classmethod
+    def of(cls, parts: list[_Counted]) -> _Counted:
+        """All together."""
+        keys, counts = (np.concatenate(columns) for columns in zip(cls.none(), *parts, strict=True))
+        distinct, places = np.unique(keys, return_inverse=True)
+        return cls(distinct, np.bincount(places, counts, len(distinct)).astype(int))
+
+    def where_below(self, applications: np.ndarray) -> np.ndarray:
+        """Keys of slots that were seen less often than their rule was applied."""
+        rules, _, _ = _slots(self.keys)
+        return self.keys[self.counts < applications[rules]]
 
 
-class _Evidence:
-    """What was seen around the applications of one rule."""
-
-    def __init__(self) -> None:
-        self.applications = 0
-        self.switched: Counter[Slot] = Counter()
-        self.legal: Counter[Slot] = Counter()
-
-    def ranked(self) -> list[Slot]:
-        """Slots in the order in which they are kept; ties are broken by the slot, not by the order of the data."""
-        switched = sorted(self.switched, key=lambda slot: (-self.switched[slot], slot))
-        varying = [
-            slot for slot, count in self.legal.items() if count < self.applications and slot not in self.switched
-        ]
-        return switched + sorted(varying, key=lambda slot: (abs(slot[1]), slot))
-
-
-def _gather(buffer: EpisodeBuffer, reach: int) -> dict[int, _Evidence]:
-    evidence: dict[int, _Evidence] = {}
-    for episode, t, rule, location in _rewrites(buffer):
-        seen = evidence.setdefault(rule, _Evidence())
-        seen.applications += 1
-        seen.switched.update(_relative(switched_codes(episode, t), location))
-        seen.legal.update(slot for slot in _relative(episode.codes_at(t), location) if abs(slot[1]) <= reach)
-    return evidence
-
-
-def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[Episode, int, int, int]]:
+def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np.ndarray]:
+    """Slots that rules switched, slots within reach that were legal when they were applied, and applications [R]."""
+    switched: list[_Counted] = []
+    legal: list[_Counted] = []
+    applications = np.zeros(buffer.num_rules, int)
     for episode in buffer:
-        for t, (rule, location) in enumerate(episode.actions.tolist()):
-            if rule < buffer.num_rules:
-                yield episode, t, rule, location
+        times = np.flatnonzero(episode.actions[:, 0] < buffer.num_rules)
+        applications += np.bincount(episode.actions[times, 0], minlength=buffer.num_rules)
+        before, after = _states(episode, times), _states(episode, times + 1)
+        switched.append(_seen(episode, times, np.setxor1d(before, after, assume_unique=True)))
+        legal.append(_seen(episode, times, before, reach))
+    return _Counted.of(switched), _Counted.of(legal), applications
 
 
-def _relative(codes: np.ndarray, location: int) -> Iterator[Slot]:
-    return map(tuple, (unpack(codes) - np.array([0, location])).tolist())
+def _states(episode: Episode, times: np.ndarray) -> np.ndarray:
+    """Legal actions of the states at `times`, each with its place in `times` above its packed code: int64 [n]."""
+    lengths = np.diff(episode.legal_offsets)[times]
+    first = np.repeat(episode.legal_offsets[times] - (np.cumsum(lengths) - lengths), lengths)
+    codes = episode.legal_codes[first + np.arange(lengths.sum())]
+    return (np.repeat(np.arange(len(times)), lengths) << 32) | codes
+
+
+def _seen(episode: Episode, times: np.ndarray, states: np.ndarray, reach: int = MAX_LOCATIONS) -> _Counted:
+    """Actions of `_states` as slots of the rewrites that were taken at `times`, those within reach."""
+    taken = episode.actions[times[states >> 32]].astype(int)
+    others, locations = unpack(states & 0x7FFFFFFF).astype(int).T
+    offsets = locations - taken[:, 1]
+    near = np.abs(offsets) <= reach
+    return _Counted(*np.unique(_keys(taken[:, 0], others, offsets)[near], return_counts=True))
+
+
+_OFFSET_BITS = LOCATION_BITS + 1
+_RULE_BITS = 31 - LOCATION_BITS
+
+
+def _keys(rules: np.ndarray, others: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Slots (rule, other rule, offset) as numbers: int64 [n]."""
+    keys: np.ndarray = (((rules << _RULE_BITS) | others) << _OFFSET_BITS) | (offsets + MAX_LOCATIONS)
+    return keys
+
+
+def _slots(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inverse of `_keys`: rules, other rules, offsets."""
+    pairs, offsets = keys >> _OFFSET_BITS, (keys & ((1 << _OFFSET_BITS) - 1)) - MAX_LOCATIONS
+    return pairs >> _RULE_BITS, pairs & ((1 << _RULE_BITS) - 1), offsets

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.dream import DreamEnv, DreamState
+from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.rollout import StartStates
-from worldmodel.sequences import SequenceBatch
+from worldmodel.rollout import DreamState, StartStates
+from worldmodel.sequences import SequenceData
 from worldmodel.windows import OpenLoop, Windows
 from worldmodel.world_model import WorldModel
 
@@ -35,7 +35,8 @@ def open_loop(
       buffer: held-out episodes; what follows NO-OP or an action outside the model's table cannot be used.
       steps: K.
       first, stride: windows start at these depths of every episode: first, first + stride, …
-      seen: hashes of states, those of the training data: windows that come by one of them are left out.
+      seen: hashes of states, those of the training data: windows that start in one of them are left out. Where a window
+        leads is no matter: the model is told of its first state only, and many ways lead to the few states at the end.
       temperature, seed: τ of the latents and what is drawn; 0 follows the most likely mean.
     Raises:
       ValueError: if there is no window.
@@ -56,19 +57,20 @@ def longest_open_loop(
 ) -> OpenLoop | None:
     """`open_loop` over the longest of some lengths of which there are enough windows; None where there are none.
 
+    Longer ones are left out: what `OpenLoop.real` has of steps is to be looked at.
+
     Args:
       lengths: numbers of steps, in any order.
       at_least: how many windows are enough; the shortest length needs one only.
     """
-    found = None
+    longest = None
     for steps in sorted(lengths):
-        try:
-            windows = cut_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
-        except ValueError:  # no episode is that long, and none longer
+        windows = find_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
+        if windows is None:  # no episode is that long, and none longer
             break
-        if found is None or len(windows.episode) >= at_least:
-            found = windows
-    return None if found is None else play(world_model, found)
+        if longest is None or len(windows.episode) >= at_least:
+            longest = windows
+    return None if longest is None else play(world_model, longest)
 
 
 def cut_windows(
@@ -85,36 +87,53 @@ def cut_windows(
     Raises:
       ValueError: if there is none.
     """
+    windows = find_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
+    if windows is None:
+        raise ValueError(
+            f"no held-out episode has {steps} usable steps from {'an unseen state at ' * bool(seen)}depth {first} on; "
+            "ask for fewer, or collect deeper episodes"
+        )
+    return windows
+
+
+def find_windows(
+    world_model: WorldModel,
+    buffer: EpisodeBuffer,
+    *,
+    steps: int,
+    first: int = 0,
+    stride: int = 10,
+    seen: Collection[str] = (),
+) -> Windows | None:
+    """The windows of `open_loop`; None where there is none."""
     data = world_model.sequences(buffer)
     found: list[tuple[np.ndarray, ...]] = []
     for rows in np.array_split(np.arange(len(data)), len(data) // _EPISODES_AT_ONCE + 1):
         if len(rows):
-            found += _cut(world_model, buffer, rows, data.batch(rows), range(first, 10**6, stride), steps, seen)
+            found += _cut(world_model, buffer, data, rows, range(first, 10**6, stride), steps, seen)
     if not found:
-        raise ValueError(
-            f"no held-out episode has {steps} usable steps from depth {first}{' on states unseen' if seen else ''}; "
-            "ask for fewer, or collect deeper episodes"
-        )
+        return None
     stacked = [np.stack(parts, axis=1) for parts in zip(*found, strict=True)]
-    return Windows(*stacked[:5], *(part[0] for part in stacked[5:]))
+    return Windows(*stacked[:6], *(part[0] for part in stacked[6:]), data.unknown.rules[:-1])
 
 
 def _cut(
     world_model: WorldModel,
     buffer: EpisodeBuffer,
+    data: SequenceData,
     rows: np.ndarray,
-    batch: SequenceBatch,
     starts: range,
     steps: int,
     seen: Collection[str],
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """The fields of every window in these episodes, each with time in front, be it of one step only."""
+    """The fields of every window in these episodes but the last, each with time in front, be it of one step only."""
+    batch = data.batch(rows)
     hidden, cell = (part.numpy() for part in world_model.teacher_forced(batch))
     rewrites = batch.valid & (batch.actions < world_model.num_actions)
     for column, row in enumerate(rows.tolist()):
-        usable = int(rewrites[:, column].sum())
+        usable, unknown = int(rewrites[:, column].sum()), data.unknown_bits(row)
         for t in range(starts.start, usable - steps + 1, starts.step):
-            if not set(buffer[row].hashes[t : t + steps + 1]).isdisjoint(seen):
+            if buffer[row].hashes[t] in seen:
                 continue
             states, taken = (slice(t, t + steps + 1), column), (slice(t, t + steps), column)
             last = batch.rewards[t - 1 : t, column] if t else np.zeros(1, np.float32)
@@ -125,6 +144,7 @@ def _cut(
                 batch.rewards[taken],
                 batch.terminals[taken],
                 batch.actions[taken],
+                unknown[t : t + steps + 1],
                 last,
                 hidden[first],
                 cell[first],

@@ -24,6 +24,18 @@ class LatentObservation(NamedTuple):
     action_mask: tf.Tensor
 
 
+class DreamState(NamedTuple):
+    """The whole state of a dream: z [B, latent], the LSTM's hidden and cell [B, hidden], mask bool [B, A + 1]."""
+
+    z: tf.Tensor
+    hidden: tf.Tensor
+    cell: tf.Tensor
+    action_mask: tf.Tensor
+
+    def observation(self) -> LatentObservation:
+        return LatentObservation(self.z, self.hidden, self.action_mask)
+
+
 class StartStates(NamedTuple):
     """Encoded real states that dreams start from; S of them, from `WorldModel.start_states(buffer)`.
 
@@ -63,8 +75,9 @@ class Policy(Protocol):
 class Rollout(NamedTuple):
     """A batch of rollouts, time-major: T steps (the horizon), B rows, A actions and NO-OP.
 
-    A row ends by NO-OP, a terminal, a mask without any rewrite, or the horizon. After its end it is padded: `alive` is
-    false, rewards, log-probabilities and values are zero and the latent state repeats the last one.
+    A row ends by NO-OP, a terminal or a mask without any rewrite, or it is truncated: by the horizon, or where it would
+    leave behind the deepest states that the world model was trained on. After its end it is padded: `alive` is false,
+    rewards and log-probabilities are zero, and the latent state repeats the last one.
 
     Attributes:
       z: float32 [T + 1, B, latent].
@@ -72,11 +85,12 @@ class Rollout(NamedTuple):
       action_mask: bool [T + 1, B, A + 1], exactly what the policy acted under.
       actions: int32 [T, B]; NO-OP where not alive.
       log_probs: float32 [T, B], of `actions` under the policy that acted.
-      values: float32 [T + 1, B]; zero for states after a terminal, so the last row bootstraps truncated rows only.
+      values: float32 [T + 1, B]; zero for states after a terminal. Where a row is truncated, that of the state that it
+        was left in, to bootstrap from, and so on to the horizon.
       rewards: float32 [T, B], percent of the initial graph's cost (or of whatever the environment rewards).
       terminals: bool [T, B], true at the one step that ended the row (NO-OP, terminal, nothing left to rewrite).
       alive: bool [T, B], true where a step was really taken: the mask of every loss.
-      truncated: bool [B], the row reached the horizon without an end: bootstrap from `values[T]`.
+      truncated: bool [B], the row has no end of its own: bootstrap from `values[T]`.
     """
 
     z: tf.Tensor
@@ -89,10 +103,6 @@ class Rollout(NamedTuple):
     terminals: tf.Tensor
     alive: tf.Tensor
     truncated: tf.Tensor
-
-    def returns(self) -> tf.Tensor:
-        """Undiscounted sum of rewards of every row: float32 [B]."""
-        return tf.reduce_sum(self.rewards, axis=0)
 
     def lengths(self) -> tf.Tensor:
         """Steps taken by every row, NO-OP included: int32 [B]."""

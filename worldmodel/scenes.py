@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.actions import ActionTable
+from worldmodel.reward_table import ActionRewards
 
 UNKNOWN = 0
 """Row of the learned tables for what was never trained on."""
@@ -27,6 +28,7 @@ class SceneInputs(NamedTuple):
       actions: int32 [A + 1], row of every action among the learned actions of all scenes.
       nodes: float32 [A + 1, node width], what the encoder makes of the node of the start graph at each action's site.
       start: float32 [1, Z], what tells the start graph from others.
+      neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
       reward_mean, reward_spread: float32 [A + 1], of every action in the training data.
     """
@@ -36,6 +38,7 @@ class SceneInputs(NamedTuple):
     actions: tf.Tensor
     nodes: tf.Tensor
     start: tf.Tensor
+    neighbourhoods: tf.Tensor
     neighbours: tf.Tensor
     reward_mean: tf.Tensor
     reward_spread: tf.Tensor
@@ -45,7 +48,7 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     """The `input_signature` entry under which one trace serves scenes of every size."""
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, tf.TensorSpec([None, slots], tf.int32), rows, rows)
+    return SceneInputs(row, row, row, nodes, start, row, tf.TensorSpec([None, slots], tf.int32), rows, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,8 @@ class Statistics:
       start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings.
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [R + 1], rewards of every rule.
+      longest: steps of the longest training episode: nothing is known of states further from their start.
+      encoder_states: distinct states that the encoder was trained on.
     """
 
     deviation: np.ndarray
@@ -67,6 +72,18 @@ class Statistics:
     slots: np.ndarray
     rule_mean: np.ndarray
     rule_spread: np.ndarray
+    longest: int
+    encoder_states: int
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for `np.savez`."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Statistics:
+        """Inverse of `to_arrays`."""
+        numbers = {name: int(arrays[name]) for name in ("longest", "encoder_states")}
+        return cls(**(dict(arrays) | numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +96,8 @@ class Scene:
       centre: float32 [Z], mean raw embedding of the graphs that it leads to.
       embedding: float32 [Z], raw, of the start graph itself.
       nodes: float32 [A + 1, node width], see `SceneInputs`; zero where a site belongs to no node of the start graph.
-      neighbours, reward_mean, reward_spread: see `SceneInputs`.
+      neighbourhoods, neighbours: see `SceneInputs`.
+      reward_mean, reward_spread, reward_counts: float32 [A + 1], see `ActionRewards`.
       first_site, first_action: rows of the learned tables where this scene's begin; UNKNOWN for a graph that was not
         trained on.
     """
@@ -89,9 +107,11 @@ class Scene:
     centre: np.ndarray
     embedding: np.ndarray
     nodes: np.ndarray
+    neighbourhoods: np.ndarray
     neighbours: np.ndarray
     reward_mean: np.ndarray
     reward_spread: np.ndarray
+    reward_counts: np.ndarray
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
 
@@ -99,6 +119,11 @@ class Scene:
     def is_trained(self) -> bool:
         """Whether the model was trained on episodes of this graph."""
         return self.first_site != UNKNOWN
+
+    @property
+    def rewards(self) -> ActionRewards:
+        """What the training data say of every action's rewards."""
+        return ActionRewards(self.reward_mean, self.reward_spread, self.reward_counts)
 
     def inputs(self, start: np.ndarray) -> SceneInputs:
         """For the networks; `start` float32 [Z]: the embedding in units that tell graphs apart."""
@@ -109,6 +134,7 @@ class Scene:
             actions=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
             nodes=tf.constant(self.nodes, tf.float32),
             start=tf.constant(start[np.newaxis], tf.float32),
+            neighbourhoods=tf.constant(self.neighbourhoods),
             neighbours=tf.constant(self.neighbours),
             reward_mean=tf.constant(self.reward_mean),
             reward_spread=tf.constant(self.reward_spread),
@@ -127,15 +153,18 @@ class Scene:
         return cls(**(own | numbers | {"start": str(own["start"]), "table": ActionTable.from_arrays(arrays)}))
 
 
-def nodes_at_sites(table: ActionTable, embedded: np.ndarray) -> np.ndarray:
+def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
     """What the encoder makes of the node at every action's site: float32 [A + 1, width].
 
     Sites number the operators of the start graph in the order of its nodes' rows.
 
     Args:
       embedded: float32 [operators, width], of the start graph, its inputs left out.
+      num_locations: see `Episode`; where they are fewer than the operators, nobody knows which node is meant: all zero.
     """
     rows = np.zeros((table.num_actions + 1, embedded.shape[1]), np.float32)
+    if num_locations < len(embedded):
+        return rows
     there = np.flatnonzero(table.locations[:-1] < len(embedded))
     rows[there] = embedded[table.locations[there]]
     return rows

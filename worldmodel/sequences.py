@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +37,12 @@ class SequenceData:
 
     Args:
       buffer: the episodes. One that takes an action outside the table is cut before it; legal actions outside the table
-        are left out. Neither happens with the episodes that the table was made of.
+        are left out of masks. Neither happens with the episodes that the table was made of.
       table: the actions.
       latents: standardised latent [latent] of every graph hash in the buffer.
+
+    Attributes:
+      table: the actions.
     """
 
     def __init__(self, buffer: EpisodeBuffer, table: ActionTable, latents: Mapping[str, np.ndarray]) -> None:
@@ -52,9 +56,45 @@ class SequenceData:
         return len(self._episodes)
 
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
-        """Which episodes those are."""
-        numbers = ", ".join(str(self._episodes[int(row)].index) for row in rows)
-        return f"episodes {numbers} from the graph {self._episodes[0].start}"
+        """Which episodes those are; by their places, since numbers begin anew with every collection."""
+        places = ", ".join(str(int(row)) for row in rows)
+        return f"episodes {places} of {len(self)}, counted from 0, from the graph {self._episodes[0].start}"
+
+    def open_states(self) -> np.ndarray:
+        """(episode, time) of all states before a step that leave something of the table to rewrite: int [n, 2]."""
+        found = [np.zeros((0, 2), int)]
+        for row, actions in enumerate(self._actions):
+            times = np.unique(self._legal_of(row)[0])
+            times = times[times < len(actions)]
+            found.append(np.stack([np.full_like(times, row), times], axis=-1))
+        return np.concatenate(found)
+
+    @cached_property
+    def unknown(self) -> ActionTable:
+        """All that is legal in some state but outside the table."""
+        outside = [episode.legal_codes[legal < 0] for episode, legal in zip(self._episodes, self._legal, strict=True)]
+        return ActionTable.of_codes(np.concatenate([np.zeros(0, np.int32), *outside]), self.table.num_rules)
+
+    def unknown_bits(self, row: int) -> np.ndarray:
+        """Which of the E actions of `unknown` are legal in the states of an episode: bool [T + 1, E]."""
+        episode = self._episodes[row]
+        bits = np.zeros((episode.num_steps + 1, self.unknown.num_actions), bool)
+        times = np.repeat(np.arange(episode.num_steps + 1), np.diff(episode.legal_offsets))
+        outside = self._legal[row] < 0
+        bits[times[outside], self.unknown.find_codes(episode.legal_codes[outside])] = True
+        return bits
+
+    @property
+    def unknown_share(self) -> float:
+        """Of all legal actions of all states, those outside the table; NaN where nothing is legal anywhere."""
+        outside, legal = sum(int((row < 0).sum()) for row in self._legal), sum(map(len, self._legal))
+        return outside / legal if legal else float("nan")
+
+    @property
+    def cut_share(self) -> float:
+        """Of all episodes, those that are cut before an action outside the table."""
+        pairs = zip(self._episodes, self._actions, strict=True)
+        return sum(len(actions) < episode.num_steps for episode, actions in pairs) / len(self)
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
         """The episodes `rows`, padded to the longest of them."""
@@ -83,9 +123,14 @@ class SequenceData:
         batch.valid[:steps, column] = True
         if episode.terminated and steps == episode.num_steps:
             batch.terminals[steps - 1, column] = actions[-1] != self.table.num_actions
-        legal = self._legal[row][: episode.legal_offsets[steps + 1]]
-        states = np.repeat(np.arange(steps + 1), np.diff(episode.legal_offsets[: steps + 2]))
-        batch.masks[states[legal >= 0], column, legal[legal >= 0]] = True
+        times, legal = self._legal_of(row)
+        batch.masks[times, column, legal] = True
+
+    def _legal_of(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """(time, action) of all that is legal and in the table, up to where the episode is cut."""
+        offsets = self._episodes[row].legal_offsets[: len(self._actions[row]) + 2]
+        times, legal = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), self._legal[row][: offsets[-1]]
+        return times[legal >= 0], legal[legal >= 0]
 
 
 def _known_prefix(actions: np.ndarray) -> np.ndarray:

@@ -20,6 +20,10 @@ class NonFiniteLoss(FloatingPointError):
     """A loss term or the gradient became NaN or infinite."""
 
 
+class IncompatibleCheckpoint(ValueError):
+    """A checkpoint does not hold what is being trained."""
+
+
 class Optimiser(snt.Module):
     """Adam on a fixed list of variables."""
 
@@ -38,7 +42,10 @@ class Optimiser(snt.Module):
 
     def minimise(self, loss: tf.Tensor, tape: tf.GradientTape) -> tf.Tensor:
         """Takes one step down `loss`, recorded on `tape`; returns the gradient's norm before it was bounded."""
-        gradients = tape.gradient(loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        found = tape.gradient(loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # Of tables, gradients may come as rows: Adam would then leave all other rows as they are, instead of moving
+        # them on by their moments, and whether they do depends on what else a loss consists of.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in found]
         bounded, norm = tf.clip_by_global_norm(gradients, self._config.max_gradient_norm)
         self._adam.apply(bounded, self._variables)
         return norm
@@ -80,7 +87,7 @@ class TrainingLoop:
             checkpoint = tf.train.Checkpoint(step=self._step, **tracked)
             # The manager renames its index into place last, so a kill leaves the previous checkpoint valid.
             self._manager = tf.train.CheckpointManager(checkpoint, os.fspath(directory), max_to_keep=2)
-            self._manager.restore_or_initialize()
+            _restore(checkpoint, self._manager.latest_checkpoint)
 
     @property
     def step(self) -> int:
@@ -108,6 +115,20 @@ class TrainingLoop:
     def _save(self) -> None:
         if self._manager is not None:
             self._manager.save(checkpoint_number=self.step)
+
+
+def _restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
+    """Goes on from the checkpoint at `path`, if there is one; all that is trained has to be in it."""
+    if path is None:
+        return
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise IncompatibleCheckpoint(
+            f"the checkpoint {path} does not hold what is trained here ({said}): it is of other settings or another "
+            "version, or damaged. Delete its directory to begin anew."
+        ) from error
 
 
 def require_finite(metrics: Metrics, step: int, batch_of: Callable[[int], str]) -> None:

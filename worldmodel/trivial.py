@@ -63,9 +63,10 @@ class Trivial:
         }
 
     def masks(self, windows: Windows) -> dict[str, np.ndarray]:
-        """Predicted bits [W, A] by predictor, the same after any number of steps."""
-        before = windows.mask[0]
-        return {COPY_LAST: before, MEAN: np.broadcast_to(self.usual_mask, before.shape)}
+        """Predicted bits [W, A + E] by predictor, the same after any number of steps (see `Windows.legal`)."""
+        before = windows.legal()[0]
+        usual = np.pad(self.usual_mask, (0, len(windows.unknown_rules)))
+        return {COPY_LAST: before, MEAN: np.broadcast_to(usual, before.shape)}
 
     def latents(self, windows: Windows) -> dict[str, np.ndarray]:
         """Predicted latents [W, Z] by predictor; standardised ones have mean zero."""

@@ -12,14 +12,16 @@ class Windows(NamedTuple):
 
     Attributes:
       z: float32 [K + 1, W, latent].
-      mask: bool [K + 1, W, A], NO-OP left out.
+      mask: bool [K + 1, W, A], of the model's table, NO-OP left out.
       reward: float32 [K, W], percent.
       terminal: bool [K, W], nothing was left to rewrite after the step.
       actions: int32 [K, W].
+      unknown: bool [K + 1, W, E], the same as `mask` for E actions that the table does not hold.
       last_reward: float32 [W], of the step before; 0 where an episode begins.
       hidden, cell: float32 [W, hidden], the recurrent state that the first step starts from.
       episode: int [W], position in the buffer.
       depth: int [W], steps before the first.
+      unknown_rules: int [E], the rule of each action of `unknown`.
     """
 
     z: np.ndarray
@@ -27,16 +29,22 @@ class Windows(NamedTuple):
     reward: np.ndarray
     terminal: np.ndarray
     actions: np.ndarray
+    unknown: np.ndarray
     last_reward: np.ndarray
     hidden: np.ndarray
     cell: np.ndarray
     episode: np.ndarray
     depth: np.ndarray
+    unknown_rules: np.ndarray
 
     @property
     def steps(self) -> int:
         """K."""
         return len(self.actions)
+
+    def legal(self) -> np.ndarray:
+        """All that is legal, in the table or not: bool [K + 1, W, A + E]."""
+        return np.concatenate([self.mask, self.unknown], axis=-1)
 
 
 class OpenLoop(NamedTuple):
@@ -52,3 +60,9 @@ class OpenLoop(NamedTuple):
     mask: np.ndarray
     reward: np.ndarray
     terminal: np.ndarray
+
+    def legal(self) -> np.ndarray:
+        """All that is thought legal: bool [K + 1, W, A + E]; of what the table does not hold, the first state only."""
+        foretold = np.zeros_like(self.real.unknown)
+        foretold[0] = self.real.unknown[0]
+        return np.concatenate([self.mask, foretold], axis=-1)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from worldmodel import bundle
 from worldmodel.actions import ActionTable
-from worldmodel.config import EncoderConfig, MdnRnnConfig
+from worldmodel.dream_step import dream_step
 from worldmodel.embedding import embed_all, embedder, operators_of, used_graphs
 from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.graph_store import GraphLike, StoredGraph
 from worldmodel.graphs import to_graphs_tuple
-from worldmodel.mdn_rnn import MdnRnn, ModelSizes
-from worldmodel.neighbourhood import neighbour_slots, neighbour_table
-from worldmodel.npz import save_arrays
-from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule, reward_spread_per_rule
+from worldmodel.mdn_rnn import MdnRnn
+from worldmodel.neighbourhood import neighbour_table, neighbourhood_rows
+from worldmodel.reward_table import ActionRewards, mean_reward_per_rule, reward_spread_per_rule
 from worldmodel.rollout import StartStates
-from worldmodel.scenes import Scene, SceneInputs, Statistics, nodes_at_sites
+from worldmodel.scenes import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.signature import IncompatibleWorldModel, Signature
 
-FORMAT_VERSION = 2
 _LEAST_DEVIATION = 1e-6
 
 
@@ -69,11 +66,16 @@ class WorldModel:
         mdn_rnn: MdnRnn,
         buffer: EpisodeBuffer,
         tables: Mapping[str, ActionTable],
+        slots: np.ndarray,
+        *,
+        encoder_states: int = 0,
     ) -> WorldModel:
         """A world model of a trained encoder and what the training data say directly; its dynamics as they are.
 
         Args:
           tables: the actions of every start graph of `buffer`.
+          slots: see `neighbour_slots`.
+          encoder_states: distinct states that the encoder was trained on.
         """
         graphs = used_graphs(buffer)
         raw = embed_all(embedder(encoder, signature.features), graphs.values())
@@ -89,51 +91,85 @@ class WorldModel:
             offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * (not discrete),
             start_mean=starts.mean(axis=0),
             start_deviation=_deviation(starts - starts.mean(axis=0)),
-            slots=neighbour_slots(buffer, mdn_rnn.config.neighbours, mdn_rnn.config.neighbour_reach),
-            rule_mean=mean_reward_per_rule(buffer),
-            rule_spread=reward_spread_per_rule(buffer),
+            slots=slots,
+            encoder_states=encoder_states,
+            **_facts(buffer),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        first_site = first_action = 1
-        for start, table in tables.items():
-            rewards = mean_reward_per_action(parts[start], table), reward_spread_per_rule(parts[start])[table.rules]
-            places = first_site, first_action
-            model._add(start, parts[start].graphs[start], table, centres[start], rewards, places)
-            first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
+        rewards = {start: ActionRewards.of(part, tables[start]) for start, part in parts.items()}
+        model._add_trained(parts, tables, centres, rewards)
         return model
 
-    def meet(self, buffer: EpisodeBuffer) -> Scene:
-        """Adds the start graph of some episodes that it was not trained on, and returns its scene.
+    def grown(
+        self, mdn_rnn: MdnRnn, buffer: EpisodeBuffer, tables: Mapping[str, ActionTable], slots: np.ndarray
+    ) -> WorldModel:
+        """This model with more data of the same start graphs, and other dynamics, as they are.
 
-        Of the episodes only the start graph and what was ever legal is used.
+        Encoder and latents stay what they are, and what the rewards of known actions are told from; all else is taken
+        from the data anew.
+
+        Args:
+          mdn_rnn, buffer, tables, slots: see `of_buffer`.
         """
-        (start,), table = buffer.by_start(), buffer.action_table()
-        statistics, graph = self.statistics, buffer.graphs[start]
-        centre = self._raw({start: graph})[start] + statistics.offset
-        rewards = statistics.rule_mean[table.rules], statistics.rule_spread[table.rules]
-        return self._add(start, graph, table, centre * (self.encoder.config.categories == 0), rewards, (0, 0))
+        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer))
+        model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
+        parts, old = buffer.by_start(), self.scenes
+        rewards = {
+            start: ActionRewards.of(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
+            for start, part in parts.items()
+        }
+        model._add_trained(parts, tables, {start: old[start].centre for start in parts}, rewards)
+        return model
+
+    def _add_trained(
+        self,
+        parts: Mapping[str, EpisodeBuffer],
+        tables: Mapping[str, ActionTable],
+        centres: Mapping[str, np.ndarray],
+        rewards: Mapping[str, ActionRewards],
+    ) -> None:
+        """The scenes of the training data; `centres` of their latents. All by start graph."""
+        first_site = first_action = 1
+        for start, part in parts.items():
+            table = tables[start]
+            self._add(part, table, centres[start], rewards[start], (first_site, first_action))
+            first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
+
+    def meet(self, buffer: EpisodeBuffer) -> WorldModel:
+        """This model before a start graph that it was not trained on, which is the only scene of what is returned.
+
+        It learns nothing: of the episodes only the start graph and what was ever legal is used.
+        """
+        statistics, table, (start,) = self.statistics, buffer.action_table(), buffer.by_start()
+        model = WorldModel(self.signature, self.encoder, self.mdn_rnn, statistics, [], embeddings=self._embeddings)
+        centre = self._raw({start: buffer.graphs[start]})[start] + statistics.offset
+        nowhere = np.full(table.num_actions + 1, np.inf, np.float32)
+        rewards = ActionRewards(statistics.rule_mean[table.rules], statistics.rule_spread[table.rules], nowhere)
+        model._add(buffer, table, centre * (self.encoder.config.categories == 0), rewards, (UNKNOWN, UNKNOWN))
+        return model
 
     def _add(
         self,
-        start: str,
-        graph: GraphLike,
+        part: EpisodeBuffer,
         table: ActionTable,
         centre: np.ndarray,
-        rewards: tuple[np.ndarray, np.ndarray],
+        rewards: ActionRewards,
         places: tuple[int, int],
-    ) -> Scene:
-        """`rewards`: mean and spread of every action; `places`: first rows of the learned sites and actions."""
+    ) -> None:
+        """`part`: episodes of one start graph; `places`: first rows of the learned sites and actions."""
+        start, locations = part[0].start, min(episode.num_locations for episode in part)
+        graph = part.graphs[start]
         self.scenes[start] = Scene(
             start,
             table,
             centre,
             self._raw({start: graph})[start],
-            nodes_at_sites(table, operators_of(self.encoder, self.signature.features, graph)),
+            nodes_at_sites(table, operators_of(self.encoder, self.signature.features, graph), locations),
+            neighbourhood_rows(self.statistics.slots)[table.rules],
             neighbour_table(self.statistics.slots, table),
             *rewards,
             *places,
         )
-        return self.scenes[start]
 
     @property
     def latent_size(self) -> int:
@@ -220,56 +256,52 @@ class WorldModel:
         return hidden, cell
 
     def start_states(self, buffer: EpisodeBuffer, *, max_states: int = 4096, seed: int = 0) -> StartStates:
-        """States that dreams may start from: the real ones of `buffer` at any depth that have something to rewrite.
+        """States that dreams may start from: the real ones of `buffer`, at any depth, that have something to rewrite.
+
+        First states of episodes are all the same, and are there once.
 
         Args:
           buffer: episodes of one start graph.
-          max_states: if there are more, as many are drawn; every episode's first state goes before deeper ones.
+          max_states: if there are more, as many are drawn, the first state always among them.
           seed: of the draw.
         """
         data, scene = self.sequences(buffer), self.scene_of(buffer)
-        parts = [self._starts_of(data.batch(rows), scene) for rows in _chunks(len(data), 64)]
-        z, hidden, cell, mask, depth = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        order = np.random.default_rng(seed).permutation(len(depth))
-        kept = np.sort(order[np.argsort(depth[order] > 0, kind="stable")][:max_states])
-        return StartStates(*(tf.constant(values[kept]) for values in (z, hidden, cell, mask, depth)))
+        states = data.open_states()
+        first, deeper = states[states[:, 1] == 0][:1], states[states[:, 1] > 0]
+        drawn = np.random.default_rng(seed).permutation(len(deeper))[: max(0, max_states - len(first))]
+        chosen = np.concatenate([first, deeper[np.sort(drawn)]])
+        parts = [self._states_at(data, rows, chosen, scene) for rows in _chunks(len(data), 64)]
+        return StartStates(*(tf.constant(np.concatenate(columns)) for columns in zip(*parts, strict=True)))
 
-    def _starts_of(self, batch: SequenceBatch, scene: Scene) -> tuple[np.ndarray, ...]:
-        hidden, cell = (part.numpy()[:-1] for part in self.teacher_forced(batch, scene))
-        open_states = batch.valid & batch.masks[:-1, :, :-1].any(axis=-1)
-        depth = np.broadcast_to(np.arange(len(batch.valid), dtype=np.int32)[:, np.newaxis], batch.valid.shape)
-        return tuple(part[open_states] for part in (batch.z[:-1], hidden, cell, batch.masks[:-1], depth))
+    def _states_at(
+        self, data: SequenceData, rows: np.ndarray, states: np.ndarray, scene: Scene
+    ) -> tuple[np.ndarray, ...]:
+        """The fields of `StartStates` of those (episode, time) `states` that are in the episodes `rows`."""
+        batch = data.batch(rows)
+        hidden, cell = (part.numpy() for part in self.teacher_forced(batch, scene))
+        mine = states[(states[:, 0] >= rows[0]) & (states[:, 0] <= rows[-1])]
+        places = mine[:, 1], mine[:, 0] - rows[0]
+        return batch.z[places], hidden[places], cell[places], batch.masks[places], mine[:, 1].astype(np.int32)
+
+    @functools.cached_property
+    def dream_step(self) -> Callable[..., Any]:
+        """`worldmodel.dream_step.dream_step` of these dynamics, for any number of rows."""
+        step = functools.partial(dream_step, self.mdn_rnn)
+        return tf.function(lambda *arguments: step(*arguments), reduce_retracing=True, autograph=False)
+
+    @functools.cached_property
+    def compiled_dream_step(self) -> Callable[..., Any]:
+        """The same through XLA: much faster, but compiled anew for every number of rows."""
+        step = functools.partial(dream_step, self.mdn_rnn)
+        return tf.function(lambda *arguments: step(*arguments), jit_compile=True, autograph=False)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes the bundle; a directory of that name is replaced only when the new one is complete."""
-        directory = Path(directory)
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-        try:
-            self._write(temporary)
-            if directory.exists():
-                shutil.rmtree(directory)
-            temporary.rename(directory)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        bundle.replace_directory(Path(directory), lambda temporary: bundle.write(temporary, self._parts()))
 
-    def _write(self, directory: Path) -> None:
-        description = {
-            "format_version": FORMAT_VERSION,
-            "signature": dataclasses.asdict(self.signature),
-            "encoder": dataclasses.asdict(self.encoder.config),
-            "mdn_rnn": dataclasses.asdict(self.mdn_rnn.config),
-            "sizes": self.mdn_rnn.sizes._asdict(),
-        }
-        (directory / "world_model.json").write_text(json.dumps(description, indent=1))
-        arrays = {f"statistics/{name}": value for name, value in vars(self.statistics).items()}
-        for number, scene in enumerate(self.scenes.values()):
-            arrays |= {f"scene{number}/{name}": value for name, value in scene.to_arrays().items()}
-        save_arrays(directory / "tables.npz", arrays)
-        self._checkpoint().write(str(directory / "weights"))
-
-    def _checkpoint(self) -> tf.train.Checkpoint:
-        return tf.train.Checkpoint(encoder=self.encoder, mdn_rnn=self.mdn_rnn)
+    def _parts(self) -> bundle.Parts:
+        scenes = list(self.scenes.values())
+        return bundle.Parts(self.signature, self.encoder, self.mdn_rnn, self.statistics, scenes, self._embeddings)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], signature: Signature | None = None) -> WorldModel:
@@ -280,25 +312,16 @@ class WorldModel:
         Raises:
           IncompatibleWorldModel: if it was trained with another rule set or other features, or has another format.
         """
-        directory = Path(directory)
-        description = json.loads((directory / "world_model.json").read_text())
-        if description["format_version"] != FORMAT_VERSION:
-            raise IncompatibleWorldModel(
-                f"{directory} has format {description['format_version']}, expected {FORMAT_VERSION}; train it anew"
-            )
-        stored = Signature.from_json(description["signature"])
-        if signature is not None:
-            stored.require(signature, f"the world model {directory}")
-        with np.load(directory / "tables.npz") as arrays:
-            statistics, scenes = _read_tables(dict(arrays))
-        encoder = GraphEncoder(EncoderConfig(**description["encoder"]), stored.features)
-        mdn_rnn = MdnRnn(_read_mdn_rnn_config(description["mdn_rnn"]), ModelSizes(**description["sizes"]))
-        model = cls(stored, encoder, mdn_rnn, statistics, scenes)
-        model._create_variables()
-        model._checkpoint().read(str(directory / "weights")).assert_consumed()
+        path = Path(directory)
+        with bundle.readable(path):
+            parts = bundle.read(path, signature)
+            model = cls(*parts[:5], embeddings=parts.embeddings)
+            model.create_variables()
+            bundle.read_weights(path, parts)
         return model
 
-    def _create_variables(self) -> None:
+    def create_variables(self) -> None:
+        """Makes all weights that are not there yet, so that they can be assigned."""
         widths = len(self.signature.features.node_features), len(self.signature.features.edge_features)
         self.encoder(to_graphs_tuple([_smallest_graph(*widths)]))
         scene = next(iter(self.scenes.values()))
@@ -306,6 +329,15 @@ class WorldModel:
         z, actions, mask = tf.zeros([1, self.latent_size]), tf.zeros([1], tf.int32), scene.table.mask(np.zeros((0, 2)))
         state = self.mdn_rnn.advance(z, actions, self.mdn_rnn.initial_state(1), codes)
         self.mdn_rnn.predict(state.hidden, z, actions, tf.constant(mask[np.newaxis], tf.float32), codes)
+
+
+def _facts(buffer: EpisodeBuffer) -> dict[str, Any]:
+    """What `Statistics` say of all episodes, whatever their start."""
+    return {
+        "rule_mean": mean_reward_per_rule(buffer),
+        "rule_spread": reward_spread_per_rule(buffer),
+        "longest": max(episode.num_steps for episode in buffer),
+    }
 
 
 def _deviation(centred: np.ndarray) -> np.ndarray:
@@ -320,17 +352,3 @@ def _chunks(size: int, width: int) -> Iterator[np.ndarray]:
 
 def _smallest_graph(node_width: int, edge_width: int) -> StoredGraph:
     return StoredGraph(np.zeros((1, node_width)), np.zeros((0, edge_width)), np.zeros((0, 2), np.int64))
-
-
-def _read_mdn_rnn_config(stored: Mapping[str, Any]) -> MdnRnnConfig:
-    low, high = stored["log_sigma_range"]
-    return MdnRnnConfig(**{**stored, "log_sigma_range": (low, high)})
-
-
-def _read_tables(arrays: Mapping[str, np.ndarray]) -> tuple[Statistics, list[Scene]]:
-    groups: dict[str, dict[str, np.ndarray]] = {}
-    for key, value in arrays.items():
-        group, _, name = key.partition("/")
-        groups.setdefault(group, {})[name] = value
-    statistics = Statistics(**groups.pop("statistics"))
-    return statistics, [Scene.from_arrays(groups[f"scene{number}"]) for number in range(len(groups))]

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from environment.affordable import MOST_WORK, affordable
+from environment.costs.analytic import foretelling_preset
 from environment.costs.kernel_prices import KernelPrices, price_key
 from environment.costs.lowering import lower
 from environment.costs.neighbourhood import neighbourhood
 from environment.costs.price_list import Appraisal, Price, UnrecordedError
 from environment.runtimes import OnnxRuntime
-from taso_ext import Graph, OnnxModel
+from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
 
 DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
@@ -33,6 +35,8 @@ class Appraiser:
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime | None, kernels: KernelPrices) -> None:
         self._model, self._runtime, self._kernels = model, runtime, kernels
         self._prices = kernels.prices
+        self._counts = CostModel.roofline(foretelling_preset(self._prices.setting.device))
+        self._start = model.graph.cost(self._counts)
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """[n] names of surroundings that were met and [n, 3] ms, bytes, launches of operators there."""
@@ -43,7 +47,8 @@ class Appraiser:
         """[n, 3]: ms, bytes, launches of some run-time operators: see `CostModel.learned`.
 
         Raises:
-          UnrecordedError: it cannot be found out which kernels they take, or what those cost.
+          UnpricedError: the graph is too large to be run, or (UnrecordedError) it cannot be found out which kernels
+            they take, or what those cost.
           ModelError: the runtime cannot run the graph.
         """
         known, names = self._prices.appraisals, self._names(graph)[positions].tolist()
@@ -90,6 +95,11 @@ class Appraiser:
         """Operators by the names of their surroundings, lowered with what stands around them."""
         if self._runtime is None:
             raise UnrecordedError(self._unmet(graph, positions.values()))
+        if not affordable(self._start, graph.cost(self._counts)):
+            raise UnpricedError(
+                f"Rewriting has made a graph of over {MOST_WORK:g} times the model's operations, or bytes moved: too "
+                f"large to measure anything of it."
+            )
         sketch, weights_mb = self._model.sketch(graph), graph.weights_mb
         taken: dict[int, Counter[str]] = {position: Counter() for position in positions.values()}
         nbytes = dict.fromkeys(taken, 0)

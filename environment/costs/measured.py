@@ -168,6 +168,8 @@ def _is_of_this_cpu(setting: Setting) -> bool:
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
+    Graphs that are too large to be run (`environment.affordable`) have no price, unless all in them was met before.
+
     Args:
       runtime: what makes kernels of the graphs; None where its device is not.
       prices: of the runtime's setting.

@@ -23,8 +23,10 @@ before `build` asks for it; a graph's weights depend on its name alone, so a nam
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
+from typing import Any
 
 import onnx
 
@@ -61,16 +63,19 @@ def names() -> list[str]:
     return [variant for name in _FAMILIES for variant in (name, name + TINY)]
 
 
-def build(name: str) -> onnx.ModelProto:
+def build(name: str, **changes: Any) -> onnx.ModelProto:
     """Builds the network called `name`; a new ModelProto on every call.
 
+    Args:
+      changes: of its configuration, as `layers=6` for "bert-base"; see the families' modules.
     Raises:
       ZooError: if there is none of this name; the text suggests the nearest one.
+      TypeError: if its configuration has no such field.
     """
     if name not in names():
         raise ZooError(_unknown(name))
     family = importlib.import_module(f"environment.zoo.{_FAMILIES[name.removesuffix(TINY)]}")
-    model: onnx.ModelProto = family.build(name, family.NETWORKS[name])
+    model: onnx.ModelProto = family.build(name, dataclasses.replace(family.NETWORKS[name], **changes))
     return model
 
 

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from environment.affordable import affordable
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
 from environment.costs.lowering import lower
@@ -19,7 +20,7 @@ from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.model_source import ModelSource, find_models
 from experiments.progress import ProgressDisplay, format_duration, make_progress
-from experiments.rewriting import affordable, random_step
+from experiments.rewriting import random_step
 from experiments.warnings_noted import warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.judging.judge import GREEDY, RANDOM
 from worldmodel import figure_names as names
@@ -39,8 +39,8 @@ _EVERYWHERE: Mapping[tuple[str, int], Asked] = {
     (names.MASK_ERROR, _ANY_STEP): Asked(at_most=0.35),
     (names.CHANGE_F1, 10): Asked(at_least=0.85),
     (names.COUNTS_PER_RULE, 10): Asked(at_least=0.85),
-    (names.TERMINAL_PRECISION, _ANY_STEP): Asked(at_least=0.95),
-    (names.TERMINAL_RECALL, _ANY_STEP): Asked(at_least=0.95),
+    (names.TERMINAL_PRECISION, 1): Asked(at_least=0.95),
+    (names.TERMINAL_RECALL, 1): Asked(at_least=0.95),
     (names.LATENT_ERROR, 1): Asked(at_most=0.40),
     (names.LATENT_ERROR, 10): Asked(at_most=0.30),
     (names.LATENT_ERROR, 20): Asked(at_most=0.25),
@@ -74,3 +74,11 @@ def asked(play: str, figure: str, step: int) -> Asked | None:
         return _OF_POLICIES.get(figure)
     wanted = {**_EVERYWHERE, **_BY_PLAY[play]}
     return wanted.get((figure, step), wanted.get((figure, _ANY_STEP)))
+
+
+def asked_figures(play: str, steps: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """(figure, step) of all that is asked on random or greedy play after some numbers of steps."""
+    for figure, step in {**_EVERYWHERE, **_BY_PLAY[play]}:
+        for each in steps:
+            if step in (each, _ANY_STEP):
+                yield figure, each

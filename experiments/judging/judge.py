@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from environment import GraphSubstitutionEnv
 from environment.greedy_agent import GreedyAgent
 from environment.random_agent import RandomAgent
 from experiments.judging.rounds import Rounds, noting
@@ -28,18 +29,18 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
 
     Returns:
       "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
-      exist. "best_percent": of the best graph met on the way. "unseen": by play, the share of visits, from the depth
-      that windows start at, to states that training did not meet. "scale": of the intervals.
+      exist. "spent": see `Rounds.spent`. "best_percent": of the best graph met on the way. "held_out": by play, see
+      `held_out_facts`. "intervals": see `fitted_intervals`.
     """
     model = rounds.model(number)
     training, validation = rounds.episodes(number)
-    played = {play: _collected(rounds, effort, play, progress) for play in (RANDOM, GREEDY)}
-    seen = states_of(training)
+    env = rounds.environment(effort.max_steps)
+    played = {play: held_out_play(rounds, env, play, effort, progress) for play in (RANDOM, GREEDY)}
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge {number}", len(played)) as bar:
         figures: list[Record] = []
-        scale = _interval_scale(model, validation)
+        intervals = fitted_intervals(model, training, validation, effort)
         for done, (play, held_out) in enumerate(played.items()):
-            found = held_out_figures(model, training, held_out, scale, effort)
+            found = held_out_figures(model, training, held_out, intervals["factor"], effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
             bar.update(done + 1)
     return {
@@ -47,13 +48,29 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
         "seed": rounds.seed,
         "round": number,
         "real_steps": training.num_transitions + validation.num_transitions,
-        "states": len(seen),
+        "states": len(states_of(training)),
+        "encoder_states": model.statistics.encoder_states,
+        "spent": rounds.spent(number),
         "actions": model.num_actions,
         "best_percent": max(best_percent(buffer) for buffer in (training, *played.values())),
-        "unseen": {play: share_unseen(held_out, seen, first=effort.first) for play, held_out in played.items()},
-        "scale": scale,
+        "held_out": {play: held_out_facts(model, training, held_out, effort) for play, held_out in played.items()},
+        "intervals": intervals,
         "figures": figures,
     }
+
+
+def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, effort: Effort) -> Record:
+    """What one kind of play has that training had not.
+
+    Returns:
+      "unseen": share of visits, from the depth that windows start at, to states that training did not meet. "unknown":
+      share of legal rewrites that the model's table does not hold; "cut": share of episodes that take such a rewrite,
+      and are judged up to there.
+    """
+    data = model.sequences(held_out)
+    unseen = share_unseen(held_out, states_of(training), first=effort.first)
+    facts = {"unseen": unseen, "unknown": data.unknown_share, "cut": data.cut_share}
+    return {key: _finite(share) for key, share in facts.items()}
 
 
 def best_percent(buffer: EpisodeBuffer) -> float:
@@ -78,30 +95,45 @@ def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _collected(rounds: Rounds, effort: Effort, play: str, progress: ProgressDisplay) -> EpisodeBuffer:
-    env = rounds.environment(effort.max_steps)
+def held_out_play(
+    rounds: Rounds, env: GraphSubstitutionEnv, play: str, effort: Effort, progress: ProgressDisplay
+) -> EpisodeBuffer:
+    """Episodes of one kind of play that nothing is trained on."""
     random = RandomAgent(noop_probability=rounds.setting.config.collect.noop_probability)
     policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: {play} play", effort.episodes) as bar:
         seed = seed_for(rounds.seed, f"held-out {play}")
-        return collect(env, policy, effort.episodes, seed, on_episode=noting(bar))
+        return rounds.named(collect(env, policy, effort.episodes, seed, on_episode=noting(bar)))
 
 
-def _interval_scale(model: WorldModel, validation: EpisodeBuffer) -> float:
+def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: EpisodeBuffer, effort: Effort) -> Record:
+    """What makes intervals of one step hold what they say, on validation episodes.
+
+    Returns:
+      "factor": of all σ; None where the model predicts no mixtures. "windows": that it is fitted on. "as_judged":
+      whether they begin where those that are judged do, at depths from `effort.first` on and in states that training
+      did not meet. Where validation has fewer than `effort.at_least` of these, all of its windows are taken.
+    """
     from worldmodel.latent_accuracy import fit_intervals
-    from worldmodel.open_loop import cut_windows
+    from worldmodel.open_loop import cut_windows, find_windows
 
-    return fit_intervals(model, cut_windows(model, validation, steps=1, stride=1))
+    if model.mdn_rnn.config.dynamics != "mdn":
+        return {"factor": None, "windows": 0, "as_judged": True}
+    found = find_windows(model, validation, steps=1, first=effort.first, stride=1, seen=states_of(training))
+    as_judged = found is not None and len(found.episode) >= effort.at_least
+    windows = found if found is not None and as_judged else cut_windows(model, validation, steps=1, stride=1)
+    return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}
 
 
 def held_out_figures(
-    model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, scale: float, effort: Effort
+    model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, factor: float | None, effort: Effort
 ) -> Iterator[Figure]:
-    """All figures of one kind of play; none where training has met every state.
+    """All figures of one kind of play that there are: none where training has met every state, none after more steps
+    than enough windows have, none of intervals without a `factor`.
 
     Args:
       model: trained on `training`, which the trivial predictors and frozen heads are made of too.
-      scale: of the intervals, fitted on other episodes.
+      factor: of the intervals, fitted on other episodes.
     """
     from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
     from worldmodel.latent_accuracy import latent_figures, read_figures, uncertainty_figures
@@ -116,7 +148,8 @@ def held_out_figures(
         return
     yield from reward_figures(ones, trivial, resamples=resamples)
     yield from terminal_figures(ones, 1, resamples=resamples)
-    yield from uncertainty_figures(model, ones.real, scale, resamples=resamples)
+    if factor is not None:
+        yield from uncertainty_figures(model, ones.real, factor, resamples=resamples)
     played = longest_open_loop(
         model, held_out, effort.steps, first=effort.first, stride=effort.stride, seen=seen, at_least=effort.at_least
     )

@@ -36,7 +36,16 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
     settle = _telescoped if config.ppo.telescoping else None
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
         seed = seed_for(rounds.seed, f"exploit {number}")
-        real = played_for_real(model, rounds.env, policy, episodes=effort.policy_episodes, seed=seed, settle=settle)
+        real = played_for_real(
+            model,
+            rounds.env,
+            policy,
+            episodes=effort.policy_episodes,
+            seed=seed,
+            settle=settle,
+            pessimism=config.dream.pessimism,
+            legal_from=config.dream.legal_from,
+        )
         bar.update(1)
         dreamed = dreamed_then_replayed(
             model,

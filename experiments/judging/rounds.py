@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
+import resource
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from controller.storage import write_text
 from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from experiments.interruption import raise_if_received
 from experiments.judging.setting import Setting
 from experiments.progress import Bar, ProgressDisplay
+from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
 from experiments.tensorflow_start import import_tensorflow
+from worldmodel.by_rank import by_rank
 from worldmodel.episodes import Episode, EpisodeBuffer, collect
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is trained
+    import onnx
+
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
     from worldmodel.rollout import StartStates
@@ -27,21 +36,21 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is trained
 class Rounds:
     """What is trained and collected for one setting and seed.
 
-    Round 0 learns from random play; round r also from episodes of the policies of the rounds before. Everything is a
-    function of setting and seed. Models, policies and their episodes are kept in a directory and read from there; the
-    random play is collected again, which takes less than reading it would need of the disk.
+    Round 0 learns from random play; the model of round r goes on from that of the round before, with episodes of its
+    policy too. Everything is a function of setting and seed. Models, policies and their episodes are kept and read from
+    where they are; the random play is collected again, which takes less than reading it would need of the disk.
     """
 
     def __init__(
-        self, setting: Setting, seed: int, recollected: int, directory: Path, progress: ProgressDisplay
+        self, setting: Setting, seed: int, first_model: Path, directory: Path, progress: ProgressDisplay
     ) -> None:
         """
         Args:
-          recollected: episodes that each round adds.
-          directory: for artefacts; nothing else is in it.
+          first_model: directory for the model of round 0, which several settings may have in common.
+          directory: for all else; nothing else is in it.
         """
         self.setting, self.seed = setting, seed
-        self._recollected, self._directory, self._progress = recollected, directory, progress
+        self._first_model, self._directory, self._progress = first_model, directory, progress
         self._models: dict[int, WorldModel] = {}
         self._policies: dict[int, PpoController] = {}
 
@@ -50,11 +59,11 @@ class Rounds:
         """The real environment."""
         return self.environment(self.setting.config.environment.max_steps)
 
-    def environment(self, max_steps: int) -> GraphSubstitutionEnv:
-        """The real environment with another limit of steps."""
+    def environment(self, max_steps: int, graph: str | onnx.ModelProto | None = None) -> GraphSubstitutionEnv:
+        """The real environment with another limit of steps, and perhaps of another graph."""
         config = self.setting.config
         return GraphSubstitutionEnv(
-            self.setting.graph,
+            self.setting.graph if graph is None else graph,
             costs=config.costs,
             reward=config.environment.reward,
             max_steps=max_steps,
@@ -64,6 +73,13 @@ class Rounds:
     @functools.cached_property
     def random_play(self) -> EpisodeBuffer:
         """What round 0 learns from, and what intervals are fitted on."""
+        return self.named(self._collected())
+
+    def named(self, buffer: EpisodeBuffer) -> EpisodeBuffer:
+        """Episodes as the models see them."""
+        return by_rank(buffer) if self.setting.actions == "rank" else buffer
+
+    def _collected(self) -> EpisodeBuffer:
         collecting, needed = self.setting.config.collect, self.setting.real_steps
         agent, seed = RandomAgent(noop_probability=collecting.noop_probability), seed_for(self.seed, "collect")
         if needed is None:
@@ -94,12 +110,13 @@ class Rounds:
         model, controller = self.model(number), self.controller(number)
         from worldmodel.recollection import recollect
 
-        with self._progress.stage(self._title(f"recollect {number}"), self._recollected) as bar:
+        episodes = self.setting.config.recollect.episodes
+        with self._progress.stage(self._title(f"recollect {number}"), episodes) as bar:
             played = recollect(
                 model,
                 self.env,
                 controller.policy,
-                episodes=self._recollected,
+                episodes=episodes,
                 seed=seed_for(self.seed, f"recollect {number}"),
                 on_episode=noting(bar),
             )
@@ -107,24 +124,28 @@ class Rounds:
         return played
 
     def model(self, number: int) -> WorldModel:
-        """The world model of a round, trained anew."""
+        """The world model of a round."""
         if number not in self._models:
             self._models[number] = self._trained(number)
         return self._models[number]
 
     def _trained(self, number: int) -> WorldModel:
         import_tensorflow()
-        from worldmodel.fit import fit_world_model
+        from worldmodel.fit import fit_world_model, refit_world_model
         from worldmodel.graphs import FeatureSpec
         from worldmodel.world_model import Signature, WorldModel
 
-        bundle, config = self._path(number) / "world_model", self.setting.config.world_model
-        signature = Signature(self.env.rule_names, FeatureSpec.current())
+        directory = self._path(number) if number else self._first_model
+        bundle, scratch = directory / "world_model", directory / "training"
+        signature = Signature(self.env.rule_names, FeatureSpec.current(), self.env.rules.fingerprint)
         if bundle.is_dir():
             return WorldModel.load(bundle, signature)
+        started = None if scratch.is_dir() else Started.now()  # what an interrupted command has used is not known
+        before = self.model(number - 1) if number else None
         training, _ = self.episodes(number)
-        total = config.encoder_training.steps + config.mdn_rnn_training.steps
-        done = {"encoder": 0, "mdn_rnn": 0}
+        config, refit = self.setting.config.world_model, self.setting.config.refit()
+        total = refit.steps if number else config.encoder_training.steps + config.mdn_rnn_training.steps
+        seed, done = seed_for(self.seed, f"world model {number}"), {"encoder": 0, "mdn_rnn": 0}
         with self._progress.stage(self._title(f"world model {number}"), total) as bar:
 
             def note(part: str, metrics: Mapping[str, float]) -> None:
@@ -132,24 +153,29 @@ class Rounds:
                 done[part] = int(metrics["step"])
                 bar.update(sum(done.values()), loss=metrics["loss"])
 
-            model = fit_world_model(
-                training,
-                signature,
-                config,
-                seed=seed_for(self.seed, f"world model {number}"),
-                directory=self._path(number) / "training",
-                on_step=note,
+            model = (
+                fit_world_model(training, signature, config, seed=seed, directory=scratch, on_step=note)
+                if before is None
+                else refit_world_model(before, training, refit, seed=seed, directory=scratch, on_step=note)
             )
+        if started is not None:
+            write_text(directory / "spent.json", json.dumps(started.spent()))
         model.save(bundle)
-        shutil.rmtree(self._path(number) / "training")  # it is of use to an interrupted training only, and large
+        shutil.rmtree(scratch)  # it is of use to an interrupted training only, and large
         return model
+
+    def spent(self, number: int) -> Record | None:
+        """What training a round's model took, see `Started.spent`; None where that is not known."""
+        path = (self._path(number) if number else self._first_model) / "spent.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def dream(self, number: int, starts: StartStates, root_fraction: float) -> DreamEnv:
         """A round's dream, as its policy is trained in it."""
         model = self.model(number)
         from worldmodel.dream import DreamEnv
 
-        return DreamEnv(model, starts, temperature=self.setting.config.dream.temperature, root_fraction=root_fraction)
+        settings = dataclasses.replace(self.setting.config.dream, root_fraction=root_fraction)
+        return DreamEnv(model, starts, **dataclasses.asdict(settings))
 
     def controller(self, number: int) -> PpoController:
         """A round's policy, trained in nothing but its dream."""
@@ -185,6 +211,23 @@ class Rounds:
 
     def _title(self, text: str) -> str:
         return f"{self.setting.graph} seed {self.seed}: {text}"
+
+
+class Started(NamedTuple):
+    """Clocks when something began, in seconds."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Started:
+        return cls(time.perf_counter(), time.process_time())
+
+    def spent(self) -> Record:
+        """Seconds and seconds of CPU since, and the largest size of the process so far, in bytes."""
+        now = Started.now()
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"seconds": now.wall - self.wall, "cpu_seconds": now.cpu - self.cpu, "peak_bytes": peak_bytes}
 
 
 def noting(bar: Bar) -> Callable[[Episode], None]:

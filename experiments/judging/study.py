@@ -12,6 +12,7 @@ from experiments.judging.judge import judge
 from experiments.judging.policy import exploit
 from experiments.judging.rounds import Rounds
 from experiments.judging.setting import Effort, Setting
+from experiments.judging.transfer import Target, transfer
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.units import Record, once, unit_path
 
@@ -47,6 +48,9 @@ _SMALL = (
     "world_model.mdn_rnn_training.steps=30",
     "ppo.updates=2",
     "ppo.batch=8",
+    "recollect.rounds=1",
+    "recollect.episodes=4",
+    "recollect.steps=10",
 )
 _LITTLE = Effort(
     episodes=40,
@@ -56,11 +60,11 @@ _LITTLE = Effort(
     steps=(1, 3, 5),
     at_least=3,
     policy_episodes=4,
-    recollected=4,
     resamples=50,
     budget=50,
 )
-SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", (), Effort())}
+_ROUNDS = ("recollect.rounds=3",)
+SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _ROUNDS, Effort())}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -107,18 +111,22 @@ def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
 
 
 class Study:
-    """One setting and seed; a unit of work that was finished by any run is only read."""
+    """One setting and seed; a unit of work that was finished by any run, on any machine, is only read."""
 
     def __init__(self, setting: Setting, seed: int, effort: Effort, progress: ProgressDisplay) -> None:
         self._effort, self._progress = effort, progress
-        self._settings = {**setting.record(), "seed": seed, "effort": dataclasses.asdict(effort)}
+        judged = {"seed": seed, "effort": dataclasses.asdict(effort)}
+        self._settings, self._model_settings = setting.record() | judged, setting.model_record() | judged
         self._graph = setting.graph
         amount = "" if setting.real_steps is None else f"-{setting.real_steps}steps"
         self._name = f"{setting.graph}{amount}-seed{seed}"
         # Named by what training depends on only: what is judged with other effort is not trained again.
-        trained = {**setting.record(), "seed": seed, "recollected": effort.recollected}
-        artefacts = unit_path(TABLE, f"{self._name}-models", trained).with_suffix("")
-        self._rounds = Rounds(setting, seed, effort.recollected, artefacts, progress)
+        records = {"model": setting.model_record(), "rounds": setting.record()}
+        model, rounds = (
+            unit_path(TABLE, f"{self._name}-{what}", {**record, "seed": seed}).with_suffix("")
+            for what, record in records.items()
+        )
+        self._rounds = Rounds(setting, seed, model, rounds, progress)
 
     def accuracy(self, number: int = 0) -> Record:
         """See `judge`."""
@@ -126,7 +134,17 @@ class Study:
         def work() -> Record:
             return judge(self._rounds, number, self._effort, self._progress)
 
-        return once(TABLE, f"{self._name}-round{number}", self._settings, work)
+        settings = self._settings if number else self._model_settings
+        return once(TABLE, f"{self._name}-round{number}", settings, work, anywhere=True)
+
+    def transfer(self, target: Target) -> Record:
+        """See `transfer`."""
+
+        def work() -> Record:
+            return transfer(self._rounds, target, self._effort, self._progress)
+
+        settings = self._model_settings | {"target": dataclasses.asdict(target)}
+        return once(TABLE, f"{self._name}-on-{target.label}", settings, work, anywhere=True)
 
     def exploit(self, number: int) -> Record:
         """See `exploit`."""
@@ -134,10 +152,13 @@ class Study:
         def work() -> Record:
             return exploit(self._rounds, number, self._effort, self._progress)
 
-        return once(TABLE, f"{self._name}-policy{number}", self._settings, work)
+        return once(TABLE, f"{self._name}-policy{number}", self._settings, work, anywhere=True)
 
     def search(self) -> Record:
         """See `search_best`; of the graph, whatever is trained."""
         settings = {"rules": self._settings["rules"], "costs": self._settings["costs"], "budget": self._effort.budget}
-        name = f"{self._graph}-best-known"
-        return once(TABLE, name, settings, lambda: search_best(self._rounds.env, self._effort.budget))
+
+        def work() -> Record:
+            return search_best(self._rounds.env, self._effort.budget)
+
+        return once(TABLE, f"{self._graph}-best-known", settings, work, anywhere=True)

@@ -1,7 +1,8 @@
 """Tables and figures of the papers and of this project, one module each: `rlflow reproduce NAME`.
 
 A module has `add_options(parser)`, for options beside those of all tables, and `reproduce(options, progress)`, which
-returns its table. Finished units of work are kept in `runs/reproduce` and not done again.
+returns its table. Finished units of work are kept in `runs/reproduce` and not done again; those of accuracy, which come
+out alike on every machine, are looked for in `experiments/results/units` too (see `experiments.reproduce.units`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ TABLES = {
     "steptime": "what a step takes in the real environment and in the dream, beside the papers' figures",
     "accuracy": "what trained world models predict, and what policies make of their dreams",
     "accuracy-curve": "how accuracy grows with the real steps that a world model is trained on, as a picture too",
+    "accuracy-ablations": "what helps a world model to predict: settings that differ in one thing each",
+    "accuracy-transfer": "what world models predict of graphs that they were not trained on",
+    "exploit": "what keeps a policy from living on the mistakes of its dream",
     "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
 }
 """What can be reproduced, each with one line about it."""

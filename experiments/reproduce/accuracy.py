@@ -4,10 +4,11 @@ rlflow reproduce accuracy
 
 World models are trained on random play. They are judged on held-out random and greedy play, from states that training
 did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed. Then
-real episodes of the policy are added to the training data and both are trained anew, a few times; the last model is
-judged on held-out play again.
+real episodes of the policy are added to the training data, the model goes on learning and another policy is trained, a
+few times; the last model is judged on held-out play again.
 
-A unit of work is one round of one graph and seed, or what is judged of its model; finished units are not done again.
+A unit of work is what is judged of one model or policy, of one graph, seed and round; finished units are not done again
+(see `experiments.reproduce.units`).
 `--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
 """
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 
 from experiments.config import RunConfig
-from experiments.errors import UserError
 from experiments.judging import study
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.judging.policy import IN_THE_DREAM
@@ -34,8 +34,6 @@ GRAPHS = {
     "full": ("inception-v3", "resnet18", "resnet50", "squeezenet1.1", "bert-base", "vit-base"),
 }
 """Those of the papers, when none are named."""
-ROUNDS = {"smoke": 1, "full": 3}
-"""Of recollection."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -59,7 +57,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
     graphs.add_option(parser, default="the six of the papers")
     study.add_options(parser)
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of recollection (3)")
     parser.add_argument("--without-policy", action="store_true", help="only judge predictions; train no policy")
 
 
@@ -68,9 +65,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     effort, config = SCALES[options.scale].effort, training_config(options)
     names = graphs.chosen(options.graphs or GRAPHS[options.scale])
     seeds = {name: seeds_of(name, options.seeds) for name in names}
-    rounds = ROUNDS[options.scale] if options.rounds is None else options.rounds
-    if rounds < 0:
-        raise UserError(f"--rounds must be at least 0, got {rounds}.")
+    rounds = config.recollect.rounds
     rows: list[Record] = []
     for name in names:
         judged: list[Record] = []
@@ -85,7 +80,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         best_percent = best_known(search, judged, played)
         for record in (record for record in played if raises_alarm(record, best_percent)):
             progress.note(alarm(record, best_percent))
-        rows += table_rows(name, best_percent, judged, played)
+        rows += table_rows(name, best_percent, judged, played, effort.steps)
     return Table(
         "accuracy",
         "What world models predict of held-out episodes",
@@ -110,9 +105,31 @@ def alarm(played: Record, best_percent: float) -> str:
 def notes(effort: Effort, config: RunConfig) -> str:
     """What the table was made with."""
     collecting = config.collect
-    return (
+    made_with = (
         f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
         f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
-        f"Judged on {effort.episodes} other episodes of each kind of play, from depth {effort.first} on, and on "
-        f"{effort.policy_episodes} of each policy. Each round adds {effort.recollected} real episodes of the policy."
+        f"{held_out_notes(effort)} Each round adds {config.recollect.episodes} real episodes of the policy, and "
+        f"{effort.policy_episodes} others are judged."
     )
+    return "\n\n".join([made_with, MIXTURES, *([TELESCOPING] if config.ppo.telescoping else [])])
+
+
+def held_out_notes(effort: Effort) -> str:
+    """How predictions are judged."""
+    return (
+        f"Judged on {effort.episodes} other episodes of each kind of play, predicted from depth {effort.first} or "
+        "deeper and from states that training did not meet, wherever they lead. Legal rewrites that the table does not "
+        "hold count as missed."
+    )
+
+
+MIXTURES = (
+    "Rewrites are deterministic: a mixture over the next latent can only model what the latent has forgotten of the "
+    "graph and what the network has not learned. Where it has learned all, its scales fall to their floor, and its "
+    "intervals cover too much."
+)
+TELESCOPING = (
+    "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "
+    "comes back to the legal rewrites of an earlier state has earned nothing in between. That much of the agreement "
+    "with reality is known beforehand, and not learned."
+)

@@ -17,10 +17,11 @@ from experiments.errors import UserError
 from experiments.judging import study
 from experiments.judging.asked import asked
 from experiments.judging.judge import GREEDY, RANDOM
-from experiments.judging.setting import Setting
+from experiments.judging.setting import Effort, Setting
 from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
+from experiments.reproduce.accuracy import held_out_notes
 from experiments.reproduce.accuracy_rows import best_trivial, figure_rows
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
@@ -38,7 +39,7 @@ FIGURES = {
     names.CHANGE_F1: 10,
     names.LATENT_ERROR: 20,
 }
-"""What is shown, each after this many steps, or as many as windows have."""
+"""What is shown, each after this many steps, or as many as are judged."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -75,7 +76,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     for name in chosen:
         for amount in amounts:
             setting = Setting(name, config, amount)
-            rows += curve_rows([Study(setting, seed, effort, progress).accuracy() for seed in seeds[name]])
+            rows += curve_rows([Study(setting, seed, effort, progress).accuracy() for seed in seeds[name]], effort)
     return Table(
         "accuracy-curve",
         "Accuracy of world models against the real steps they were trained on",
@@ -83,7 +84,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{config.costs}. {effort.episodes} held-out episodes of each kind of play, from depth {effort.first} on.",
+        f"{config.costs}. {held_out_notes(effort)}",
         {f"accuracy-curve-{name}.png": partial(draw, name, _of(rows, name)) for name in chosen},
     )
 
@@ -100,14 +101,15 @@ def amounts_of(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def curve_rows(judged: Sequence[Record]) -> list[Record]:
+def curve_rows(judged: Sequence[Record], effort: Effort) -> list[Record]:
     """The rows of one amount, from the records of its seeds."""
     facts = {key: sum(record[key] for record in judged) / len(judged) for key in ("real_steps", "states")}
-    shown: dict[tuple[str, str], Record] = {}
-    for row in figure_rows(judged, counted=True):  # steps ascend, so that the last that is short enough stays
-        if row["step"] <= FIGURES.get(row["figure"], 0):
-            shown[row["play"], row["figure"]] = {**row, **facts, "trivial": best_trivial(row)}
-    return list(shown.values())
+    shown = {figure: effort.furthest(step) for figure, step in FIGURES.items()}
+    return [
+        {**row, **facts, "trivial": best_trivial(row)}
+        for row in figure_rows(judged, counted=True, steps=effort.steps)
+        if row["step"] == shown.get(row["figure"])
+    ]
 
 
 def _of(rows: Sequence[Record], name: str) -> list[Record]:

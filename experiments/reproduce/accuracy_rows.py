@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from environment.intervals import Estimate
-from experiments.judging.asked import DREAM_GAP, DREAM_ILLEGAL, REAL_GAP, asked
+from experiments.judging.asked import DREAM_GAP, DREAM_ILLEGAL, REAL_GAP, asked, asked_figures
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.reproduce.units import Record
@@ -51,19 +51,23 @@ def best_known(search: Record, judged: Sequence[Record], played: Sequence[Record
     return float(max([search["best_percent"], *(record["best_percent"] for record in judged), *real]))
 
 
-def table_rows(graph: str, best_percent: float, judged: Sequence[Record], played: Sequence[Record]) -> Iterator[Record]:
+def table_rows(
+    graph: str, best_percent: float, judged: Sequence[Record], played: Sequence[Record], steps: Sequence[int]
+) -> Iterator[Record]:
     """All rows of a graph.
 
     Args:
       best_percent: the best known improvement.
       judged: from `experiments.judging.judge`, of all seeds and rounds.
       played: from `experiments.judging.policy`, of all seeds and rounds.
+      steps: see `figure_rows`.
     """
     counted = best_percent >= COUNTS_FROM_PERCENT
     yield {"graph": graph, "figure": "best known improvement [%]", "model": best_percent}
     for number, records in _by_round(judged).items():
         yield from _fact_rows(graph, number, records)
-        yield from figure_rows(records, counted=counted)
+        yield from held_out_rows(records)
+        yield from figure_rows(records, counted=counted, steps=steps)
     for number, records in _by_round(played).items():
         yield from _policy_rows(graph, number, records, best_percent, counted)
 
@@ -75,24 +79,60 @@ def _by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
 
 def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Record]:
     common: Record = {"graph": graph, "round": number, "seeds": len(judged)}
-    for key in ("real_steps", "states", "actions"):
-        yield common | {"figure": _FACTS[key], "model": _mean(record[key] for record in judged)}
-    for play in judged[0]["unseen"]:
-        share = _mean(record["unseen"][play] for record in judged)
-        yield common | {"play": play, "figure": "share of states that training did not meet", "model": share}
+    for key, figure in _FACTS.items():
+        yield common | {"figure": figure, "model": _mean(record[key] for record in judged)}
+    spent = [record["spent"] for record in judged if record["spent"]]
+    for key, (figure, unit) in _SPENT.items() if spent else ():
+        yield common | {"figure": figure, "model": _mean(each[key] / unit for each in spent), "seeds": len(spent)}
+    factors = [record["intervals"] for record in judged if record["intervals"]["factor"] is not None]
+    if factors:
+        factor, elsewhere = _mean(each["factor"] for each in factors), _mean(not each["as_judged"] for each in factors)
+        yield common | {"figure": "factor of all σ, fitted on validation", "model": factor, "seeds": len(factors)}
+        yield common | {"figure": FITTED_ELSEWHERE, "model": elsewhere, "seeds": len(factors)}
 
 
 _FACTS = {
     "real_steps": "real steps of training and validation",
     "states": "distinct states of training",
+    "encoder_states": "distinct states that the encoder was trained on",
     "actions": "actions of the table",
+}
+FITTED_ELSEWHERE = "share of seeds whose factor of σ is fitted on states that training met too, for want of others"
+_SPENT = {
+    "seconds": ("minutes from start to trained; of a later round: of its training", 60),
+    "cpu_seconds": ("the same in minutes of CPU", 60),
+    "peak_bytes": ("largest size of the process until then [MiB]", 1 << 20),
 }
 
 
-def figure_rows(judged: Sequence[Record], *, counted: bool) -> Iterator[Record]:
-    """One row for each figure of held-out play, over the seeds of one graph and round."""
+_HELD_OUT = {
+    "unseen": "share of states that training did not meet",
+    "unknown": "share of legal rewrites that the table does not hold",
+    "cut": "share of episodes judged only until they take a rewrite that the table does not hold",
+}
+
+
+def held_out_rows(judged: Sequence[Record]) -> Iterator[Record]:
+    """What each kind of held-out play has that training had not, over the seeds of one graph and round."""
+    common = {"graph": judged[0]["graph"], "round": judged[0]["round"], "seeds": len(judged)}
+    for play in judged[0]["held_out"]:
+        for key, figure in _HELD_OUT.items():
+            share = _mean(record["held_out"][play][key] for record in judged)
+            yield common | {"play": play, "figure": figure, "model": UNDEFINED if share is None else share}
+
+
+def figure_rows(judged: Sequence[Record], *, counted: bool, steps: Sequence[int]) -> Iterator[Record]:
+    """One row for each figure of held-out play, over the seeds of one graph and round.
+
+    Args:
+      steps: after which predictions are judged; what is asked after one of these has a row even where no seed has it.
+    """
     common = {"graph": judged[0]["graph"], "round": judged[0]["round"]}
-    for (play, figure, step), records in _by_figure(judged).items():
+    found = _by_figure(judged)
+    for play in judged[0]["held_out"]:
+        for figure, step in asked_figures(play, steps):
+            found.setdefault((play, figure, step), [])
+    for (play, figure, step), records in found.items():
         yield common | _figure_row(play, figure, step, records, counted)
 
 
@@ -115,7 +155,7 @@ def _by_figure(judged: Sequence[Record]) -> dict[tuple[str, str, int], list[Reco
 
 def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], counted: bool) -> Record:
     there = [record for record in records if record["value"] is not None]
-    predictors = [key for key in PREDICTORS if key in records[0]["trivial"]]
+    predictors = [key for key in PREDICTORS if records and key in records[0]["trivial"]]
     trivial = {key: _mean(record["trivial"].get(key) for record in records) for key in predictors}
     row: Record = {"play": play, "figure": figure, "step": step, "seeds": len(there)}
     row |= {key: UNDEFINED if value is None else value for key, value in trivial.items()}

@@ -1,4 +1,11 @@
-"""Units of work that are done once: each leaves a small JSON file, and a later run reads it instead."""
+"""Units of work that are done once: each leaves a small JSON file, and a later run reads it instead.
+
+What is finished here is in `runs/reproduce`. Results that do not depend on the machine can also come with the source:
+
+    mkdir -p experiments/results/units/TABLE && cp runs/reproduce/TABLE/GRAPH-*.json experiments/results/units/TABLE/
+
+and a run in a fresh clone does not do them again. Where times are measured, nobody else's result will do.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +18,27 @@ from typing import Any
 from controller.storage import write_text
 
 DIRECTORY = Path("runs/reproduce")
+COMMITTED = Path("experiments/results/units")
+DIGITS = 6
 
 Record = dict[str, Any]
 
 
-def once(table: str, name: str, settings: Record, work: Callable[[], Record]) -> Record:
+def once(table: str, name: str, settings: Record, work: Callable[[], Record], *, anywhere: bool = False) -> Record:
     """What `work()` returns, from its file where a run with the same settings has finished it.
 
     Args:
       name: of the unit, for the eye; `settings` is all that its result depends on, but for the program itself.
+      anywhere: whether the result is the same on every machine, so that one that came with the source will do as well.
+        Such files are small, and their numbers have `DIGITS` digits.
     """
     path = unit_path(table, name, settings)
-    if path.is_file():
-        finished: Record = json.loads(path.read_text(encoding="utf-8"))
-        return finished
-    record = work()
-    write_text(path, json.dumps(record, indent=1))
+    for file in [path, COMMITTED / table / path.name] if anywhere else [path]:
+        if file.is_file():
+            finished: Record = json.loads(file.read_text(encoding="utf-8"))
+            return finished
+    record = _rounded(work()) if anywhere else work()
+    write_text(path, json.dumps(record, indent=None if anywhere else 1))
     return record
 
 
@@ -34,3 +46,12 @@ def unit_path(table: str, name: str, settings: Record) -> Path:
     """The file of a unit; what else it leaves goes beside it, under the same name."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     return DIRECTORY / table / f"{name}-{digest}.json"
+
+
+def _rounded(value: Any) -> Any:
+    """The same with numbers of `DIGITS` digits, however deep they are."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

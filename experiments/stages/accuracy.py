@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from experiments.run import Run
+from experiments.run import Run, in_round, of_round
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
@@ -16,13 +16,17 @@ STEPS = (1, 5, 10, 20)
 
 
 def measure_accuracy(
-    run: Run, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
+    run: Run, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, number: int = 0
 ) -> list[dict[str, Any]]:
-    """Open-loop accuracy after each of `STEPS` that the episodes reach; kept as `checkpoints/accuracy.json`."""
-    name = "checkpoints/accuracy.json"
-    if run.directory.finished(STAGE):
+    """Open-loop accuracy after each of `STEPS` that the episodes reach.
+
+    Kept as `checkpoints/accuracy.json`, of round `number` as `accuracy-<number>.json`.
+    """
+    stage = of_round(STAGE, number)
+    name = f"checkpoints/{stage}.json"
+    if run.directory.finished(stage):
         return list(run.directory.read_json(name))
-    with run.stage(STAGE, "measure the world model", 1) as bar:
+    with run.stage(stage, in_round("measure the world model", number), 1) as bar:
         figures = _figures(model, training, held_out)
         run.directory.write_json(name, figures)
         bar.update(1)

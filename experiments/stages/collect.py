@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from controller.records import EpisodeRecord, best_record
@@ -44,6 +46,14 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
         return collect_shards(collection, processes=settings.processes, on_shard=note, poll=raise_if_received)
 
 
+def read_episodes(directory: Path) -> EpisodeBuffer:
+    """All episodes that shards in a folder hold, in order."""
+    whole, *rest = (EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz")))
+    for shard in rest:
+        whole.extend(shard)
+    return whole
+
+
 def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
     """Episodes to train the world model on, and those that it is measured on instead."""
     return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
@@ -58,18 +68,18 @@ def episode_figures(episode: Episode) -> dict[str, float]:
     }
 
 
-def best_collected(buffer: EpisodeBuffer) -> EpisodeRecord:
-    """The episode that visited the cheapest graph, as a record that can be replayed."""
-    best = best_record(as_record(episode, buffer.rule_names) for episode in buffer)
+def best_collected(buffer: EpisodeBuffer, kind: str) -> EpisodeRecord:
+    """The episode that visited the cheapest graph, as a record of some kind that can be replayed."""
+    best = best_record(as_record(episode, buffer.rule_names, kind) for episode in buffer)
     assert best is not None  # a collection holds at least one episode
     return best
 
 
-def as_record(episode: Episode, rule_names: tuple[str, ...]) -> EpisodeRecord:
+def as_record(episode: Episode, rule_names: tuple[str, ...], kind: str) -> EpisodeRecord:
     """A collected episode in the form of the evaluation's records."""
     names = (*rule_names, "NO-OP")
     return EpisodeRecord(
-        kind="collection",
+        kind=kind,
         seed=episode.index,
         actions=tuple((int(rule), int(location)) for rule, location in episode.actions),
         rule_names=tuple(names[rule] for rule, _ in episode.actions),

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.base import Controller, factory
 from controller.records import EpisodeRecord
 from controller.search import SearchLimits
-from experiments.run import Run
+from experiments.run import Run, in_round, of_round
 from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes, parted
+from experiments.stages.exploit import compare_with_reality
 from experiments.stages.load import Loaded
-from experiments.stages.world_model import train_world_model
+from experiments.stages.recollect import recollect_episodes
+from experiments.stages.world_model import train_further, train_world_model
 from experiments.tensorflow_start import start_tensorflow
+from worldmodel.episodes import EpisodeBuffer
+
+if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+    from controller.ppo_controller import PpoController
+    from worldmodel.world_model import WorldModel
 
 STAGE = "controller"
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
@@ -27,13 +34,15 @@ class TrainingFacts:
 
     Attributes:
       num_collected: episodes played in the real environment before the evaluation.
-      accuracy: of the world model on held-out episodes, a row for each number of steps.
+      accuracy: of the last world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty where nothing searched.
+      rounds: a row for each round of recollection, that before the first included, see `_Trained.row`.
     """
 
     num_collected: int = 0
     accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
+    rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +50,8 @@ class Prepared:
     """
     Attributes:
       controller: ready to play.
-      collection: the best real episode before the evaluation: of the random collection, or of model-free training.
+      collection: the best real episode before the evaluation: of the random collection and of recollection, or of
+        model-free training.
       facts: about its training.
     """
 
@@ -65,29 +75,69 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     }
     controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
     loaded.env.reset(seed=run.seed(STAGE))
-    train(run, controller, loaded.env, search.budget)
+    train(run, controller, lambda: loaded.env, search.budget)
     return Prepared(controller, facts=TrainingFacts(stop_reason=getattr(controller, "stop_reason", "")))
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """Collection, world model, then PPO on nothing but the world model."""
-    config = run.config
-    buffer = collect_episodes(run, loaded)
-    training, held_out = parted(config, buffer)
+    """Collection, world model, then PPO on nothing but that; in each round again, with what PPO really plays."""
+    collected = collect_episodes(run, loaded)
+    training, held_out = parted(run.config, collected)
     start_tensorflow(run)
+    latest = _trained(run, loaded, train_world_model(run, training), training, held_out, 0)
+    rounds = [latest.row]
+    for number in range(1, run.config.recollect.rounds + 1):
+        played = recollect_episodes(run, loaded, latest.model, latest.controller.policy, number)
+        for buffer in (collected, training):
+            buffer.extend(played)
+        model = train_further(run, latest.model, training, number)
+        latest = _trained(run, loaded, model, training, held_out, number)
+        rounds.append(latest.row)
+    best = best_collected(collected, "collection" if len(rounds) == 1 else "recollection")
+    return Prepared(latest.controller, best, TrainingFacts(len(collected), latest.accuracy, rounds=rounds))
+
+
+class _Trained(NamedTuple):
+    """What a round has come to.
+
+    Attributes:
+      accuracy: see `measure_accuracy`.
+      row: for the report: the number of the round, episodes and real steps of training, the accuracy after most steps,
+        and the figures of `compare_with_reality`.
+    """
+
+    model: WorldModel
+    controller: PpoController
+    accuracy: list[dict[str, Any]]
+    row: dict[str, Any]
+
+
+def _trained(
+    run: Run, loaded: Loaded, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, number: int
+) -> _Trained:
+    """Judges a round's world model, trains a fresh policy in its dream, and compares that with reality."""
+    accuracy = measure_accuracy(run, model, training, held_out, number)
+    controller = _trained_in_the_dream(run, model, training, number)
+    facts = {"round": number, "episodes": len(training), "real_steps": training.num_transitions}
+    after_most_steps = accuracy[-1] if accuracy else {}
+    compared = compare_with_reality(run, loaded, model, controller.policy, number)
+    return _Trained(model, controller, accuracy, facts | after_most_steps | {"plans": compared})
+
+
+def _trained_in_the_dream(run: Run, model: WorldModel, training: EpisodeBuffer, number: int) -> PpoController:
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
 
-    model = train_world_model(run, training)
-    accuracy = measure_accuracy(run, model, training, held_out)
-    seed = run.seed(STAGE)
+    config, seed = run.config, run.seed(of_round(STAGE, number))
     controller = PpoController.for_dream(
         model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
     )
-    starts = model.start_states(training, seed=seed)
-    dream = DreamEnv(model, starts, **dataclasses.asdict(config.dream))
-    train(run, controller, dream, config.ppo.updates, config.updates_per_checkpoint)
-    return Prepared(controller, best_collected(buffer), TrainingFacts(len(buffer), accuracy))
+
+    def make_dream() -> DreamEnv:
+        return DreamEnv(model, model.start_states(training, seed=seed), **dataclasses.asdict(config.dream))
+
+    train(run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=number)
+    return controller
 
 
 def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
@@ -112,49 +162,53 @@ def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
         assert world.best is not None  # an update has been played
         run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
 
-    train(run, controller, world, config.ppo_real.updates, config.updates_per_checkpoint, before_checkpoint=keep_best)
+    updates, every = config.ppo_real.updates, config.updates_per_checkpoint
+    train(run, controller, lambda: world, updates, every, before_checkpoint=keep_best)
     return Prepared(controller, world.best, TrainingFacts(config.ppo_real.updates * config.ppo_real.batch))
 
 
 def train(
     run: Run,
     controller: Controller,
-    world: Any,
+    make_world: Callable[[], Any],
     total: int,
     checkpoint_every: int | None = None,
     before_checkpoint: Callable[[], None] = lambda: None,
+    number: int = 0,
 ) -> None:
     """Trains `controller`, continuing from its last checkpoint.
 
     Args:
       run: the run.
       controller: changed in place.
-      world: what it trains in: a dream or the real environment.
+      make_world: what it trains in, a dream or the real environment; not called where all training is done.
       total: units of work, for the progress bar.
       checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
       before_checkpoint: saves what else must survive; work that an interruption makes come again may be in it twice.
+      number: of the round.
     """
+    stage = of_round(STAGE, number)
     if type(controller).train is Controller.train:  # it plays as it is
         return
-    path = run.directory.checkpoint("controller")
+    path = run.directory.checkpoint(of_round("controller", number))
     if path.is_file():
         controller.load(path)
-    if run.directory.finished(STAGE):
+    if run.directory.finished(stage):
         return
-    with run.stage(STAGE, f"train {controller.name}", total) as bar:
+    with run.stage(stage, in_round(f"train {controller.name}", number), total) as bar:
         rewound = False
 
         def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
             nonlocal rewound
             if not rewound:  # what came after the last checkpoint comes again
-                run.metrics.rewind(STAGE, done)
+                run.metrics.rewind(stage, done)
                 rewound = True
-            run.metrics.append(STAGE, done, metrics)
+            run.metrics.append(stage, done, metrics)
             bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
             if checkpoint_every and done % checkpoint_every == 0:
                 before_checkpoint()
                 controller.save(path)
 
-        controller.train(world, seed=run.seed(STAGE), on_progress=note)
+        controller.train(make_world(), seed=run.seed(stage), on_progress=note)
         before_checkpoint()
         controller.save(path)

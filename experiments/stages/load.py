@@ -9,16 +9,14 @@ from functools import partial
 
 import numpy as np
 
-from environment import GraphSubstitutionEnv, cost_models
-from environment.costs.end_to_end import EFFORT, EndToEnd
+from environment import GraphSubstitutionEnv
 from environment.costs.interface import Costs
-from environment.costs.measured import Measured
-from environment.runtimes import OnnxRuntime
 from environment.runtimes.devices import require_working
 from experiments.config import RunConfig
 from experiments.errors import UserError
 from experiments.model_source import find_model
 from experiments.result import GraphFigures
+from experiments.stages.cost_model import find_costs
 from taso_ext import Graph, OnnxModel, RuleSet
 
 
@@ -35,6 +33,7 @@ class Loaded:
       inputs: arrays of `--inputs`, by input name; None without them.
       fingerprint: what decides the result beside the configuration.
       seconds: how long loading took.
+      clock_chooses, caveat: of the cost model, see `RunCosts`.
     """
 
     name: str
@@ -46,11 +45,14 @@ class Loaded:
     inputs: dict[str, np.ndarray] | None
     fingerprint: dict[str, str]
     seconds: float
+    clock_chooses: bool
+    caveat: str
 
-    def figures(self, graph: Graph, cost_ms: float) -> GraphFigures:
-        """What a graph costs by the run's cost model, which has found its `cost_ms` already."""
+    def figures(self, graph: Graph, cost_ms: float, cost_noise: float) -> GraphFigures:
+        """What a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
         cost = graph.cost(self.env.cost_model)
-        return GraphFigures(graph.num_runtime_nodes, cost_ms, cost.flops, cost.memory_bytes, cost.kernel_launches)
+        counts = cost.flops, cost.memory_bytes, cost.kernel_launches
+        return GraphFigures(graph.num_runtime_nodes, cost_ms, *counts, cost_noise)
 
 
 def load(model: str, config: RunConfig) -> Loaded:
@@ -67,7 +69,8 @@ def load(model: str, config: RunConfig) -> Loaded:
     source = find_model(model)
     loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
     rules = _allowed(_load_rules(config.rules), loaded, config)
-    make_env = partial(_make_environment, loaded, rules, _find_costs(config), config)
+    found = find_costs(config)
+    make_env = partial(_make_environment, loaded, rules, found.costs, config)
     env = make_env()
     return Loaded(
         name=source.name,
@@ -79,6 +82,8 @@ def load(model: str, config: RunConfig) -> Loaded:
         inputs=_given_inputs(config.inputs),
         fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint},
         seconds=time.perf_counter() - start,
+        clock_chooses=found.clock_chooses,
+        caveat=found.caveat,
     )
 
 
@@ -103,26 +108,6 @@ def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
         )
     except ValueError as error:
         raise UserError(f"With --opset {config.opset}{' --portable' * config.portable}, {error}.") from error
-
-
-def _find_costs(config: RunConfig) -> Costs:
-    """The cost model, one for all environments of the run; what measures does it as the final measurement will."""
-    settings, (kind, _, device) = config.measure, config.costs.partition(":")
-    try:
-        if not config.measures_costs or not device:
-            return cost_models.find(config.costs)
-        runtime = OnnxRuntime(device, settings.threads, settings.level)
-    except ValueError as error:  # an unknown cost model or device: the texts list what there is
-        raise UserError(str(error)) from error
-    if device != config.device:
-        raise UserError(
-            f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
-            f"{device}, or choose other --costs."
-        )
-    if kind == "measured":
-        return Measured(device, threads=settings.threads, level=settings.level)
-    effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-    return EndToEnd(device, runtime=runtime, effort=effort)
 
 
 def _make_environment(model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig) -> GraphSubstitutionEnv:

@@ -1,6 +1,7 @@
 """Chooses among the cheapest graphs of a run by the clock, so that no result is slower than its model.
 
-Only where costs are measured: a roofline speaks of another device than the one at hand.
+Only where costs were measured on the device at hand: a roofline speaks of another one, and so do prices that were
+recorded on another machine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from controller.evaluate import Evaluation
 from controller.records import EpisodeRecord, is_improvement
 from environment import timing
 from environment.timing import VariantTiming
-from experiments.result import MeasuredRatio
+from experiments.result import MeasuredRatio, is_faster
 from experiments.run import Run
 from experiments.stages.load import Loaded
 from experiments.stages.measure import effort_of, runtime_of
@@ -34,7 +35,7 @@ class Selected:
     """
     Attributes:
       record: ends with the chosen graph; without actions it is the model itself.
-      note: one sentence, where it is not the graph that costs least; else empty.
+      note: one sentence, where it is not the graph that costs least or the clock could not confirm it; else empty.
     """
 
     record: EpisodeRecord
@@ -42,10 +43,12 @@ class Selected:
 
 
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
-    """The graph that is exported: where costs are measured, the fastest that the clock confirms, or the model."""
+    """The graph that is exported: where the clock chooses, the fastest that it confirms, or the model."""
     best = evaluation.best
-    if not run.config.measures_costs or not best.best_actions:
+    if not best.best_actions:
         return Selected(best)
+    if not loaded.clock_chooses:
+        return Selected(best, loaded.caveat)
     offered = list(_cheapest(loaded, [best, *records]))
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
@@ -59,15 +62,16 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
     """The same, or the model itself, if a measurement of its own does not confirm that the graph is faster."""
-    if measured is None or measured.high < 1:
+    if measured is None or measured.is_faster:
         return selected
     ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
-    return Selected(_until(selected.record, 0), f"The fastest graph, measured again, took {ratio} of the model's time.")
+    note = f"The fastest graph, measured again, took {ratio} of the model's time: not faster beyond noise."
+    return Selected(selected.record.until(0), note)
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
     """The episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
-    ends = [_until(record, step) for record in records for step in _improvements(record)]
+    ends = [record.until(step) for record in records for step in _improvements(record)]
     hashes: set[str] = set()
     last = 0.0
     for record in sorted(ends, key=lambda each: each.best_cost_ms / each.costs_ms[0]):
@@ -93,16 +97,6 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
             yield step
 
 
-def _until(record: EpisodeRecord, step: int) -> EpisodeRecord:
-    return dataclasses.replace(
-        record,
-        actions=record.actions[:step],
-        rule_names=record.rule_names[:step],
-        rewards=record.rewards[:step],
-        costs_ms=record.costs_ms[: step + 1],
-    )
-
-
 def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
     runtime = runtime_of(run)
     variants = [
@@ -114,14 +108,12 @@ def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Seq
 
 
 def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
-    faster = [(ratio["value"], record) for ratio, record in zip(ratios, offered, strict=True) if ratio["high"] < 1]
-    cheapest, first = offered[0], ratios[0]
+    measured = [(ratio["value"], ratio["high"], record) for ratio, record in zip(ratios, offered, strict=True)]
+    faster = [(value, record) for value, high, record in measured if is_faster(value, high)]
+    cheapest, first = offered[0], ratios[0]["value"]
     if not faster:
-        return Selected(_until(cheapest, 0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
-    _, fastest = min(faster, key=lambda pair: pair[0])
+        return Selected(cheapest.until(0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
+    least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)
-    return Selected(
-        fastest,
-        f"The graph that costs least takes {first['value']:.3f} of the model's time, this one {min(faster)[0]:.3f}.",
-    )
+    return Selected(fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}.")

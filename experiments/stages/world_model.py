@@ -1,21 +1,22 @@
-"""Trains the world model on the collected episodes: the encoder, then the MDN-RNN."""
+"""Trains the world model on the collected episodes: the encoder, then the MDN-RNN; this again in later rounds."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.progress import Bar
-from experiments.run import Run
+from experiments.run import Run, in_round, of_round
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the import of TensorFlow belongs to the stage that needs it
     from worldmodel.world_model import WorldModel
 
 ENCODER, MDN_RNN = "encoder", "mdn-rnn"
-_STAGES = {"encoder": ENCODER, "mdn_rnn": MDN_RNN}  # the world model's names for its parts
+BUNDLE = "world_model"
+"""Name of a round's world model among the checkpoints."""
 
 
 def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
@@ -26,12 +27,15 @@ def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
     from worldmodel.world_model import WorldModel
 
     signature = Signature(buffer.rule_names, FeatureSpec.current())
-    bundle = run.directory.checkpoint("world_model")
+    bundle = run.directory.checkpoint(BUNDLE)
     if run.directory.finished(MDN_RNN):
         return WorldModel.load(bundle, signature)
     config = run.config.world_model
-    totals = {ENCODER: config.encoder_training.steps, MDN_RNN: config.mdn_rnn_training.steps}
-    with _TrainingStages(run, totals) as stages:
+    parts = {
+        "encoder": _Part(ENCODER, "train the encoder", config.encoder_training.steps),
+        "mdn_rnn": _Part(MDN_RNN, "train the MDN-RNN", config.mdn_rnn_training.steps),
+    }
+    with _TrainingStages(run, parts) as stages:
         model = fit_world_model(
             buffer,
             signature,
@@ -44,17 +48,57 @@ def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
     return model
 
 
-class _TrainingStages:
-    """Opens the stage of the run that a training step belongs to, and closes the one before it."""
+def train_further(run: Run, before: WorldModel, buffer: EpisodeBuffer, number: int) -> WorldModel:
+    """The world model of round `number`: what that of the round before has learned, and what more episodes teach it.
 
-    def __init__(self, run: Run, totals: Mapping[str, int]) -> None:
-        self._run, self._totals = run, totals
+    Args:
+      before: not changed.
+      buffer: the episodes that `before` has learned from, and new ones.
+    """
+    from worldmodel.fit import refit_world_model
+    from worldmodel.world_model import WorldModel
+
+    stage, bundle = of_round(MDN_RNN, number), run.directory.checkpoint(of_round(BUNDLE, number))
+    if run.directory.finished(stage):
+        return WorldModel.load(bundle, before.signature)
+    config = run.config.refit()
+    part = _Part(stage, in_round("train the MDN-RNN", number), config.steps)
+    with _TrainingStages(run, {"mdn_rnn": part}) as stages:
+        model = refit_world_model(
+            before,
+            buffer,
+            config,
+            seed=run.seed(of_round("world model", number)),
+            directory=run.directory.checkpoint(of_round("world_model_training", number)),
+            on_step=stages.on_step,
+        )
+        model.save(bundle)
+    return model
+
+
+class _Part(NamedTuple):
+    """A part of a world model as a stage of a run."""
+
+    stage: str
+    title: str
+    steps: int
+
+
+class _TrainingStages:
+    """Opens the stage of the run that a training step belongs to, and closes the one before it.
+
+    Args:
+      parts: by the world model's names for them, in order.
+    """
+
+    def __init__(self, run: Run, parts: Mapping[str, _Part]) -> None:
+        self._run, self._parts = run, parts
         self._open = contextlib.ExitStack()
         self._bars: dict[str, Bar] = {}  # of the stages begun by this command, the last one open
         self._logged: set[str] = set()
 
     def __enter__(self) -> _TrainingStages:
-        self._begin(ENCODER)
+        self._begin(next(iter(self._parts.values())))
         return self
 
     def __exit__(
@@ -62,18 +106,18 @@ class _TrainingStages:
     ) -> bool | None:
         return self._open.__exit__(kind, error, trace)
 
-    def on_step(self, part: str, metrics: Mapping[str, float]) -> None:
-        """One training step of `part`; `metrics` hold "step", the steps done."""
-        stage, done = _STAGES[part], int(metrics["step"])
-        if stage not in self._bars:
-            self._begin(stage)
-        if stage not in self._logged:
-            self._run.metrics.rewind(stage, done)  # steps after the last checkpoint come again
-            self._logged.add(stage)
-        self._run.metrics.append(stage, done, {name: value for name, value in metrics.items() if name != "step"})
-        self._bars[stage].update(done, loss=metrics["loss"])
+    def on_step(self, name: str, metrics: Mapping[str, float]) -> None:
+        """One training step of a part; `metrics` hold "step", the steps done."""
+        part, done = self._parts[name], int(metrics["step"])
+        if part.stage not in self._bars:
+            self._begin(part)
+        if part.stage not in self._logged:
+            self._run.metrics.rewind(part.stage, done)  # steps after the last checkpoint come again
+            self._logged.add(part.stage)
+        figures = {name: value for name, value in metrics.items() if name != "step"}
+        self._run.metrics.append(part.stage, done, figures)
+        self._bars[part.stage].update(done, loss=metrics["loss"])
 
-    def _begin(self, stage: str) -> None:
+    def _begin(self, part: _Part) -> None:
         self._open.close()
-        title = "train the encoder" if stage == ENCODER else "train the MDN-RNN"
-        self._bars[stage] = self._open.enter_context(self._run.stage(stage, title, self._totals[stage]))
+        self._bars[part.stage] = self._open.enter_context(self._run.stage(part.stage, part.title, part.steps))

@@ -11,6 +11,7 @@ from controller.experience import from_rollout
 from controller.policy import LatentPolicy
 from controller.ppo import PpoLearner
 from controller.ppo_config import PpoConfig
+from controller.storage import StoredControllerError
 
 QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
 MIXED = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
@@ -59,7 +60,7 @@ def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
 def test_a_state_of_another_structure_is_refused() -> None:
     state = PpoLearner(MIXED.policy(), QUICK).state()
     other = detour()
-    with pytest.raises(ValueError, match="trained for another graph"):
+    with pytest.raises(StoredControllerError, match="trained for another graph"):
         PpoLearner(other.policy(), QUICK).restore(state)
 
 
@@ -80,6 +81,15 @@ def test_more_minibatches_than_steps_and_clipped_values_train() -> None:
     (metrics,) = train(MIXED, policy, PpoLearner(policy, config), config, 1)
     assert all(np.isfinite(value) for value in metrics.values())
     assert metrics["passes"] == QUICK.epochs
+
+
+def test_the_gradient_norm_is_that_before_it_was_bounded() -> None:
+    norms = []
+    for bound in (1e-3, 1e3):
+        config = dataclasses.replace(QUICK, epochs=1, minibatches=1, gradient_norm=bound)
+        policy = MIXED.policy()
+        norms += [each["gradient_norm"] for each in train(MIXED, policy, PpoLearner(policy, config), config, 1)]
+    assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-3
 
 
 def test_passes_stop_once_the_policy_has_moved_too_far() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ import tensorflow as tf
 from tiny_worlds import TinyWorld, independent_sites
 
 from controller.evaluate import EpisodeRecord, play_episode
+from controller.experience import Experience, from_rollout
 from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
-from controller.ppo_controller import PpoController
-from worldmodel.rollout import LatentObservation
+from controller.ppo_controller import FORMAT_VERSION, PpoController
+from controller.storage import StoredControllerError, write_arrays
+from worldmodel.rollout import LatentObservation, Policy, Rollout
+from worldmodel.training import NonFiniteLoss
 
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
 POLICY = PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=-1.0)
@@ -83,6 +87,53 @@ def test_training_goes_on_bit_for_bit_from_a_checkpoint_made_on_the_way(tmp_path
         assert 1 <= metrics["length"] <= CONFIG.horizon
 
 
+@dataclasses.dataclass
+class Poisoned:
+    """`WORLD`, from the third rollout on with one reward that is `poison`; as a dream, or as the real environment."""
+
+    poison: float
+    real: bool = False
+    rollouts: int = 0
+
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout | Experience:
+        self.rollouts += 1
+        rollout = WORLD.rollout(policy, batch=batch, horizon=horizon, seed=seed)
+        if self.rollouts > 2:
+            poison = np.zeros(rollout.rewards.shape, np.float32)
+            poison[0, 0] = self.poison
+            rollout = rollout._replace(rewards=rollout.rewards + poison)
+        return from_rollout(rollout) if self.real else rollout
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
+def test_a_reward_that_is_no_number_stops_before_anything_is_saved(poison: float, real: bool, tmp_path: Path) -> None:
+    """1e30 is one, but its square, which returns are scaled by, is beyond float32."""
+    player, path = controller(), tmp_path / "controller"
+    with pytest.raises(NonFiniteLoss, match=r"return_scale = (nan|inf).*update 3"):
+        player.train(Poisoned(poison, real), on_progress=lambda *_: player.save(path))
+    with np.load(path) as arrays:
+        assert int(arrays["num_updates"]) == 2
+        assert all(np.isfinite(each).all() for each in arrays.values())
+
+
+def test_a_weight_that_is_no_number_stops_before_anything_is_saved(tmp_path: Path) -> None:
+    player, path = controller(), tmp_path / "controller"
+
+    def poison(done: int, total: int, metrics: Mapping[str, float]) -> None:
+        assert metrics["gradient_norm"] > 0
+        player.save(path)
+        weight = player.policy.trainable_variables[0]
+        weight.assign(np.full(weight.shape, np.nan))
+
+    with pytest.raises(NonFiniteLoss, match=r"policy_loss = nan.*update 2"):
+        player.train(WORLD, on_progress=poison)
+    intact = controller()
+    intact.load(path)
+    intact.train(WORLD)  # it goes on from there
+    assert intact.num_updates == CONFIG.updates
+
+
 def test_trained_policies_play_as_their_seed_says() -> None:
     player = controller()
     assert played(player, 1, deterministic=False) == played(player, 1, deterministic=False)
@@ -135,5 +186,39 @@ def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
     controller().save(tmp_path / "controller")
     other: TinyWorld = independent_sites(np.ones((1, 2)))
     stranger = PpoController(other.policy(), CONFIG, view=lambda env: env)
-    with pytest.raises(ValueError, match="trained for another graph"):
+    with pytest.raises(StoredControllerError, match="trained for another graph"):
         stranger.load(tmp_path / "controller")
+
+
+@pytest.mark.parametrize("version", [None, FORMAT_VERSION + 1])
+def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path: Path) -> None:
+    """Files of before there were versions have none."""
+    player, path = controller(), tmp_path / "controller"
+    arrays = stored(player, path)
+    found = arrays.pop("format_version")
+    assert found == FORMAT_VERSION
+    write_arrays(path, arrays if version is None else {**arrays, "format_version": np.array(version)})
+    with pytest.raises(StoredControllerError, match=rf"format {version or 0}, expected {FORMAT_VERSION}.*--run-dir"):
+        player.load(path)
+
+
+GOLDEN = Path(__file__).parent / "goldens" / "ppo_v1.npz"
+GOLDEN_LOG_PROBS, GOLDEN_VALUE = [-1.120252, -1.08115, -1.141227, -4.188415], -0.381760
+GOLDEN_WORLD = independent_sites(np.array([[1.0, 2.0, -1.0]]))
+
+
+def golden_controller() -> PpoController:
+    small = PolicyConfig(torso=(4,), width=2, mask_width=2)
+    config = PpoConfig(updates=2, batch=8, horizon=3)
+    return PpoController(GOLDEN_WORLD.policy(seed=1, config=small), config, view=lambda env: env, seed=1)
+
+
+def test_a_checkpoint_of_long_ago_acts_as_it_did() -> None:
+    """Stored by this format's first program: `golden_controller()`, trained in `GOLDEN_WORLD`."""
+    player = golden_controller()
+    player.load(GOLDEN)
+    assert player.num_updates == 2
+    distribution, value = player.policy.distribution_and_value(GOLDEN_WORLD.observe(tf.constant([0])))
+    log_probs = [float(distribution.log_prob(tf.constant([action]))[0]) for action in range(4)]
+    assert log_probs == pytest.approx(GOLDEN_LOG_PROBS, abs=1e-5)
+    assert float(value[0]) == pytest.approx(GOLDEN_VALUE, abs=1e-5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.records import EpisodeRecord, best_improvement, best_record, is_improvement
+from controller.records import EpisodeLog, EpisodeRecord, best_improvement, best_record, is_improvement
 
 COSTS = st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8)
 
@@ -69,3 +69,35 @@ def test_records_that_do_not_add_up_are_refused() -> None:
     fields = record([3.0, 2.0]).to_json()
     with pytest.raises(ValueError, match="fields"):
         EpisodeRecord.from_json({**fields, "score": 1})
+
+
+def measured(costs_ms: list[float], cost_noise: list[float], reward_noise: list[float]) -> EpisodeRecord:
+    """Logged step by step, as an environment tells of it."""
+    first, *rest = [{"cost_ms": ms, "cost_noise": noise} for ms, noise in zip(costs_ms, cost_noise, strict=True)]
+    log = EpisodeLog("sampled", 0, first)
+    for info, noise in zip(rest, reward_noise, strict=True):
+        log.add((0, 0), 1.0, False, True, {**info, "reward_noise": noise, "rule_name": "rule"})
+    return log.record()
+
+
+def test_noise_is_kept_and_says_how_sure_the_improvement_is() -> None:
+    found = measured([4.0, 3.0, 3.5], [0.0, 0.02, 0.05], [2.0, 6.5])
+    assert (found.cost_noise, found.reward_noise) == ((0.0, 0.02, 0.05), (2.0, 6.5))
+    assert found.improvement_noise == pytest.approx(0.75 * 0.02)
+    assert measured([4.0, 3.0], [0.03, 0.04], [1.0]).improvement_noise == pytest.approx(0.75 * 0.05)
+    assert measured([4.0, 5.0], [0.03, 0.04], [1.0]).improvement_noise == 0, "the start graph beside itself"
+    assert found.until(1) == measured([4.0, 3.0], [0.0, 0.02], [2.0])
+    assert EpisodeRecord.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_exact_costs_have_no_noise_nor_had_older_records() -> None:
+    exact = measured([4.0, 3.0], [0.0, 0.0], [0.0])
+    assert exact.cost_noise == exact.reward_noise == () and exact.improvement_noise == exact.noise_at(1) == 0
+    older = {name: value for name, value in exact.to_json().items() if not name.endswith("noise")}
+    assert EpisodeRecord.from_json(older) == exact
+
+
+@pytest.mark.parametrize("fields", [{"cost_noise": (0.1,)}, {"reward_noise": (0.1, 0.1)}])
+def test_noise_is_of_every_step_or_of_none(fields: dict[str, tuple[float, ...]]) -> None:
+    with pytest.raises(ValueError, match="noise"):
+        record([4.0, 3.0], **fields)

@@ -3,11 +3,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import taso_ext
 from controller.beam import BeamController
 from controller.evaluate import play_episode, replay
 from controller.greedy import GreedyController
@@ -15,7 +20,7 @@ from controller.passes import PassesController, exhaust
 from controller.random import RandomController
 from controller.records import EpisodeRecord, best_improvement, is_improvement
 from controller.restarts import RestartsController
-from controller.search import Search, SearchLimits
+from controller.search import SHORTEST_S, Search, SearchLimits, shares
 from controller.taso import TasoController
 from environment import GraphSubstitutionEnv
 from taso_ext import RuleSet
@@ -135,7 +140,7 @@ def test_passes_end_where_no_rule_helps_wherever_it_is_applied(env: GraphSubstit
         assert exhaust(state, rule) and not is_improvement(state.cost.ms, record.best_cost_ms)
 
 
-def test_passes_take_what_pays_only_together() -> None:
+def shared_transpose() -> GraphSubstitutionEnv:
     """A transpose that two products share is gone only after both have taken it in."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>
@@ -151,7 +156,11 @@ def test_passes_take_what_pays_only_together() -> None:
              source t = Transpose(x; perm=[1, 0]); y = Gemm(t, w, c; @r, transA=0)
              target t = Transpose(x; perm=[1, 0]); y = Gemm(x, w, c; @r, transA=1)"""
     )
-    env = GraphSubstitutionEnv(model, rules=rules, strict=True)
+    return GraphSubstitutionEnv(model, rules=rules, strict=True)
+
+
+def test_passes_take_what_pays_only_together() -> None:
+    env = shared_transpose()
     assert played(env, GreedyController()).improvement == 0
     passes = played(env, searched(env, PassesController()))
     assert passes.improvement > 0 and passes.best_step == 2
@@ -162,6 +171,62 @@ def test_taso_after_passes_is_never_worse_than_either(env: GraphSubstitutionEnv)
     both = played(env, searched(env, TasoController(limits=limits, passes=True)))
     for alone in (TasoController(limits=limits), PassesController(limits)):
         assert not is_improvement(played(env, searched(env, alone)).best_cost_ms, both.best_cost_ms)
+
+
+class Clock:
+    """Goes on by `tick` seconds whenever a search looks at it."""
+
+    def __init__(self, patches: pytest.MonkeyPatch, tick: float = 0.0) -> None:
+        self.now, self.tick = 0.0, tick
+        for module in ("search", "passes"):
+            patches.setattr(f"controller.{module}.time", SimpleNamespace(monotonic=self))
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(2.5, 0), (99.5, 2)])
+def test_time_ends_within_a_pass(seconds: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rewrite looks at the clock, and the pass pays only as a whole."""
+    Clock(monkeypatch, tick=1.0)
+    controller = searched(shared_transpose(), PassesController(SearchLimits(seconds=seconds)))
+    assert len(controller.actions or ()) == steps
+    assert (controller.stop_reason == "time") == (steps == 0)
+
+
+def test_a_pass_that_is_cut_short_is_a_beginning_of_the_whole(env: GraphSubstitutionEnv) -> None:
+    env.reset()
+    for rule in np.unique(env.legal_actions()[:, 0]).tolist():
+        left = iter([False, False, True])
+        assert exhaust(env.state.copy(), rule, stop=left.__next__) == exhaust(env.state.copy(), rule)[:2]
+
+
+@given(st.floats(0.1, 100), st.lists(st.floats(0, 1), min_size=3, max_size=3))
+def test_searches_share_a_limit_of_time(seconds: float, used: list[float]) -> None:
+    """What one leaves of its share, those after it have."""
+    with pytest.MonkeyPatch.context() as patches:
+        clock = Clock(patches)
+        for number, (share, limits) in enumerate(zip(used, shares(SearchLimits(7, seconds), 3), strict=True)):
+            assert limits.budget == 7 and limits.seconds == pytest.approx((seconds - clock.now) / (3 - number))
+            clock.now += share * limits.seconds
+    assert clock.now <= seconds * (1 + 1e-9)
+
+
+def test_a_search_that_has_no_time_left_is_not_one_without_a_limit(
+    env: GraphSubstitutionEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [limits.seconds for limits in shares(SearchLimits(), 3)] == [0, 0, 0]
+    granted: list[float] = []
+
+    def search_taso(*arguments: Any, **limits: Any) -> taso_ext.SearchResult:
+        granted.append(limits["seconds"])
+        return search(*arguments, **limits)
+
+    search = taso_ext.search_taso
+    monkeypatch.setattr(taso_ext, "search_taso", search_taso)
+    searched(env, TasoController(limits=SearchLimits(5, seconds=1e-9), passes=True))
+    assert len(granted) == 2 and all(0 < seconds <= SHORTEST_S for seconds in granted)
 
 
 def test_a_log_longer_than_an_episode_is_played_to_its_end() -> None:

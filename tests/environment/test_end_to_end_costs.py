@@ -111,6 +111,18 @@ def test_an_illegal_action_times_nothing() -> None:
     assert (reward, info["reward_noise"], info["cost_is_fresh"], len(runtime.timed)) == (-100.0, 0.0, True, timed)
 
 
+@pytest.mark.parametrize("reward", ["final", "percent:every=5"])
+def test_an_illegal_last_step_times_the_graph_that_the_episode_ends_with(reward: str) -> None:
+    runtime = TimedGraphs()
+    env = GraphSubstitutionEnv("bert-base-tiny", costs=fake_costs(runtime), reward=reward, max_steps=4)
+    infos, timed = walk(env, 3), len(runtime.timed)
+    assert not infos[-1]["cost_is_fresh"]
+    _, earned, _, truncated, info = env.step([0, env.num_locations])
+    assert truncated and info["rule_name"] == "invalid" and info["cost_is_fresh"] and len(runtime.timed) > timed
+    assert earned == pytest.approx(-100.0 + 100 * (1 - info["cost_ms"] / env.initial_cost.ms))
+    assert info["best_cost_ms"] == min(info["cost_ms"], env.initial_cost.ms)
+
+
 def test_analytic_costs_are_always_fresh_and_without_noise() -> None:
     for reward in ("log_ratio", "percent", "final"):
         env = GraphSubstitutionEnv("squeezenet1.1-tiny", reward=reward)

@@ -203,6 +203,18 @@ class TestRewards:
         unmeasured = sum(1 for step in range(1, len(actions) + 1) if step % 5 and step < len(actions))
         assert total == pytest.approx(saving + 0.1 * unmeasured)
 
+    @pytest.mark.parametrize("name", rewards.names())
+    def test_an_illegal_last_step_costs_the_penalty_and_nothing_that_is_due(self, name: str) -> None:
+        """NO-OP in the last step earns as much, but for the penalty."""
+        totals = []
+        for legal in (True, False):
+            env = GraphSubstitutionEnv("bert-base-tiny", reward=name, max_steps=8, invalid_reward=-7.0)
+            _, before, _ = play(env, 2, 7)
+            _, reward, _, truncated, info = env.step([env.num_rules, 0] if legal else [0, env.num_locations])
+            assert truncated != legal and info["cost_is_fresh"]
+            totals.append(before + float(reward))
+        assert totals[1] == pytest.approx(totals[0] - 7.0)
+
 
 def test_state_step_rejects_what_is_out_of_range() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny")

@@ -27,7 +27,7 @@ from environment.costs.price_list import APPRAISALS, Appraisal, Price, PriceList
 from environment.costs.settings import Setting
 from environment.rewards import Transition
 from environment.runtimes import OnnxRuntime, UnavailableError
-from taso_ext import OnnxModel, RuleSet, State
+from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
 RUNTIME = OnnxRuntime()
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-tiny"]
@@ -108,6 +108,24 @@ def test_a_recorded_database_needs_no_clock(clock: KernelClock, tmp_path: Path) 
     assert model.graph.cost(again.native).ms == recorded.ms
     assert again.full(model.graph).ms == pytest.approx(recorded.ms, rel=0.02)
     assert len(clock.timed) == timed
+
+
+def test_nothing_of_a_graph_that_is_too_large_is_measured(
+    clock: KernelClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+    costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 0.9)
+    with pytest.raises(UnpricedError, match="too large to measure"):
+        model.graph.cost(costs.native)
+    assert not clock.timed
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 1.5)
+    start = State(model.graph, RuleSet.default(), costs.native)
+    timed = len(clock.timed)
+    monkeypatch.setattr("environment.affordable.MOST_WORK", 0.9)
+    assert start.cost.ms == pytest.approx(model.graph.cost(costs.native).ms), "what was met has its price"
+    found = search_taso(start, 1.05, 20)
+    assert found.unpriced > 0 and len(clock.timed) == timed
 
 
 def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: KernelClock, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Hungry:
 
     def run(self) -> None:
         np.ones(self.passing, np.uint8)
+        if self.end == "hang":
+            time.sleep(3600)
         if self.end == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.end == "leave":
@@ -109,6 +112,12 @@ def test_a_process_that_dies_is_one_clear_error(end: str, said: str) -> None:
     with pytest.raises(MeasuringProcessError, match=said) as error:
         measured(Hungry(end=end))
     assert "a hungry runtime" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_process_that_hangs_is_given_up() -> None:
+    with pytest.raises(MeasuringProcessError, match=r"a hungry runtime gave no answer within 1 s") as error:
+        peak_memory(Hungry(end="hang"), gather(1), feeds={"i": np.array([0])}, patience_s=1)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("end", "kind"), [("refuse", ModelError), ("unavailable", UnavailableError)])

@@ -223,3 +223,19 @@ def test_listing_names_builds_and_imports_nothing() -> None:
     )
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert listed.stdout.strip() == "[]"
+
+
+def test_a_network_can_be_built_otherwise() -> None:
+    """Deeper or for other inputs; what both have is the same, and so is what is built next."""
+    usual, deeper = zoo.build("bert-base-tiny"), zoo.build("bert-base-tiny", layers=3)
+    counts = [sum(node.op_type == "Softmax" for node in model.graph.node) for model in (usual, deeper)]
+    assert counts == [2, 3]
+    weights = [{tensor.name: tensor.raw_data for tensor in model.graph.initializer} for model in (usual, deeper)]
+    shared = weights[0].keys() & weights[1].keys()
+    assert len(shared) > 20 and all(weights[0][name] == weights[1][name] for name in shared)
+    wide = zoo.build("squeezenet1.1-tiny", image_size=48)
+    assert [d.dim_value for d in wide.graph.input[0].type.tensor_type.shape.dim][-2:] == [48, 48]
+    onnx.checker.check_model(wide, full_check=True)
+    assert zoo.build("bert-base-tiny").SerializeToString() == usual.SerializeToString()
+    with pytest.raises(TypeError, match="layer"):
+        zoo.build("bert-base-tiny", layer=3)

@@ -76,6 +76,12 @@ def losses() -> Figure:
     return losses_figure({"Encoder": small, "MDN-RNN": large, "MDN-RNN, on its own predictions": large})
 
 
+def test_coverage_of_nothing_is_drawn_too() -> None:
+    """Models without mixtures have none."""
+    (axes,) = accuracy_plots.coverage_figure([0.5], {}).axes
+    assert [line.get_label() for line in axes.lines] == ["as it should be"]
+
+
 FIGURES = [rewards, errors, rules, coverage, latents, trajectories, temperatures, losses]
 
 

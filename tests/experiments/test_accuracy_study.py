@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,12 @@ def test_wider_intervals_cover_more_and_a_fitted_scale_covers_what_it_says(study
     np.testing.assert_allclose(shares[1:], levels[1:], atol=0.05)
 
 
+def test_models_without_mixtures_have_no_intervals(study: AccuracyStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(study.model.mdn_rnn.config, dynamics="deterministic")
+    monkeypatch.setattr(study.model.mdn_rnn, "config", config)
+    assert study.coverage([0.5, 0.9]) == {}
+
+
 def test_dreams_of_an_episode_start_where_it_does(study: AccuracyStudy) -> None:
     trajectories = study.trajectories(held_out=2, samples=3)
     assert [each.title.split(" ")[0] for each in trajectories] == ["random"] * 2 + ["controller,"] * 2
@@ -82,7 +89,7 @@ def test_temperature_spreads_what_is_drawn(study: AccuracyStudy) -> None:
 def test_windows_are_taken_apart_and_repeated(study: AccuracyStudy) -> None:
     windows = study.single_steps.real
     found = repeated(column(windows, 3), 2)
-    for name in ("z", "mask", "reward", "terminal", "actions"):
+    for name in ("z", "mask", "reward", "terminal", "actions", "unknown"):
         np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[:, [3, 3]])
     for name in ("last_reward", "hidden", "cell", "episode", "depth"):
         np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[[3, 3]])

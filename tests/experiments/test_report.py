@@ -93,6 +93,17 @@ def test_the_summary_shows_every_figure() -> None:
         assert part in text, part
 
 
+def test_noise_of_measured_costs_stands_beside_what_it_makes_unsure() -> None:
+    before, after = GraphFigures(100, 4.0, 2e9, 3e7, 90, 0.03), GraphFigures(90, 3.0, 1e9, 2e7, 80, 0.04)
+    noise = {"(a) random collection": 0.0, "(b) controller, deterministic": 1.25}
+    noisy = make_result(costs="endtoend:cpu", before=before, after=after, noise=noise, reward_noise=4.5)
+    text = summary_text(noisy)
+    for part in ("-25.0 ± 3.75 %", "25.00 ± 3.75 % less estimated time", "25.00 ± 1.25 %", "20.00 %", "sure to ± 4.50"):
+        assert part in text, part
+    assert "±" not in summary_text(make_result(measured=None)), "exact costs"
+    assert Result.from_json(json.loads(json.dumps(noisy.to_json()))) == noisy
+
+
 @pytest.mark.parametrize(
     ("ratio", "low", "high", "word"),
     [
@@ -155,6 +166,53 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
         assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
     assert "| 5 | 9 | 0.250 |" in text and "| – |" in text and "0.875" in text
     assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
+
+
+@pytest.mark.parametrize(
+    ("dreamed", "real", "before", "advice"),
+    [
+        (25.5, 7.0, [], "--recollect 3"),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], "--recollect 4"),
+        (24.9, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], ""),
+        (25.5, 26.0, [], ""),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 26.0}], ""),
+    ],
+)
+def test_dreams_better_than_all_that_is_real_raise_an_alarm(
+    tmp_path: Path, dreamed: float, real: float, before: list[dict[str, float]], advice: str
+) -> None:
+    """Against the best of all sources, 25 %, and of all plans that were tried in reality; in the last round only."""
+    plans = [*before, {"best_dreamed_percent": dreamed, "best_real_percent": real}]
+    result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, result, Evaluation(None, record, (), (record,)), record)
+    for text in (summary_text(result), (tmp_path / "report.md").read_text()):
+        assert ("Alarm" in text) == bool(advice)
+        assert not advice or all(part in text for part in ("25.50 %", "25.00 %", f"{advice}."))
+
+
+@pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
+def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str, object]]) -> None:
+    assert not make_result(rounds=rounds).alarm()
+
+
+def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
+    plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
+    plans |= {"best_dreamed_percent": 20.0, "best_real_percent": 8.0}
+    rounds = [
+        {"round": 0, "episodes": 180, "step": 20, "mask_error": 0.125, "plans": plans},
+        {"round": 1, "episodes": 280, "step": 20, "mask_error": 0.0625, "plans": {}},
+    ]
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for stage in ("encoder", "mdn-rnn", "mdn-rnn-1"):
+        log.append(stage, 1, {"loss": 1.0})
+    log.append("controller", 1, {"return": 99.0, "best_return": 99.0})
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, make_result(rounds=rounds), Evaluation(None, record, (), (record,)), record)
+    text = (tmp_path / "report.md").read_text()
+    assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | 12.250 | – |" in text and "after 20 steps" in text
+    assert "| 1 | 280 | 0.062 | – | – | – | – | – |" in text
+    assert "world-model.png" in text and "returns.png" not in text, "the policy of the last round has no log here"
 
 
 def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from environment import zoo
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, VariantTiming
-from experiments import reproduce, rewriting
+from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce import end_to_end, rule_sets, units
 from taso_ext import CostModel, OnnxModel, RuleSet, State
@@ -65,6 +65,23 @@ def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
     assert len(done) == 2
     units.once("table", "unit", {"seed": 1}, work)
     assert len(done) == 3
+
+
+def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matter() -> None:
+    """Its numbers are short, and the same whether it has just been done or is read."""
+
+    def work() -> units.Record:
+        return {"share": 1 / 3, "each": [2e-7 / 3, 1, None, "text"], "nothing": float("nan")}
+
+    first = units.once("table", "unit", {}, work, anywhere=True)
+    assert (first["share"], first["each"]) == (0.333333, [6.66667e-08, 1, None, "text"])
+    path = units.unit_path("table", "unit", {})
+    committed = units.COMMITTED / "table" / path.name
+    committed.parent.mkdir(parents=True)
+    path.rename(committed)
+    again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
+    assert str(again) == str(first)
+    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3}) == {"share": 1 / 3}, "times are not taken over"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +152,6 @@ def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypa
         return timing_of(2.0)
 
     monkeypatch.setattr(climb, "_measure", measure)
-    monkeypatch.setattr(rewriting, "MOST_WORK", most)
+    monkeypatch.setattr("environment.affordable.MOST_WORK", most)
     climb.run()
     assert (max(work) > 1.2) == (most > 1.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from experiments.judging.setting import Setting
 from experiments.judging.study import FEWER_SEEDS, SEEDS, Study, seeds_of
 from experiments.progress import make_progress
 from experiments.reproduce import accuracy_curve
-from experiments.reproduce.accuracy_rows import ALARM, UNDEFINED, best_known, best_trivial, table_rows
+from experiments.reproduce.accuracy_rows import (
+    ALARM,
+    FITTED_ELSEWHERE,
+    UNDEFINED,
+    best_known,
+    best_trivial,
+    table_rows,
+)
+from experiments.reproduce.units import COMMITTED
 from worldmodel import figure_names as names
 from worldmodel.trivial import COPY_LAST, PER_RULE
 
@@ -93,6 +102,23 @@ def test_what_is_finished_is_not_done_again(
     assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
 
 
+def test_what_came_with_the_source_is_not_done_again(
+    rows: list[dict[str, str]], workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a fresh clone on another machine: no model is there, and none is needed."""
+    committed = tmp_path / COMMITTED / "accuracy"
+    committed.mkdir(parents=True)
+    for unit in (workplace / "runs/reproduce/accuracy").glob("*.json"):
+        assert unit.stat().st_size < 40_000
+        shutil.copy(unit, committed)
+    for name in ("_trained", "_collected"):
+        monkeypatch.setattr(rounds.Rounds, name, lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr("experiments.judging.study.search_best", lambda *_: pytest.fail("searched again"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "accuracy", *SMOKE]) == 0
+    assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
+
+
 def test_a_later_round_goes_on_from_what_is_kept(
     rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +127,8 @@ def test_a_later_round_goes_on_from_what_is_kept(
     (lost,) = results.glob(f"{MODEL}-seed0-policy1-*.json")
     before = lost.read_text(encoding="utf-8")
     lost.unlink()
-    monkeypatch.setattr("worldmodel.fit.fit_world_model", lambda *_, **__: pytest.fail("trained again"))
+    for name in ("fit_world_model", "refit_world_model"):
+        monkeypatch.setattr(f"worldmodel.fit.{name}", lambda *_, **__: pytest.fail("trained again"))
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert lost.is_file() and len(lost.read_text(encoding="utf-8")) == pytest.approx(len(before), rel=0.05)
     found = read_rows(results, "accuracy")
@@ -116,7 +143,7 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
         assert amount is not None
         value = 0.8 + amount / 1000 + study._rounds.seed / 100
         figures = [figure(value, play) for play in (RANDOM, GREEDY)]
-        far = [{**figure(value / 2, name=names.MASK_ERROR), "step": step} for step in (1, 5, 10, 20)]
+        far = [{**figure(value / 2, name=names.MASK_ERROR), "step": step} for step in (1, 3, 5)]
         return {**judged(*figures, *far), "graph": MODEL, "real_steps": amount + 3}
 
     monkeypatch.setattr(Study, "accuracy", accuracy)
@@ -132,15 +159,18 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
         (63, GREEDY),
     ]
     assert [float(row["model"]) for row in ranks] == pytest.approx([0.835, 0.835, 0.865, 0.865])
-    assert [row["step"] for row in found if row["figure"] == names.MASK_ERROR] == ["10", "10"]
-    assert {row["trivial"] for row in found} == {"0.5"}
+    masks = [row for row in found if row["figure"] == names.MASK_ERROR]
+    assert [(row["play"], row["step"]) for row in masks] == [(RANDOM, "5"), (GREEDY, "5")] * 2
+    assert [row["model"] == UNDEFINED for row in masks] == [False, True] * 2, "nobody has seen any of greedy play"
+    assert {row["trivial"] for row in found if row["model"] != UNDEFINED} == {"0.5"}
     assert min(imread(output / f"accuracy-curve-{MODEL}.png").shape[:2]) > 400
 
 
 def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
     config = load_config("demo", {"environment": {"max_steps": 12}})
+    places = tmp_path / "model", tmp_path / "rounds"
     few, many = (
-        rounds.Rounds(Setting(MODEL, config, steps), 0, 1, tmp_path, make_progress()).random_play for steps in (40, 90)
+        rounds.Rounds(Setting(MODEL, config, steps), 0, *places, make_progress()).random_play for steps in (40, 90)
     )
     assert 40 <= few.num_transitions < 40 + 12 and 90 <= many.num_transitions < 90 + 12
     assert [episode.hashes for episode in few] == [episode.hashes for episode in many[: len(few)]]
@@ -150,7 +180,7 @@ def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["accuracy", "--seeds", "0,x"], "--seeds expects numbers"),
-        (["accuracy", "--rounds", "-1"], "at least 0"),
+        (["accuracy", "--set", "recollect.rounds=-1"], "at least 0"),
         (["accuracy", "--set", "environment.reward=final"], "log_ratio"),
         (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'rounds'"),
         (["accuracy", "--set", "costs=measured:cpu"], "roofline"),
@@ -181,8 +211,11 @@ def figure(value: float | None, play: str = RANDOM, name: str = names.REWARD_RAN
 
 
 def judged(*figures: dict[str, Any]) -> dict[str, Any]:
-    facts = {"graph": "g", "round": 0, "real_steps": 7, "states": 5, "actions": 3, "best_percent": 4.0}
-    return {**facts, "unseen": {RANDOM: 0.5}, "figures": list(figures)}
+    facts = {"graph": "g", "round": 0, "real_steps": 7, "states": 5, "encoder_states": 5, "actions": 3}
+    facts |= {"best_percent": 4.0, "intervals": {"factor": 2.0, "windows": 9, "as_judged": False}}
+    facts |= {"spent": {"seconds": 120.0, "cpu_seconds": 60.0, "peak_bytes": 1 << 20}}
+    held_out = {play: {"unseen": 0.5, "unknown": 0.25, "cut": None} for play in (RANDOM, GREEDY)}
+    return {**facts, "held_out": held_out, "figures": list(figures)}
 
 
 def played(best_dreamed: float, gap: float = 1.0) -> dict[str, Any]:
@@ -206,26 +239,51 @@ def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(row for row in rows if row["figure"] == name)
 
 
+def rows_of(
+    judged: list[dict[str, Any]], played: list[dict[str, Any]] | None = None, best: float = 9.0
+) -> list[dict[str, Any]]:
+    return list(table_rows("g", best, judged, played or [], steps=(1, 10)))
+
+
+def test_what_is_asked_has_a_row_even_where_nobody_has_it() -> None:
+    rows = rows_of([judged(figure(0.96))])
+    missing = {(row["play"], row["figure"], row["step"]): row for row in rows if row.get("seeds") == 0}
+    assert (RANDOM, names.TOTAL_RANKS, 10) in missing and (GREEDY, names.REWARD_RANKS, 1) in missing
+    assert {(GREEDY, names.MASK_ERROR, step) for step in (1, 10)} < missing.keys()
+    assert not any(step == 20 for _, _, step in missing), "that is not judged here"
+    for row in missing.values():
+        assert (row["model"], row["met"], row["windows"]) == (UNDEFINED, UNDEFINED, 0) and row["asked"]
+
+
+def test_what_play_has_that_training_had_not_is_told() -> None:
+    rows = [row for row in rows_of([judged(), judged()]) if row.get("play") == GREEDY and "share of" in row["figure"]]
+    assert [row["model"] for row in rows] == [0.5, 0.25, UNDEFINED]
+    fitted = {row["figure"]: row["model"] for row in rows_of([judged()])}
+    assert (fitted["factor of all σ, fitted on validation"], fitted[FITTED_ELSEWHERE]) == (2.0, 1.0)
+    without = {**judged(), "intervals": {"factor": None, "windows": 0, "as_judged": True}}
+    assert FITTED_ELSEWHERE not in {row["figure"] for row in rows_of([without])}
+
+
 def test_intervals_are_over_seeds_or_over_the_episodes_of_one() -> None:
-    one = row_of(list(table_rows("g", 9.0, [judged(figure(0.96))], [])), names.REWARD_RANKS)
+    one = row_of(rows_of([judged(figure(0.96))]), names.REWARD_RANKS)
     assert (one["low"], one["high"]) == pytest.approx((0.86, 1.16))
     three = [judged(figure(value)) for value in (0.94, 0.95, 0.96)]
-    row = row_of(list(table_rows("g", 9.0, three, [])), names.REWARD_RANKS)
+    row = row_of(rows_of(three), names.REWARD_RANKS)
     assert row["model"] == pytest.approx(0.95) and 0.9 < row["low"] < 0.94 and 0.96 < row["high"] < 1.0
     assert (row["seeds"], row["windows"], row[PER_RULE], row[COPY_LAST]) == (3, 30, 0.5, UNDEFINED)
 
 
 def test_seeds_without_a_figure_are_left_out_of_it() -> None:
-    rows = list(table_rows("g", 9.0, [judged(figure(None)), judged(figure(0.96)), judged()], []))
+    rows = rows_of([judged(figure(None)), judged(figure(0.96)), judged()])
     row = row_of(rows, names.REWARD_RANKS)
     assert (row["model"], row["seeds"], row["met"]) == (0.96, 1, "yes")
-    nowhere = row_of(list(table_rows("g", 9.0, [judged(figure(None))], [])), names.REWARD_RANKS)
+    nowhere = row_of(rows_of([judged(figure(None))]), names.REWARD_RANKS)
     assert (nowhere["model"], nowhere["met"]) == (UNDEFINED, UNDEFINED)
 
 
 @pytest.mark.parametrize(("best", "met"), [(0.9, "not counted"), (1.0, "no")])
 def test_a_graph_that_cannot_be_improved_is_not_counted(best: float, met: str) -> None:
-    rows = list(table_rows("g", best, [judged(figure(0.1))], [played(0.0, gap=6.0)]))
+    rows = rows_of([judged(figure(0.1))], [played(0.0, gap=6.0)], best)
     assert row_of(rows, names.REWARD_RANKS)["met"] == row_of(rows, DREAM_GAP)["met"] == met
 
 
@@ -233,12 +291,12 @@ def test_the_best_known_result_is_anybodys_and_better_dreams_raise_the_alarm() -
     records = [judged(), {**judged(), "best_percent": 5.0}]
     assert best_known({"best_percent": 3.0}, records, []) == 5.0
     assert best_known({"best_percent": 3.0}, records, [played(0.0)]) == 6.0
-    rows = list(table_rows("g", 6.0, records, [played(6.1), played(5.9)]))
+    rows = rows_of(records, [played(6.1), played(5.9)], 6.0)
     assert row_of(rows, ALARM)["model"] == 0.5
 
 
 def test_figures_of_one_policy_have_intervals_over_its_episodes() -> None:
-    rows = list(table_rows("g", 6.0, [judged()], [played(0.0, gap=3.0)]))
+    rows = rows_of([judged()], [played(0.0, gap=3.0)], 6.0)
     gap, dreamed = row_of(rows, DREAM_GAP), row_of(rows, "played in the dream: dreamed improvement [%]")
     assert gap["model"] == 3.0 and 2.2 < gap["low"] < 2.9 and 3.1 < gap["high"] < 3.8
     assert (dreamed["model"], dreamed["low"]) == (3.0, UNDEFINED), "nothing is known of single episodes"

@@ -28,11 +28,20 @@ def test_discrete_dynamics_bring_an_encoder_with_categories(tmp_path: Path) -> N
     assert config.encoder.categories == 8
 
 
+def test_rounds_of_recollection_arrive(tmp_path: Path) -> None:
+    config = configured(tmp_path, "--recollect", "2", "--set", "recollect.episodes=7")
+    assert (config.recollect.rounds, config.recollect.episodes) == (2, 7)
+    assert configured(tmp_path, "--controller", "taso", "--recollect", "0").recollect.rounds == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--dynamics", "continuous"], "one of mdn, discrete, deterministic"),
         (["--ensemble", "0"], "0 members predicts nothing"),
+        (["--recollect", "-1"], "'rounds' must be between 0 and 99"),
+        (["--recollect", "1", "--controller", "taso"], "--controller taso is not"),
+        (["--recollect", "1", "--world", "real"], "--controller ppo --world real is not"),
         (["--set", "world_model.encoder.categories=4"], "do not go together"),
     ],
 )

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from controller.evaluate import Evaluation
 from controller.records import EpisodeLog, EpisodeRecord
+from environment import zoo
+from environment.costs import kernel_prices
+from environment.costs.measured import MeasuredPrices
+from environment.costs.price_database import Price, PriceDatabase
+from environment.costs.settings import setting_of
 from environment.intervals import Estimate
+from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, VariantTiming
-from experiments.config import RunConfig
+from experiments.config import MeasureConfig, RunConfig
 from experiments.errors import UserError
 from experiments.progress import make_progress
 from experiments.result import MeasuredRatio
 from experiments.run import Run
 from experiments.run_directory import RunDirectory
+from experiments.stages import cost_model
 from experiments.stages import load as loading
 from experiments.stages import select as selecting
 from experiments.stages.load import Loaded, load
 from experiments.stages.select import MOST, Selected, confirmed, select
-from taso_ext import State
+from taso_ext import OnnxModel, RuleSet, State
 
 CONFIG = RunConfig(controller="random", costs="measured:cpu")
 
@@ -47,7 +57,8 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return load("bert-base-tiny", dataclasses.replace(CONFIG, costs="roofline:xeon"))
+    found = load("bert-base-tiny", dataclasses.replace(CONFIG, costs="roofline:xeon"))
+    return dataclasses.replace(found, clock_chooses=True)
 
 
 @pytest.fixture
@@ -99,7 +110,18 @@ def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch:
     assert "0.970" in found.note and "0.900" in found.note
 
 
+def test_of_equally_fast_graphs_the_one_that_costs_less_is_taken(
+    run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = episode(loaded, [10, 9, 8, 7])
+    found, clock = selected(run, loaded, record, [0.95, 0.9, 0.9], monkeypatch)
+    assert clock.asked == 3 and found.record.best_cost_ms == 8 and "0.900" in found.note
+
+
 def test_nothing_that_is_slower_is_taken(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = selected(run, loaded, episode(loaded, [10, 9, 8]), [1.2, 0.985], monkeypatch)
+    assert found.record.best_cost_ms == 9
+    run = dataclasses.replace(run, directory=RunDirectory.open(run.directory.path.with_name("other"), {}, {}))
     found, _ = selected(run, loaded, episode(loaded, [10, 9, 8]), [1.2, 0.995], monkeypatch)
     assert not found.record.best_actions and "None of 2 graphs" in found.note
 
@@ -121,25 +143,95 @@ def test_a_resumed_run_does_not_measure_again(run: Run, loaded: Loaded, monkeypa
 
 
 def test_with_a_roofline_the_clock_does_not_choose(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = dataclasses.replace(run, config=dataclasses.replace(CONFIG, costs="roofline:xeon"))
-    record = episode(loaded, [10, 9, 8])
-    found, clock = selected(run, loaded, record, [2.0], monkeypatch)
-    assert found.record == record and clock.asked == 0
+    record, elsewhere = episode(loaded, [10, 9, 8]), dataclasses.replace(loaded, clock_chooses=False)
+    found, clock = selected(run, elsewhere, record, [2.0], monkeypatch)
+    assert found == Selected(record) and clock.asked == 0
 
 
-@pytest.mark.parametrize(("high", "kept"), [(0.99, True), (1.001, False)])
-def test_what_was_chosen_for_its_luck_is_given_up(loaded: Loaded, high: float, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "high", "control", "kept"),
+    [
+        (0.97, 0.99, None, True),
+        (0.97, 1.001, None, False),
+        (0.997, 0.999, None, False),
+        (0.97, 0.99, (0.96, 0.95, 0.97), False),
+        (0.97, 0.99, (0.96, 0.95, 1.01), True),
+    ],
+)
+def test_what_was_chosen_for_its_luck_is_given_up(
+    loaded: Loaded, ratio: float, high: float, control: tuple[float, float, float] | None, kept: bool
+) -> None:
+    """By the rule that the report's verdict follows."""
     chosen = Selected(episode(loaded, [10, 9]))
     words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
-    measured = MeasuredRatio(0.97, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
+    measured = MeasuredRatio(ratio, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
+    if control:
+        names = ("control_ratio", "control_low", "control_high")
+        measured = dataclasses.replace(measured, **dict(zip(names, control, strict=True)))
     final = confirmed(chosen, measured)
-    assert (final is chosen) == kept
+    assert (final is chosen) == kept == ("Faster" in measured.verdict())
     assert kept or (not final.record.best_actions and "measured again" in final.note)
 
 
 @pytest.mark.parametrize("kind", ["measured", "endtoend"])
 def test_costs_and_result_are_of_one_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
+    monkeypatch.setattr(cost_model, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
     monkeypatch.setattr(loading, "require_working", lambda device: None)
     with pytest.raises(UserError, match="--device cuda"):
         load("squeezenet1.1-tiny", dataclasses.replace(CONFIG, costs=f"{kind}:cuda"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """A database of made-up prices, as if of this machine's CPU, and an episode of one step that it covers."""
+
+    path: Path
+    record: EpisodeRecord
+
+    @classmethod
+    def make(cls, path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recording:
+        """`changes` to the setting that the prices are of."""
+        monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+        monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(1.0, 0.01, 3))
+        prices, model = PriceDatabase(path), OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+        costs = MeasuredPrices(model, OnnxRuntime(), prices.setting(setting_of(OnnxRuntime())))
+        state = State(model.graph, RuleSet.default(), costs.native)
+        rule, location = state.legal_actions()[0].tolist()
+        state.step(rule, location)
+        prices.settle()
+        prices.close()
+        with contextlib.closing(sqlite3.connect(path)) as file, file:
+            for name, value in changes.items():
+                file.execute(f"update setting set {name} = ?", (value,))
+        record = EpisodeRecord("deterministic", 0, ((rule, location),), ("rule",), (1.0,), (10.0, 9.0), True, False)
+        return cls(path, record)
+
+    def load(self, **changes: Any) -> Loaded:
+        return load("squeezenet1.1-tiny", dataclasses.replace(CONFIG, costs=str(self.path), **changes))
+
+
+def test_replayed_prices_of_this_machine_are_checked_by_the_clock(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording.make(tmp_path / "prices.sqlite", monkeypatch)
+    found, clock = selected(run, recording.load(), recording.record, [1.2], monkeypatch)
+    assert clock.asked == 1 and not found.record.best_actions
+
+
+@pytest.mark.parametrize("changes", [{"processor": "another one"}, {"version": "0.1"}, {"device": "cuda"}])
+def test_replayed_prices_of_another_machine_are_said_to_be_unchecked(
+    changes: dict[str, str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording.make(tmp_path / "prices.sqlite", monkeypatch, **changes)
+    found, clock = selected(run, recording.load(), recording.record, [1.2], monkeypatch)
+    assert found.record == recording.record and clock.asked == 0
+    assert "not checked" in found.note and all(value in found.note for value in changes.values())
+
+
+def test_replayed_prices_and_the_result_are_of_one_number_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording.make(tmp_path / "prices.sqlite", monkeypatch, threads=2)
+    with pytest.raises(UserError, match=r"--device cpu --set measure\.threads=2"):
+        recording.load()
+    assert recording.load(measure=MeasureConfig(threads=2)).clock_chooses

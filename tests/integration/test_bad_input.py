@@ -171,6 +171,23 @@ def test_a_reward_of_ones_own_that_is_no_number(
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_training_that_comes_to_infinity_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A finite reward, whose square is not."""
+    (tmp_path / "huge_rewards.py").write_text("def mine(transition):\n    return 1e30\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    small = ("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=2", "policy.torso=[8]")
+    small += ("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4")
+    settings = [part for setting in small for part in ("--set", setting)]
+    arguments = [*OTHER_REWARD, "environment.reward=huge_rewards:mine", "--world", "real", "--run-dir", "run"]
+    status = main(["optimise", VALID, "-o", "out.onnx", *arguments, *settings])
+    error = capsys.readouterr().err
+    assert status == 2 and "Traceback" not in error
+    assert "return_scale = inf" in error.splitlines()[-1] and "ppo's update 1" in error.splitlines()[-1]
+    assert not (tmp_path / "out.onnx").exists() and not (tmp_path / "run/checkpoints/controller").exists()
+
+
 def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody but a forger of proofs meets this: the last net below the verifier."""
     rule = (

@@ -82,7 +82,7 @@ def trace_of(output: Path) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text())
     for clocked in ("measured", "stage_seconds", "peak_memory_bytes"):
         del result[clocked]
-    names = ("metrics.jsonl", "actions.json", "checkpoints/evaluation.json", "checkpoints/accuracy.json")
+    names = ["metrics.jsonl", "actions.json", *(f"checkpoints/{name}.json" for name in ("evaluation", "training"))]
     return {"result": result, "output": output.read_bytes(), **{name: (run / name).read_text() for name in names}}
 
 
@@ -90,20 +90,36 @@ def trace_of(output: Path) -> dict[str, Any]:
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run, during whose dream the real environment raises."""
     output = tmp_path_factory.mktemp("uninterrupted") / "out.onnx"
+    assert run_with_sealed_dreams(output) == ["train ppo"]
+    return output
+
+
+RECOLLECT = ["--recollect", "2", "--set", "recollect.episodes=24", "--set", "recollect.steps=4"]
+
+
+@pytest.fixture(scope="module")
+def recollected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with two rounds of recollection."""
+    output = tmp_path_factory.mktemp("recollected") / "out.onnx"
+    assert run_with_sealed_dreams(output, *RECOLLECT) == ["train ppo", "train ppo, round 1", "train ppo, round 2"]
+    return output
+
+
+def run_with_sealed_dreams(output: Path, *more: str) -> list[str]:
+    """A whole run, during whose dreams the real environment raises; returns the titles of these stages."""
+    sealed: list[str] = []
     with pytest.MonkeyPatch.context() as patches:
-        sealed: list[str] = []
 
         def seal(title: str, done: int) -> None:
-            if title == "train ppo" and done == 0:
+            if title.startswith("train ppo") and done == 0:
                 patches.setattr(GraphSubstitutionEnv, "step", forbidden)
                 patches.setattr(GraphSubstitutionEnv, "reset", forbidden)
                 sealed.append(title)
-            if title == "train ppo" and done == -1:
+            if title.startswith("train ppo") and done == -1:
                 patches.undo()
 
-        run_to_the_end(output, seal)
-    assert sealed, "the dream was never entered"
-    return output
+        run_to_the_end(output, seal, *more)
+    return sealed
 
 
 def forbidden(*args: object, **kwargs: object) -> None:
@@ -139,6 +155,45 @@ def test_interruptions_do_not_change_the_result(uninterrupted: Path, tmp_path: P
         assert not output.exists()
     run_to_the_end(output, lambda title, done: None)
     expected, got = trace_of(uninterrupted), trace_of(output)
+    for part, value in expected.items():
+        assert got[part] == value, f"{part} differs"
+
+
+def test_rounds_of_recollection_are_complete(recollected: Path) -> None:
+    run = recollected.with_suffix(".run")
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    counts = Counter(record["stage"] for record in logged)
+    rounds = {f"{stage}-{number}": count for number in (1, 2) for stage, count in ROUND.items()}
+    assert counts == {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6, **rounds}
+    result = json.loads((run / "result.json").read_text())
+    assert [(row["round"], row["episodes"]) for row in result["rounds"]] == [(0, 54), (1, 78), (2, 102)]
+    assert {*rounds, "accuracy-1", "exploit-2"} <= set(result["stage_seconds"])
+    found = max(record["improvement_percent"] for record in logged if record["stage"].startswith(("col", "recol")))
+    source = "(a) random collection and recollection"
+    assert result["episodes"][source] == 108 and result["improvements"][source] == pytest.approx(found)
+    report = (run / "report.md").read_text()
+    assert report.count("\n| 0 | 54 |") == report.count("\n| 2 | 102 |") == 1
+    from experiments.accuracy_study import AccuracyStudy
+
+    study = AccuracyStudy.load(run)
+    assert (len(study.training), len(study.held_out)) == (102, 6) and "MDN-RNN, round 2" in study.losses()
+
+
+ROUND = {"recollect": 24, "mdn-rnn": 4, "controller": 4}
+
+
+def test_interruptions_in_any_round_do_not_change_the_result(recollected: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    for title, done in [
+        ("recollect episodes, round 1", 22),
+        ("train the MDN-RNN, round 1", 3),
+        ("train ppo, round 2", 3),
+        ("compare dream and reality, round 2", 1),
+    ]:
+        with pytest.raises(KeyboardInterrupt):
+            run_to_the_end(output, interrupting(title, done), *RECOLLECT)
+    run_to_the_end(output, lambda title, done: None, *RECOLLECT)
+    expected, got = trace_of(recollected), trace_of(output)
     for part, value in expected.items():
         assert got[part] == value, f"{part} differs"
 

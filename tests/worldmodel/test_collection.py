@@ -47,6 +47,16 @@ def test_what_is_there_is_not_played_again_and_what_is_damaged_is(collection: Co
     assert collection.shard(1).stat().st_mtime_ns == kept
 
 
+@pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+def test_a_shard_that_is_damaged_anywhere_does_no_harm(collection: Collection, place: float) -> None:
+    """One byte is another: it is noticed, or it is none that says anything."""
+    whole = collect_shards(collection)
+    content = bytearray(collection.shard(1).read_bytes())
+    content[int(place * len(content))] ^= 0xFF
+    collection.shard(1).write_bytes(bytes(content))
+    assert_equal(collect_shards(collection), whole)
+
+
 def test_a_stopped_collection_leaves_whole_shards_and_goes_on(collection: Collection) -> None:
     def stop(shard: EpisodeBuffer, done: int) -> None:
         if done == 8:

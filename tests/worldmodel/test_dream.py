@@ -9,9 +9,9 @@ from toy_world import ToyEnv
 
 import taso_ext
 from environment import GraphSubstitutionEnv
-from worldmodel.dream import DreamEnv, DreamState
+from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.rollout import LatentObservation, Rollout, StartStates
+from worldmodel.rollout import DreamState, LatentObservation, Rollout, StartStates
 from worldmodel.world_model import WorldModel
 
 BATCH, HORIZON = 32, 9
@@ -89,9 +89,27 @@ def test_only_actions_the_mask_allows_are_taken(rollout: Rollout) -> None:
 
 def test_rows_end_once_and_stay_ended(rollout: Rollout) -> None:
     assert rollout.alive[0].all()
-    np.testing.assert_array_equal(rollout.alive[1:], rollout.alive[:-1] & ~rollout.terminals[:-1])
+    stopped = rollout.alive[:-1] & ~rollout.alive[1:]
+    np.testing.assert_array_equal(stopped & ~rollout.truncated, rollout.terminals[:-1] & ~rollout.truncated)
+    assert not (rollout.alive[1:] & ~rollout.alive[:-1]).any()
     np.testing.assert_array_equal(rollout.terminals.sum(axis=0) + rollout.truncated, np.ones(BATCH))
     assert rollout.truncated.any() and not rollout.truncated.all()
+
+
+@pytest.mark.parametrize("depth", [0, 7])
+def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: StartStates, depth: int) -> None:
+    """Every row that has no end of its own is truncated at that depth, and bootstraps from the state it is left in."""
+    at = tf.where(starts.depth == depth)[:, 0]
+    dream = DreamEnv(world_model, StartStates(*(tf.gather(part, at) for part in starts)), root_fraction=0.0)
+    longest = world_model.statistics.longest
+    assert longest == 12
+    played = Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
+    lengths = played.alive.sum(axis=0)
+    assert played.truncated.any() and (lengths[played.truncated] == longest - depth).all()
+    assert (lengths[~played.truncated] <= longest - depth).all()
+    for row in np.flatnonzero(played.truncated):
+        left = played.action_mask[lengths[row], row].sum()
+        np.testing.assert_array_equal(played.values[lengths[row] :, row], left)
 
 
 def test_noop_and_empty_masks_end_a_row(rollout: Rollout, world_model: WorldModel) -> None:
@@ -107,7 +125,7 @@ def test_padding_is_silent(rollout: Rollout, world_model: WorldModel) -> None:
     for part in (rollout.rewards, rollout.log_probs, rollout.terminals):
         assert not part[dead].any()
     assert np.all(rollout.actions[dead] == world_model.num_actions)
-    assert not rollout.values[:-1][dead].any()
+    assert not rollout.values[:-1][dead & ~rollout.truncated].any()
     for part in (rollout.z, rollout.h, rollout.action_mask):
         np.testing.assert_array_equal(part[1:][dead], part[:-1][dead])
 
@@ -134,11 +152,9 @@ def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Rollout) -> 
     assert longer.z.shape[0] == 2 * HORIZON + 1
 
 
-def test_rollouts_are_made_of_steps(dream: DreamEnv, rollout: Rollout) -> None:
+def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates) -> None:
     """Without noise, stepping by hand along a rollout's actions gives the rollout."""
-    still = DreamEnv.__new__(DreamEnv)
-    still.__dict__.update(dream.__dict__, _temperature=tf.constant(0.0), _programs={})
-    still._compiled_step = still._step
+    still = DreamEnv(world_model, starts, temperature=0.0)
     played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
     state = DreamState(played.z[0], played.h[0], still_cell(still), played.action_mask[0])
     for t in range(HORIZON):
@@ -179,10 +195,41 @@ def test_dreams_start_from_real_states_of_every_depth(
     assert abs(at_root.mean() - expected) < 0.06  # 5 standard errors: false alarms below 1 in 10^6
 
 
-def test_start_states_can_be_few(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    few = world_model.start_states(split[0], max_states=10, seed=1)
-    assert few.z.shape[0] == 10
-    assert np.all(few.depth.numpy() == 0), "first states go before deeper ones"
+def test_start_states_are_all_that_something_can_be_rewritten_in(
+    starts: StartStates, world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """The first state is there once, though every episode begins with it."""
+    depths = [t for e in split[0] for t in range(1, e.num_steps) if len(e.legal_actions(t))]
+    assert sorted(starts.depth.numpy().tolist()) == sorted([0, *depths])
+    masks = {world_model.table.mask(e.legal_actions(t)).tobytes() for e in split[0] for t in range(e.num_steps)}
+    assert {mask.tobytes() for mask in starts.action_mask.numpy()} == masks
+
+
+def test_few_start_states_are_of_all_depths(
+    world_model: WorldModel, starts: StartStates, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """One is the first state, the others are drawn alike: a mean is off by 5 standard errors once in 10^6."""
+    whole, drawn = {row.tobytes() for row in starts.hidden.numpy()}, []
+    for seed in range(5):
+        few = world_model.start_states(split[0], max_states=41, seed=seed)
+        depth = few.depth.numpy()
+        assert few.z.shape[0] == 41 and (depth == 0).sum() == 1
+        assert {row.tobytes() for row in few.hidden.numpy()} <= whole
+        drawn += depth[depth > 0].tolist()
+    deeper = starts.depth.numpy()[starts.depth.numpy() > 0]
+    assert abs(np.mean(drawn) - deeper.mean()) < 5 * deeper.std() / np.sqrt(len(drawn))
+    assert world_model.start_states(split[0], max_states=1).depth.numpy().tolist() == [0]
+
+
+def test_a_stricter_dream_allows_less(world_model: WorldModel, starts: StartStates) -> None:
+    state = DreamState(*(part[:200] for part in starts[:4]))
+    actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
+    masks = []
+    for legal_from in (0.01, 0.5, 0.99):
+        dream = DreamEnv(world_model, starts, legal_from=legal_from, temperature=0.0)
+        masks.append(dream.step(state, actions, tf.constant([0, 0]))[0].action_mask.numpy())
+    assert (masks[0] >= masks[1]).all() and (masks[1] >= masks[2]).all()
+    assert masks[0].sum() > masks[1].sum() > masks[2].sum()
 
 
 def test_a_policy_is_traced_once(dream: DreamEnv) -> None:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from toy_world import ToyEnv, uniform_policy
 
+from worldmodel.actions import ActionTable
 from worldmodel.encoder_training import EncoderDataset
 from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.fit import encoder_datasets
@@ -26,7 +27,32 @@ def test_targets_say_what_the_states_are(episodes: EpisodeBuffer) -> None:
 def test_noop_is_no_example_of_a_rewrite() -> None:
     buffer = collect(ToyEnv(4), uniform_policy(1.0), 3, seed=0)
     with pytest.raises(ValueError, match="no rewrite"):
-        encoder_datasets(buffer.by_start(), {start: part.action_table() for start, part in buffer.by_start().items()})
+        encoder_datasets(buffer.by_start(), tables_of(buffer), 100, seed=0)
+
+
+def tables_of(buffer: EpisodeBuffer) -> dict[str, ActionTable]:
+    return {start: part.action_table() for start, part in buffer.by_start().items()}
+
+
+def visited(data: EncoderDataset) -> set[bytes]:
+    graphs = data.batch(range(len(data)))[0]
+    return {graph.nodes.tobytes() + graph.edges.tobytes() for graph in graphs}
+
+
+def test_no_more_states_are_trained_on_than_are_asked(two_starts: EpisodeBuffer) -> None:
+    """Shared out between the start graphs as they have them, the same for one seed, and all where there are no more."""
+    parts, tables = two_starts.by_start(), tables_of(two_starts)
+    whole = encoder_datasets(parts, tables, 10**6, seed=0)
+    available = [data.num_states for data in whole]
+    few, again, other = (encoder_datasets(parts, tables, 40, seed=seed) for seed in (0, 0, 1))
+    for number, (data, states) in enumerate(zip(few, available, strict=True)):
+        wanted = int(40 * states / sum(available))
+        assert wanted - 2 < data.num_states == len(visited(data)) <= wanted < states
+        assert visited(data) < visited(whole[number])
+        assert visited(data) == visited(again[number]) != visited(other[number])
+    assert [len(data) for data in whole] == [
+        sum(int((episode.actions[:, 0] < 3).sum()) for episode in part) for part in parts.values()
+    ]
 
 
 def test_latents_tell_costs_and_masks_of_unseen_states(

@@ -63,7 +63,8 @@ def test_actions_outside_the_table_are_masked_and_counted(world_model: WorldMode
     legal = len(real.legal_actions())
     scene, kept = world_model.scene(), np.append(np.arange(0, world_model.num_actions, 2), world_model.num_actions)
     half = ActionTable(scene.table.codes[::2], 3)
-    rows = {name: getattr(scene, name)[kept] for name in ("nodes", "neighbours", "reward_mean", "reward_spread")}
+    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
+    rows = {name: getattr(scene, name)[kept] for name in fields}
     env = LatentEnv(real, world_model, dataclasses.replace(scene, table=half, **rows))
     observation, info = env.reset()
     shown = int(observation.action_mask.numpy()[0, :-1].sum())

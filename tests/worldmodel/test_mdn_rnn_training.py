@@ -10,16 +10,22 @@ from toy_world import SMALL
 
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData, Schedule, bootstrap_counts
+from worldmodel.reward_table import mean_reward_per_rule
+from worldmodel.scenes import Scene
 from worldmodel.sequences import SequenceBatch
 from worldmodel.training import NonFiniteLoss
 from worldmodel.world_model import WorldModel
+
+
+def data_of(model: WorldModel, scene: Scene, part: EpisodeBuffer) -> SceneData:
+    return SceneData(model.inputs(scene), model.sequences(part), scene.rewards)
 
 
 @pytest.fixture(scope="module")
 def eager(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> MdnRnnTraining:
     """The trained model's losses, to be called without tracing."""
     config = dataclasses.replace(SMALL.mdn_rnn_training, open_loop_steps=3)
-    scene = SceneData(world_model.inputs(world_model.scene()), world_model.sequences(split[0]))
+    scene = data_of(world_model, world_model.scene(), split[0])
     return MdnRnnTraining(world_model.mdn_rnn, [scene], config, seed=0)
 
 
@@ -34,7 +40,7 @@ def losses_of(training: MdnRnnTraining, batch: SequenceBatch) -> dict[str, float
 
 def test_every_variable_gets_a_gradient(world_of_two: WorldModel, two_starts: EpisodeBuffer) -> None:
     model, parts = world_of_two, two_starts.by_start()
-    scenes = [SceneData(model.inputs(scene), model.sequences(parts[start])) for start, scene in model.scenes.items()]
+    scenes = [data_of(model, scene, parts[start]) for start, scene in model.scenes.items()]
     training = MdnRnnTraining(model.mdn_rnn, scenes, SMALL.mdn_rnn_training, seed=0)
     variables = model.mdn_rnn.trainable_variables
     with tf.GradientTape() as tape:
@@ -67,6 +73,21 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
     before, after = losses_of(eager, batch), losses_of(eager, altered)
     for name in ("latent", "mean", "reward", "terminal", "mask"):
         assert after[name] == pytest.approx(before[name], rel=1e-5), name
+
+
+def test_a_step_is_not_told_its_own_reward(eager: MdnRnnTraining, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    """What is left to be learned is what the mean of all other steps of its action leaves."""
+    scene, training = eager._scenes[0], split[0]
+    actions = np.concatenate([scene.sequences.table.encode(episode.actions) for episode in training])
+    rewards = np.concatenate([episode.rewards for episode in training])
+    prior = mean_reward_per_rule(training)[scene.sequences.table.rules]
+    batch, plain = scene.batch(range(4)), scene.sequences.batch(range(4))
+    for t, column in np.argwhere(plain.valid).tolist():
+        action, reward = plain.actions[t, column], plain.rewards[t, column]
+        others = rewards[actions == action].sum() - reward
+        without = (others + prior[action]) / (actions == action).sum()
+        left = batch.rewards[t, column] - scene.rewards.mean[action]
+        assert left == pytest.approx(reward - without, rel=1e-3, abs=1e-3)
 
 
 def test_a_broken_term_is_named(eager: MdnRnnTraining, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,67 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from worldmodel.actions import unpack
-from worldmodel.episodes import EpisodeBuffer
-from worldmodel.neighbourhood import neighbour_slots, neighbour_table, switched_codes
+from worldmodel.episodes import Episode, EpisodeBuffer
+from worldmodel.neighbourhood import NO_SLOT, neighbour_slots, neighbour_table, neighbourhood_rows
+
+Slots = Counter[tuple[int, int]]
+
+
+def switched_codes(episode: Episode, t: int) -> np.ndarray:
+    """Packed actions whose legality step `t` changed."""
+    return np.setxor1d(episode.codes_at(t), episode.codes_at(t + 1), assume_unique=True)
+
+
+def slots_by_hand(buffer: EpisodeBuffer, most: int, reach: int) -> dict[int, list[tuple[int, int]]]:
+    """The definition, one rewrite after another: rule -> its slots."""
+    applications: Counter[int] = Counter()
+    switched: dict[int, Slots] = {}
+    legal: dict[int, Slots] = {}
+    for episode in buffer:
+        for t, (rule, location) in enumerate(episode.actions.tolist()):
+            if rule == buffer.num_rules:
+                continue
+            applications[rule] += 1
+            for counts, codes in ((switched, switched_codes(episode, t)), (legal, episode.codes_at(t))):
+                places = [(other, at - location) for other, at in unpack(codes).tolist()]
+                counts.setdefault(rule, Counter()).update(places)
+    found = {}
+    for rule, count in applications.items():
+        first = sorted(switched[rule], key=lambda slot: (-switched[rule][slot], slot))
+        varying = [
+            slot
+            for slot, seen in legal[rule].items()
+            if seen < count and slot not in switched[rule] and abs(slot[1]) <= reach
+        ]
+        found[rule] = (first + sorted(varying, key=lambda slot: (abs(slot[1]), slot)))[:most]
+    return found
+
+
+@pytest.mark.parametrize(("most", "reach"), [(64, 4), (64, 0), (7, 20), (1, 1), (0, 5)])
+@pytest.mark.parametrize("count", [1, 10, 150])
+def test_slots_are_those_of_the_definition(episodes: EpisodeBuffer, count: int, most: int, reach: int) -> None:
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:count])
+    slots, expected = neighbour_slots(few, most, reach), slots_by_hand(few, most, reach)
+    assert slots.shape == (3, max([1, *map(len, expected.values())]), 2)
+    for rule in range(3):
+        there = slots[rule][slots[rule, :, 0] != NO_SLOT]
+        assert [tuple(slot) for slot in there.tolist()] == expected.get(rule, [])
+        assert (slots[rule, : len(there), 0] != NO_SLOT).all(), "empty slots come last"
+
+
+def test_without_a_rewrite_there_is_no_slot(episodes: EpisodeBuffer) -> None:
+    none = EpisodeBuffer(episodes.rule_names, episodes.graphs, [e for e in episodes if e.num_steps == 0])
+    slots = neighbour_slots(none, 8, 4)
+    assert slots.shape == (3, 1, 2) and (slots == NO_SLOT).all() and not neighbourhood_rows(slots).any()
+
+
+def test_rules_with_slots_have_rows_of_their_own() -> None:
+    slots = np.full((4, 2, 2), NO_SLOT)
+    slots[1, 0], slots[3] = (2, -1), 0
+    assert neighbourhood_rows(slots).tolist() == [0, 1, 0, 2, 0]
 
 
 def test_a_slot_means_the_same_relative_position_at_every_site(episodes: EpisodeBuffer) -> None:
@@ -14,7 +71,7 @@ def test_a_slot_means_the_same_relative_position_at_every_site(episodes: Episode
     neighbours = neighbour_table(neighbour_slots(episodes, 12, 4), table)
     for rule in range(3):
         rows = np.flatnonzero(table.rules == rule)
-        for slot in range(12):
+        for slot in range(neighbours.shape[1]):
             filled = rows[neighbours[rows, slot] < table.num_actions]
             bits = neighbours[filled, slot]
             distances = table.locations[bits] - table.locations[filled]

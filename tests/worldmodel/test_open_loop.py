@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from worldmodel import figure_names as names
+from worldmodel.accuracy import mask_figures
+from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
 from worldmodel.open_loop import cut_windows, longest_open_loop, open_loop, play
+from worldmodel.trivial import COPY_LAST, Trivial
 from worldmodel.windows import OpenLoop
 from worldmodel.world_model import WorldModel
 
@@ -46,7 +52,8 @@ def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Spli
         assert not zero.any()
 
 
-def test_states_seen_in_training_do_not_count(world_model: WorldModel, split: Split) -> None:
+def test_windows_start_in_no_state_seen_in_training(world_model: WorldModel, split: Split) -> None:
+    """They may lead to some: the model is not told."""
     training, held_out = split
     seen = states_of(training)
     everything = cut_windows(world_model, held_out, steps=2, first=0, stride=1)
@@ -54,11 +61,12 @@ def test_states_seen_in_training_do_not_count(world_model: WorldModel, split: Sp
     expected = [
         (episode, depth)
         for episode, depth in zip(everything.episode.tolist(), everything.depth.tolist(), strict=True)
-        if not set(held_out[episode].hashes[depth : depth + 3]) & seen
+        if held_out[episode].hashes[depth] not in seen
     ]
     assert list(zip(unseen.episode.tolist(), unseen.depth.tolist(), strict=True)) == expected
     assert 0 < len(expected) < len(everything.episode)
-    with pytest.raises(ValueError, match="on states unseen"):
+    assert any(set(held_out[episode].hashes[depth : depth + 3]) & seen for episode, depth in expected)
+    with pytest.raises(ValueError, match="from an unseen state at depth 0 on"):
         cut_windows(world_model, training, steps=1, seen=seen)
 
 
@@ -91,6 +99,34 @@ def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: Wor
     mixtures = next_latents(world_model, played.real)
     rows = np.arange(len(mixtures.logits))
     np.testing.assert_allclose(played.z[1], mixtures.means[rows, mixtures.logits.argmax(axis=-1)], atol=1e-4)
+
+
+def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldModel, split: Split) -> None:
+    """Judged with half of the table, every bit of the other half is there, and told of the first state only."""
+    held_out, scene = split[1], world_model.scene()
+    half = ActionTable(scene.table.codes[::2], 3)
+    kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
+    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
+    rows = {name: getattr(scene, name)[kept] for name in fields}
+    rows["neighbours"] = np.full_like(rows["neighbours"], half.num_actions)
+    scenes = [dataclasses.replace(scene, table=half, **rows)]
+    parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
+    judged = open_loop(WorldModel(*parts, scenes, embeddings=world_model._embeddings), held_out, steps=1, stride=1)
+    windows = judged.real
+    assert len(windows.episode) and len(windows.unknown_rules) == windows.unknown.shape[-1] > 3
+    legal, foretold = windows.legal(), judged.legal()
+    for w, (number, depth) in enumerate(zip(windows.episode.tolist(), windows.depth.tolist(), strict=True)):
+        for step in range(2):
+            assert legal[step, w].sum() == len(held_out[number].legal_actions(depth + step))
+    np.testing.assert_array_equal(foretold[0], legal[0])
+    assert not foretold[1][:, half.num_actions :].any() and legal[1][:, half.num_actions :].any()
+    trivial = Trivial.of(split[0], half)
+    figures = {figure.name: figure for figure in mask_figures(judged, trivial, half.rules[:-1], 1, resamples=0)}
+    wrong = (foretold[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
+    assert figures[names.MASK_ERROR].model.value == pytest.approx(wrong)
+    assert figures[names.MASK_ERROR].trivial[COPY_LAST] == 1.0
+    missed = 1 - (foretold[1] ^ legal[0])[legal[0] ^ legal[1]].mean()
+    assert figures[names.CHANGE_RECALL].model.value == pytest.approx(1 - missed)
 
 
 def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) -> None:

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule, reward_spread_per_rule
+from worldmodel.reward_table import (
+    ActionRewards,
+    mean_reward_per_action,
+    mean_reward_per_rule,
+    reward_spread_per_rule,
+)
 
 
 def all_steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
@@ -43,3 +48,33 @@ def test_noop_that_was_never_taken_earns_nothing(episodes: EpisodeBuffer) -> Non
     assert mean_reward_per_rule(buffer)[-1] == 0.0
     assert reward_spread_per_rule(buffer)[-1] == 0.0
     assert mean_reward_per_action(buffer, buffer.action_table())[-1] == 0.0
+
+
+def test_what_was_known_is_kept_unless_rewards_vary_much_more(episodes: EpisodeBuffer) -> None:
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
+    old, table = few.action_table(), episodes.action_table()
+    before, after = ActionRewards.of(few, old), ActionRewards.of(episodes, table)
+    calm = np.where(np.arange(len(old.rules)) == 0, 0.0, before.spread).astype(np.float32)
+    kept = after.keeping(table, before._replace(spread=calm), old)
+    known = np.append(table.find_codes(old.codes), table.num_actions)
+    np.testing.assert_array_equal(kept.mean[known[1:]], before.mean[1:])
+    np.testing.assert_array_equal(kept.spread[known[1:]], before.spread[1:])
+    assert np.isinf(kept.counts[known[1:]]).all()
+    new = np.setdiff1d(np.arange(len(table.rules)), known[1:])
+    assert len(new) > 1 and known[0] in new, "the first action's rule was thought to be constant"
+    for mine, theirs in zip(kept, after, strict=True):
+        np.testing.assert_array_equal(mine[new], theirs[new])
+
+
+def test_of_an_action_that_was_taken_once_all_is_left_to_be_learned(episodes: EpisodeBuffer) -> None:
+    """The mean of its other steps is its rule's; where a mean holds none of the steps, nothing is moved."""
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
+    table = few.action_table()
+    rewards, actions = ActionRewards.of(few, table), table.encode(all_steps(few)[0])
+    moved = rewards.without_own(all_steps(few)[1], actions) - rewards.mean[actions]
+    once = rewards.counts[actions] == 1
+    assert once.any()
+    prior = mean_reward_per_rule(few)[table.rules[actions]]
+    np.testing.assert_allclose(moved[once], (all_steps(few)[1] - prior)[once], atol=1e-4)
+    apart = rewards._replace(counts=np.full_like(rewards.counts, np.inf))
+    np.testing.assert_array_equal(apart.without_own(all_steps(few)[1], actions), all_steps(few)[1])

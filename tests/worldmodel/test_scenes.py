@@ -42,26 +42,31 @@ def test_latents_are_centred_on_every_scene_alone(world_of_two: WorldModel, two_
 def test_the_node_at_a_site_is_the_one_that_the_start_graph_has_there() -> None:
     buffer = collect(ToyEnv(6), uniform_policy(0.0), 5, seed=0)
     table, embedded = buffer.action_table(), np.arange(12.0).reshape(6, 2)
-    rows = nodes_at_sites(table, embedded)
+    rows = nodes_at_sites(table, embedded, num_locations=6)
     np.testing.assert_array_equal(rows[:-1], embedded[table.locations[:-1]])
     assert not rows[-1].any(), "NO-OP is nowhere"
-    few = nodes_at_sites(table, embedded[:2])
-    assert not few[:-1][table.locations[:-1] >= 2].any()
+    few = nodes_at_sites(table, embedded[:2], num_locations=6)
+    assert few[:-1][table.locations[:-1] < 2].any() and not few[:-1][table.locations[:-1] >= 2].any()
+
+
+def test_a_location_that_stands_for_several_operators_says_nothing_of_a_node() -> None:
+    buffer = collect(ToyEnv(6), uniform_policy(0.0), 5, seed=0)
+    assert not nodes_at_sites(buffer.action_table(), np.ones((6, 2)), num_locations=5).any()
 
 
 def test_what_was_not_trained_on_has_only_what_all_share(world_of_two: WorldModel, third: EpisodeBuffer) -> None:
-    scene = world_of_two.meet(third)
-    try:
-        inputs = world_of_two.inputs(scene)
-        assert not scene.is_trained
+    before = list(world_of_two.scenes)
+    for _ in range(2):  # whatever it has met before
+        model = world_of_two.meet(third)
+        scene = model.scene()
+        inputs = model.inputs(scene)
+        assert not scene.is_trained and list(world_of_two.scenes) == before
         assert set(inputs.sites.numpy().tolist()) == set(inputs.actions.numpy().tolist()) == {UNKNOWN}
-        dream = DreamEnv(world_of_two, world_of_two.start_states(third), scene=scene)
-        rollout = dream.rollout(UniformPolicy(), batch=8, horizon=5, seed=0)
-        assert np.isfinite(rollout.rewards.numpy()).all() and rollout.action_mask.shape[-1] == len(scene.table.rules)
-        observation, _ = LatentEnv(ToyEnv(start=(0, 1, 1, 0, 0, 1, 0)), world_of_two, scene).reset()
-        assert observation.action_mask.shape == (1, scene.table.num_actions + 1)
-    finally:
-        del world_of_two.scenes[scene.start]
+    dream = DreamEnv(model, model.start_states(third))
+    rollout = dream.rollout(UniformPolicy(), batch=8, horizon=5, seed=0)
+    assert np.isfinite(rollout.rewards.numpy()).all() and rollout.action_mask.shape[-1] == len(scene.table.rules)
+    observation, _ = LatentEnv(ToyEnv(start=(0, 1, 1, 0, 0, 1, 0)), model).reset()
+    assert observation.action_mask.shape == (1, scene.table.num_actions + 1)
 
 
 def test_an_unknown_start_graph_is_refused_by_name(world_of_two: WorldModel, third: EpisodeBuffer) -> None:

@@ -52,7 +52,40 @@ def test_an_episode_is_cut_before_an_action_the_table_does_not_hold(episodes: Ep
     taken = episode.actions[3]
     codes = episodes.action_table().codes
     smaller = ActionTable(codes[codes != (taken[0] << 20 | taken[1])], 3)
-    batch = SequenceData(episodes, smaller, number_latents(episodes)).batch([0])
+    data = SequenceData(episodes, smaller, number_latents(episodes))
+    batch = data.batch([0])
     first = int(np.flatnonzero(np.all(episode.actions == taken, axis=1))[0])
     assert batch.valid.sum() == first
     assert not batch.terminals.any()
+    cut = [np.all(each.actions == taken, axis=1).any() for each in episodes]
+    assert data.cut_share == np.mean(cut) > 0
+
+
+def test_what_the_table_does_not_hold_is_counted(episodes: EpisodeBuffer) -> None:
+    codes = episodes.action_table().codes
+    left_out, smaller = codes[1::5], ActionTable(np.delete(codes, slice(1, None, 5)), 3)
+    data = SequenceData(episodes, smaller, number_latents(episodes))
+    np.testing.assert_array_equal(data.unknown.codes, left_out)
+    everything = np.concatenate([episode.legal_codes for episode in episodes])
+    assert data.unknown_share == np.isin(everything, left_out).mean() > 0.05
+    for row in (0, 4, 9):
+        bits = data.unknown_bits(row)
+        for t, state in enumerate(bits):
+            expected = np.intersect1d(episodes[row].codes_at(t), left_out)
+            np.testing.assert_array_equal(left_out[state], expected)
+    whole = SequenceData(episodes, episodes.action_table(), number_latents(episodes))
+    assert (whole.unknown_share, whole.cut_share, whole.unknown.num_actions) == (0, 0, 0)
+    assert whole.unknown_bits(0).shape == (episodes[0].num_steps + 1, 0)
+
+
+def test_open_states_are_those_before_a_step_that_leave_something(episodes: EpisodeBuffer) -> None:
+    codes = episodes.action_table().codes
+    few = ActionTable(codes[:4], 3)
+    data = SequenceData(episodes, few, number_latents(episodes))
+    expected = [
+        [row, t]
+        for row, episode in enumerate(episodes)
+        for t in range(int(data.batch([row]).valid.sum()))
+        if np.isin(episode.codes_at(t), few.codes).any()
+    ]
+    assert data.open_states().tolist() == expected

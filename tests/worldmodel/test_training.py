@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from worldmodel.config import OptimiserConfig
-from worldmodel.training import Metrics, NonFiniteLoss, Optimiser, TrainingLoop
+from worldmodel.training import IncompatibleCheckpoint, Metrics, NonFiniteLoss, Optimiser, TrainingLoop
 
 
 class Descent:
@@ -80,3 +80,25 @@ def test_gradients_are_bounded_together() -> None:
     assert float(optimiser.minimise(loss, tape)) == pytest.approx(500.0)
     first_moment = optimiser._adam.m[0].numpy()
     np.testing.assert_allclose(first_moment, [0.06, 0.08], rtol=1e-5)
+
+
+def test_a_table_learns_alike_whether_its_gradient_comes_in_rows_or_whole() -> None:
+    """Also the rows that a step does not touch: they move on by their moments."""
+    tables = [tf.Variable(tf.ones([3, 2])) for _ in range(2)]
+    looked_up = [lambda rows: tf.gather(tables[0], rows), lambda rows: tf.one_hot(rows, 3) @ tables[1]]
+    for table, look_up in zip(tables, looked_up, strict=True):
+        optimiser = Optimiser(OptimiserConfig(max_gradient_norm=0.5), [table])
+        for rows in ([0, 0, 1], [1], [2, 2]):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(look_up(rows) - 3.0))
+            optimiser.minimise(loss, tape)
+    np.testing.assert_allclose(*tables, rtol=1e-6)
+    assert len(np.unique(tables[0].numpy().round(6))) == 3
+
+
+@pytest.mark.parametrize("other", [{"more": tf.Variable(0.0)}, {"point": tf.Variable([1.0, 2.0, 3.0])}])
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, other: dict[str, tf.Variable]) -> None:
+    """What is trained here and is not in it would silently begin anew."""
+    Descent(tmp_path).loop.run(until=3)
+    with pytest.raises(IncompatibleCheckpoint, match="Delete its directory to begin anew"):
+        TrainingLoop(lambda step: {}, {"point": tf.Variable([0.0, 0.0])} | other, num_steps=9, directory=tmp_path)

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from golden_world_model import GOLDENS, PREDICTIONS, episodes as golden_episodes, predictions
 from test_dream import UniformPolicy
 from toy_world import FEATURES, RULE_NAMES, SIGNATURE
 
@@ -13,8 +17,6 @@ from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.signature import IncompatibleWorldModel, Signature
 from worldmodel.world_model import WorldModel
-
-GOLDENS = Path(__file__).parent / "goldens"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,8 @@ def test_saving_replaces_what_was_there(world_model: WorldModel, stored: Path) -
         (Signature((*RULE_NAMES, "new rule"), FEATURES), "only here: .'new rule'"),
         (Signature(RULE_NAMES[:2], FEATURES), "3 rules there, 2 here"),
         (Signature(RULE_NAMES[::-1], FEATURES), "another order"),
-        (Signature(RULE_NAMES, dataclasses.replace(FEATURES, num_operators=9)), "num_operators"),
+        (Signature(RULE_NAMES, dataclasses.replace(FEATURES, num_operators=9)), "num_operators .* is 4 there, 9 here"),
+        (Signature(RULE_NAMES, dataclasses.replace(FEATURES, version=2)), "version .* is 1 there, 2 here"),
     ],
 )
 def test_it_refuses_to_load_for_anything_else(stored: Path, signature: Signature, said: str) -> None:
@@ -55,12 +58,85 @@ def test_it_refuses_to_load_for_anything_else(stored: Path, signature: Signature
         WorldModel.load(stored, signature)
 
 
-def test_another_format_says_what_to_do(world_model: WorldModel, tmp_path: Path) -> None:
-    world_model.save(tmp_path / "old")
-    description = json.loads((tmp_path / "old" / "world_model.json").read_text())
-    (tmp_path / "old" / "world_model.json").write_text(json.dumps({**description, "format_version": 0}))
-    with pytest.raises(IncompatibleWorldModel, match="train it anew"):
-        WorldModel.load(tmp_path / "old")
+def test_it_refuses_rules_of_the_same_names_that_say_something_else(world_model: WorldModel, tmp_path: Path) -> None:
+    named = dataclasses.replace(SIGNATURE, rules="a" * 32)
+    parts = world_model._parts()
+    WorldModel(named, *parts[1:5], embeddings=parts.embeddings).save(tmp_path / "named")
+    for fitting in (named, SIGNATURE):  # of the second, nothing but the names is known
+        assert WorldModel.load(tmp_path / "named", fitting).signature == named
+    with pytest.raises(IncompatibleWorldModel, match=r"same names that say something else.*aaa there, bbb.*anew"):
+        WorldModel.load(tmp_path / "named", dataclasses.replace(SIGNATURE, rules="b" * 32))
+
+
+def without(*keys: str) -> Callable[[dict[str, Any]], None]:
+    def remove(description: dict[str, Any]) -> None:
+        *path, last = keys
+        for key in path:
+            description = description[key]
+        del description[last]
+
+    return remove
+
+
+def with_field(section: str) -> Callable[[dict[str, Any]], None]:
+    return lambda description: description[section].update(of_another_version=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda description: description.update(format_version=0), "has format 0, expected 3; train it anew"),
+        (without("format_version"), "has format none, expected 3; train it anew"),
+        (without("sizes"), "KeyError: 'sizes'.*Train it anew"),
+        (without("sizes", "num_sites"), "num_sites.*Train it anew"),
+        (without("signature", "features", "num_dtypes"), "num_dtypes.*Train it anew"),
+        (with_field("encoder"), "of_another_version.*Train it anew"),
+        (with_field("mdn_rnn"), "of_another_version.*Train it anew"),
+        (lambda description: description["mdn_rnn"].update(hidden=7), "Train it anew"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(
+    change: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+) -> None:
+    shutil.copytree(GOLDENS / "world_model_v3", tmp_path / "model")
+    description = json.loads((tmp_path / "model" / "world_model.json").read_text())
+    change(description)
+    (tmp_path / "model" / "world_model.json").write_text(json.dumps(description))
+    with pytest.raises(IncompatibleWorldModel, match=said):
+        WorldModel.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["tables.npz", "embeddings.npz", "weights.index"])
+def test_damage_is_said_to_be_some(name: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDENS / "world_model_v3", tmp_path / "model")
+    (tmp_path / "model" / name).write_bytes(b"PK is how it should begin")
+    with pytest.raises(IncompatibleWorldModel, match="or is damaged. Train it anew"):
+        WorldModel.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("failing", ["save_arrays", "rename"])
+def test_saving_that_fails_leaves_what_was_there(
+    failing: str, world_model: WorldModel, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether while it is written, or when the new one is put in place of the old."""
+    rename = Path.rename
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    def unless_back(self: Path, target: Path) -> Path:
+        return full() if target == stored and not self.name.endswith(".old") else rename(self, target)  # type: ignore
+
+    before = {path.name: path.read_bytes() for path in stored.iterdir()}
+    with monkeypatch.context() as patch:
+        if failing == "rename":
+            patch.setattr(Path, "rename", unless_back)
+        else:
+            patch.setattr("worldmodel.bundle.save_arrays", full)
+        with pytest.raises(OSError, match="disk full"):
+            world_model.save(stored)
+    assert {path.name: path.read_bytes() for path in stored.iterdir()} == before
+    assert [path.name for path in stored.parent.iterdir()] == ["world_model"]
 
 
 def test_every_graph_is_encoded_once(
@@ -80,6 +156,18 @@ def test_every_graph_is_encoded_once(
         np.testing.assert_array_equal(latent, first[graph_hash])
 
 
+def test_a_loaded_model_need_not_encode_what_it_was_trained_on(
+    world_model: WorldModel, stored: Path, split: tuple[EpisodeBuffer, EpisodeBuffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = WorldModel.load(stored)
+    monkeypatch.setattr(loaded, "_embed", None)
+    visited = {h: split[0].graphs[h] for episode in split[0] for h in episode.hashes}
+    latents = world_model.encode(visited)
+    for graph_hash, latent in loaded.encode(visited).items():
+        np.testing.assert_array_equal(latent, latents[graph_hash])
+    assert loaded.statistics.encoder_states == len(visited)
+
+
 def test_latents_of_the_training_states_are_standardised(
     world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
@@ -89,9 +177,23 @@ def test_latents_of_the_training_states_are_standardised(
     np.testing.assert_allclose(latents.std(axis=0), 1.0, atol=0.02)
 
 
-def test_a_bundle_of_the_first_format_says_what_to_do() -> None:
-    with pytest.raises(IncompatibleWorldModel, match="has format 1, expected 2; train it anew"):
-        WorldModel.load(GOLDENS / "world_model_v1", SIGNATURE)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_bundle_of_an_earlier_format_says_what_to_do(version: int) -> None:
+    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 3; train it anew"):
+        WorldModel.load(GOLDENS / f"world_model_v{version}", SIGNATURE)
+
+
+def test_a_stored_bundle_predicts_what_it_did_when_it_was_stored() -> None:
+    model = WorldModel.load(GOLDENS / "world_model_v3", SIGNATURE)
+    found = predictions(model)
+    with np.load(GOLDENS / "world_model_v3" / PREDICTIONS) as expected:
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+    graphs = dict(golden_episodes().graphs)
+    known = model.encode(graphs)
+    model._embeddings.clear()
+    for graph_hash, latent in model.encode(graphs).items():
+        np.testing.assert_allclose(latent, known[graph_hash], atol=1e-3)
 
 
 def test_episodes_of_the_first_format_load() -> None:

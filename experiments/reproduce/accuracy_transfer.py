@@ -1,0 +1,86 @@
+"""What world models predict of graphs that they were not trained on.
+
+rlflow reproduce accuracy-transfer
+
+The models are those of `rlflow reproduce accuracy` before recollection: trained on random play of one graph, they are
+asked about other depths and input shapes of it. They are told the other graph's rewrites, and learn nothing from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.errors import UserError
+from experiments.judging import study
+from experiments.judging.setting import Setting
+from experiments.judging.study import SCALES, Study, seeds_of, training_config
+from experiments.judging.transfer import Target
+from experiments.progress import ProgressDisplay
+from experiments.reproduce import graphs
+from experiments.reproduce.accuracy import held_out_notes
+from experiments.reproduce.accuracy_rows import figure_rows, held_out_rows
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record
+from worldmodel.trivial import PREDICTORS
+
+TARGETS = {
+    "resnet18": (Target("resnet50"),),
+    "bert-base": (
+        Target("bert-base", {"layers": 6}),
+        Target("bert-base", {"layers": 24}),
+        Target("bert-base", {"sequence": 64}),
+    ),
+    "squeezenet1.1": (Target("squeezenet1.1", {"image_size": 160}),),
+    "squeezenet1.1-tiny": (Target("squeezenet1.1-tiny", {"image_size": 48}),),
+}
+"""By the graph that is trained on."""
+GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("resnet18", "bert-base", "squeezenet1.1")}
+
+COLUMNS = {
+    "trained_on": "cleaned in full, under the cost model of the settings",
+    "graph": "that is judged",
+    "play": "held-out random or greedy episodes of it",
+    "figure": "what is measured; rewards in percent",
+    "step": "after how many steps without a look at reality",
+    "model": "of the world model, mean over seeds",
+    "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
+    "high": "upper end",
+    **{key: f"trivial predictor, made of random play of the judged graph: {text}" for key, text in PREDICTORS.items()},
+    "asked": "what is asked of a model on the graph that it was trained on",
+    "met": "whether it is",
+    "seeds": "how many there are",
+    "windows": "predictions judged, over all seeds",
+}
+FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    graphs.add_option(parser, default=", ".join(GRAPHS["full"]))
+    study.add_options(parser)
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Trains where that is not done yet, and judges; finished units are not done again."""
+    effort, config = SCALES[options.scale].effort, training_config(options)
+    names = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    for name in names:
+        if name not in TARGETS:
+            raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(TARGETS)}.")
+    rows: list[Record] = []
+    for name in names:
+        studies = [Study(Setting(name, config), seed, effort, progress) for seed in seeds_of(name, options.seeds)]
+        for target in TARGETS[name]:
+            judged = [each.transfer(target) for each in studies]
+            found = [*held_out_rows(judged), *figure_rows(judged, counted=True, steps=effort.steps)]
+            rows += [{"trained_on": name, **row} for row in found]
+    return Table(
+        "accuracy-transfer",
+        "What world models predict of graphs that they were not trained on",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"{config.costs}. {held_out_notes(effort)} What training met is here random play of the judged graph, of which "
+        "the model is told the rewrites.",
+    )

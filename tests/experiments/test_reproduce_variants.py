@@ -1,0 +1,92 @@
+"""Tables of settings that differ in one thing each, and of graphs not trained on: hardly trained models of tiny graphs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from experiments.cli import main
+from experiments.config import load_config
+from experiments.reproduce import accuracy_ablations, accuracy_transfer, exploit
+from experiments.reproduce.accuracy_rows import UNDEFINED
+from worldmodel import figure_names as names
+
+QUICK = ["--scale", "smoke", "--seeds", "0"]
+QUICK += ["--set", "world_model.encoder_training.steps=1", "--set", "world_model.mdn_rnn_training.steps=2"]
+QUICK += ["--set", "recollect.steps=2", "--set", "collect.episodes=12"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without traces, which take longer than the few steps here."""
+    monkeypatch.chdir(tmp_path)
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def made(table: str, *options: str) -> list[dict[str, str]]:
+    assert main(["reproduce", table, *QUICK, *options]) == 0
+    with Path(f"runs/reproduce/{table}/{table}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:
+    variants = ["deterministic dynamics", "discrete dynamics", "actions by rank", "no neighbourhood"]
+    rows = made("accuracy-ablations", "--variants", ", ".join(variants))
+    assert [row["variant"] for row in rows] == variants
+    for row in rows:
+        assert all(row[column] != UNDEFINED for column in ("reward", "total", "masks", "latents", "minutes")), row
+    units = Path("runs/reproduce/accuracy").glob("*-round0-*.json")
+    assert [names.AT_FLOOR in unit.read_text(encoding="utf-8") for unit in sorted(units)].count(True) == 2
+
+
+def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
+    rows = made("accuracy-transfer")
+    assert {(row["trained_on"], row["graph"]) for row in rows} == {
+        ("squeezenet1.1-tiny", "squeezenet1.1-tiny-image_size48")
+    }
+    figures = {(row["play"], row["figure"], row["step"]): row for row in rows}
+    for play in ("random", "greedy"):
+        assert float(figures[play, names.REWARD_ERROR, "1"]["model"]) > 0
+        assert float(figures[play, names.MASK_ERROR, "3"]["copy_last"]) == 1
+        assert float(figures[play, names.COVERAGE[0.9], "1"]["model"]) >= 0
+
+
+def test_a_pessimistic_strict_ensemble_is_put_to_the_exploit_test() -> None:
+    label = "ensemble of 3, pessimism 1, legal from 0.9"
+    rows = made("exploit", "--variants", label, "--set", "ppo.updates=1")
+    assert [(row["variant"], row["round"]) for row in rows] == [(label, "0"), (label, "1")]
+    assert all(row["f0"] != UNDEFINED for row in rows)
+
+
+@pytest.mark.parametrize("module", [accuracy_ablations, exploit])
+def test_each_variant_is_other_settings(module: object) -> None:
+    """And ones that can be: a typing error would show after hours."""
+    variants = dict(module.VARIANTS)  # type: ignore[attr-defined]
+    settings = [(load_config("best", {}, list(each.assignments)), each.actions) for each in variants.values()]
+    assert len({str(each) for each in settings}) == len(variants)
+
+
+def test_graphs_to_meet_are_other_graphs() -> None:
+    for trained_on, targets in accuracy_transfer.TARGETS.items():
+        assert trained_on not in {target.label for target in targets}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["accuracy-ablations", "--variants", "as usual,no open lop"], "Did you mean 'no open loop'"),
+        (["exploit", "--variants", "strict"], "No variant is called 'strict'"),
+        (["accuracy-transfer", "vit-base-tiny"], "Choose among"),
+        (["exploit", "--set", "recollect.rounds=-1"], "at least 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert said in message and "Traceback" not in message

@@ -1,0 +1,132 @@
+"""A world model that goes on learning keeps what it has learned, and has room for what is new."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_fit import QUICK
+from toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
+
+from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.fit import fit_world_model, refit_world_model
+from worldmodel.neighbourhood import NO_SLOT, neighbourhood_rows
+from worldmodel.open_loop import cut_windows, play
+from worldmodel.world_model import WorldModel
+
+NOTHING = dataclasses.replace(SMALL.mdn_rnn_training, steps=0)
+FEW = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def untraced() -> Iterator[None]:
+    """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def settings(neighbours: int) -> WorldModelConfig:
+    return dataclasses.replace(QUICK, mdn_rnn=dataclasses.replace(QUICK.mdn_rnn, neighbours=neighbours))
+
+
+def first(episodes: EpisodeBuffer, count: int = FEW) -> EpisodeBuffer:
+    return EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:count])
+
+
+def shaken(model: WorldModel, seed: int = 0) -> WorldModel:
+    """Other weights, none of them zero: what is not carried over is noticed."""
+    rng = np.random.default_rng(seed)
+    for weights in model.mdn_rnn.trainable_variables:
+        weights.assign_add(0.05 * rng.normal(size=weights.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def before(episodes: EpisodeBuffer) -> WorldModel:
+    """It has seen so few episodes that there are actions that it does not know, and has room for all slots."""
+    return shaken(fit_world_model(first(episodes), SIGNATURE, settings(64), seed=0))
+
+
+@pytest.fixture(scope="module")
+def after(before: WorldModel, episodes: EpisodeBuffer) -> WorldModel:
+    return refit_world_model(before, episodes, NOTHING, seed=1)
+
+
+def test_the_same_data_and_no_step_change_nothing(before: WorldModel, episodes: EpisodeBuffer) -> None:
+    again = refit_world_model(before, first(episodes), NOTHING, seed=1)
+    assert again.mdn_rnn is not before.mdn_rnn
+    assert_same_predictions(before, again, episodes)
+
+
+def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
+    before: WorldModel, after: WorldModel, episodes: EpisodeBuffer
+) -> None:
+    assert after.num_actions > before.num_actions and after.statistics.slots.shape[1] > before.statistics.slots.shape[1]
+    assert_same_predictions(before, after, episodes)
+
+
+def assert_same_predictions(one: WorldModel, other: WorldModel, episodes: EpisodeBuffer) -> None:
+    known = other.table.find_codes(one.table.codes)
+    assert (known >= 0).all()
+    played = [play(model, cut_windows(model, first(episodes), steps=3, stride=1)) for model in (one, other)]
+    np.testing.assert_allclose(played[1].z, played[0].z, atol=1e-4)
+    np.testing.assert_allclose(played[1].reward[0], played[0].reward[0], atol=1e-4)
+    np.testing.assert_array_equal(played[1].mask[1][:, known], played[0].mask[1])
+
+
+def test_slots_that_are_new_say_nothing_and_known_ones_move_along(before: WorldModel, after: WorldModel) -> None:
+    places = [slot_places(model) for model in (before, after)]
+    assert places[0].keys() < places[1].keys()
+    old, new = (model.mdn_rnn.tables()["slots"] for model in (before, after))
+    for slot, place in places[1].items():
+        for table, learned in zip(new, old, strict=True):
+            expected = learned[places[0][slot]] if slot in places[0] else tf.zeros_like(table[place])
+            np.testing.assert_array_equal(table[place], expected)
+
+
+def slot_places(model: WorldModel) -> dict[tuple[int, ...], tuple[int, int]]:
+    slots = model.statistics.slots
+    rows = neighbourhood_rows(slots)
+    there = np.argwhere(slots[:, :, 0] != NO_SLOT).tolist()
+    return {(rule, *slots[rule, slot].tolist()): (int(rows[rule]), slot) for rule, slot in there}
+
+
+def test_known_actions_keep_what_their_rewards_are_told_from(
+    before: WorldModel, after: WorldModel, episodes: EpisodeBuffer
+) -> None:
+    known = after.table.find_codes(before.table.codes)
+    for name in ("reward_mean", "reward_spread"):
+        old, new = (getattr(model.scene(), name)[:-1] for model in (before, after))
+        np.testing.assert_array_equal(new[known], old)
+    assert np.isinf(after.scene().reward_counts[known]).all()
+    unknown = np.setdiff1d(np.arange(after.num_actions), known)
+    actions = after.table.encode(np.concatenate([e.actions for e in episodes]))
+    taken = np.bincount(actions, minlength=after.num_actions + 1)
+    np.testing.assert_array_equal(after.scene().reward_counts[unknown], taken[unknown])
+
+
+def test_what_is_new_is_learned(before: WorldModel, after: WorldModel, episodes: EpisodeBuffer) -> None:
+    config = dataclasses.replace(SMALL.mdn_rnn_training, steps=3, batch=64)
+    trained = refit_world_model(before, episodes, config, seed=1)
+    known = after.table.find_codes(before.table.codes)
+    unknown = np.setdiff1d(np.arange(after.num_actions), known)
+    taken = np.unique(after.table.encode(np.concatenate([e.actions for e in episodes])))
+    rows = after.scene().first_action + np.intersect1d(unknown, taken)
+    changes = [model.mdn_rnn.members[0].reward_change.numpy()[rows] for model in (after, trained)]
+    assert len(rows) and (changes[0] != changes[1]).mean() > 0.5
+
+
+def test_without_any_slot_there_is_nothing_to_carry(episodes: EpisodeBuffer) -> None:
+    model = shaken(fit_world_model(first(episodes), SIGNATURE, settings(0), seed=0))
+    assert_same_predictions(model, refit_world_model(model, first(episodes), NOTHING, seed=1), episodes)
+
+
+def test_other_start_graphs_are_refused(before: WorldModel) -> None:
+    elsewhere = collect(ToyEnv(5, max_steps=4), uniform_policy(), 3, seed=0)
+    with pytest.raises(ValueError, match="train a world model anew"):
+        refit_world_model(before, elsewhere, MdnRnnTrainingConfig(), seed=0)

@@ -1,0 +1,79 @@
+"""One dreamed step: what all members of a world model make of an action, as a pure function of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel.action_codes import ActionCodes
+from worldmodel.mdn import ALGORITHM
+from worldmodel.mdn_rnn import MdnRnn, Prediction, next_mask
+from worldmodel.rollout import DreamState
+
+
+class DreamSettings(NamedTuple):
+    """How it is dreamed, float32 scalars.
+
+    Attributes:
+      temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
+      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      threshold: logit above which a rewrite counts as legal.
+    """
+
+    temperature: tf.Tensor
+    pessimism: tf.Tensor
+    threshold: tf.Tensor
+
+
+def dream_step(
+    model: MdnRnn, state: DreamState, action: tf.Tensor, seed: tf.Tensor, codes: ActionCodes, settings: DreamSettings
+) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
+    """What comes after an action in each of B rows.
+
+    Args:
+      model: the dynamics.
+      state: before it.
+      action: int32 [B] in [0, A].
+      seed: int32 [2], of the latents that are drawn.
+      codes: of the scene's actions.
+      settings: how.
+    Returns:
+      (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
+    """
+    recurrent = model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), codes)
+    bits = tf.cast(state.action_mask, tf.float32)
+    predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
+    reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
+    stays = (action == tf.shape(codes.inputs.rules)[0] - 1)[:, tf.newaxis]
+    z = tf.where(stays, state.z, _drawn(model, predictions, settings.temperature, seed))
+    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
+    nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
+    terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
+    return DreamState(z, recurrent.hidden, recurrent.cell, mask), reward, terminal
+
+
+def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
+    if len(predictions) == 1:
+        return predictions[0].reward, predictions[0].terminal_logit, predictions[0].mask_logits
+    rewards = tf.stack([each.reward for each in predictions])
+    reward = tf.reduce_mean(rewards, axis=0) - pessimism * tf.math.reduce_std(rewards, axis=0)
+    logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
+    terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
+    return reward, terminal, mask
+
+
+def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Next latents [B, Z], every row's from a member drawn for it."""
+    drawn = [
+        member.latent.sample(each.latent, temperature, seed)
+        for member, each in zip(model.members, predictions, strict=True)
+    ]
+    if len(drawn) == 1:
+        return drawn[0]
+    rows = tf.shape(drawn[0])[0]
+    which = tf.random.stateless_uniform([rows], seed + 1, maxval=len(drawn), dtype=tf.int32, alg=ALGORITHM)
+    return tf.gather(tf.stack(drawn, axis=1), which, batch_dims=1)
