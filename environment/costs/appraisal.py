@@ -72,7 +72,8 @@ class Appraiser:
         for name, count in Counter(self._names(graph).tolist()).items():
             for kernel, each in self._prices.appraisals[name].kernels.items():
                 runs[kernel] += count * each
-        return {kernel: count * self._price(kernel).error_ms for kernel, count in runs.items()}
+        # Sorted: sums over them are the same in every process.
+        return {kernel: count * self._price(kernel).error_ms for kernel, count in sorted(runs.items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.surroundings(self._model.opset)

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
 from environment.costs.lowering import lower
-from environment.costs.price_database import Price
+from environment.costs.price_list import Price
 from environment.effort import Effort
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime

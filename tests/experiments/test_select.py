@@ -17,7 +17,8 @@ from controller.records import EpisodeLog, EpisodeRecord
 from environment import zoo
 from environment.costs import kernel_prices
 from environment.costs.measured import MeasuredPrices
-from environment.costs.price_database import Price, PriceDatabase
+from environment.costs.price_database import PriceDatabase
+from environment.costs.price_list import Price
 from environment.costs.settings import setting_of
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime
