@@ -1,4 +1,4 @@
-"""Tables of settings that differ in one thing each, and of graphs not trained on: hardly trained models of tiny graphs."""
+"""Tables of settings that differ in one thing each, and of graphs not trained on, with hardly trained models."""
 
 from __future__ import annotations
 
