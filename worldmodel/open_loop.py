@@ -114,7 +114,8 @@ def find_windows(
     if not found:
         return None
     stacked = [np.stack(parts, axis=1) for parts in zip(*found, strict=True)]
-    return Windows(*stacked[:6], *(part[0] for part in stacked[6:]), data.unknown.rules[:-1])
+    fields = [*stacked[:6], *(part[0] for part in stacked[6:]), data.unknown.rules[:-1]]
+    return Windows(*fields)
 
 
 def _cut(

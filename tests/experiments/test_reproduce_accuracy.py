@@ -180,7 +180,7 @@ def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["accuracy", "--seeds", "0,x"], "--seeds expects numbers"),
-        (["accuracy", "--set", "recollect.rounds=-1"], "at least 0"),
+        (["accuracy", "--set", "recollect.rounds=-1"], "between 0 and 99"),
         (["accuracy", "--set", "environment.reward=final"], "log_ratio"),
         (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'rounds'"),
         (["accuracy", "--set", "costs=measured:cpu"], "roofline"),

@@ -1,8 +1,9 @@
-"""Tables of settings that differ in one thing each, and of graphs not trained on: hardly trained models of tiny graphs."""
+"""Tables of settings that differ in one thing each, and of graphs not trained on, with hardly trained models."""
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,9 @@ def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:
     assert [row["variant"] for row in rows] == variants
     for row in rows:
         assert all(row[column] != UNDEFINED for column in ("reward", "total", "masks", "latents", "minutes")), row
-    units = Path("runs/reproduce/accuracy").glob("*-round0-*.json")
-    assert [names.AT_FLOOR in unit.read_text(encoding="utf-8") for unit in sorted(units)].count(True) == 2
+    units = [json.loads(path.read_text()) for path in Path("runs/reproduce/accuracy").glob("*-round0-*.json")]
+    with_intervals = [names.AT_FLOOR in {figure["figure"] for figure in unit["figures"]} for unit in units]
+    assert sorted(with_intervals) == [False, False, True, True], "the first two have no mixtures"
 
 
 def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
@@ -53,12 +55,13 @@ def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
     figures = {(row["play"], row["figure"], row["step"]): row for row in rows}
     for play in ("random", "greedy"):
         assert float(figures[play, names.REWARD_ERROR, "1"]["model"]) > 0
-        assert float(figures[play, names.MASK_ERROR, "3"]["copy_last"]) == 1
         assert float(figures[play, names.COVERAGE[0.9], "1"]["model"]) >= 0
+        assert 0 <= float(figures[play, "share of states that training did not meet", ""]["model"]) < 1
+    assert float(figures["random", names.MASK_ERROR, "3"]["copy_last"]) == 1
 
 
 def test_a_pessimistic_strict_ensemble_is_put_to_the_exploit_test() -> None:
-    label = "ensemble of 3, pessimism 1, legal from 0.9"
+    label = "ensemble of 3 with pessimism 1 and legal from 0.9"
     rows = made("exploit", "--variants", label, "--set", "ppo.updates=1")
     assert [(row["variant"], row["round"]) for row in rows] == [(label, "0"), (label, "1")]
     assert all(row["f0"] != UNDEFINED for row in rows)
@@ -70,6 +73,7 @@ def test_each_variant_is_other_settings(module: object) -> None:
     variants = dict(module.VARIANTS)  # type: ignore[attr-defined]
     settings = [(load_config("best", {}, list(each.assignments)), each.actions) for each in variants.values()]
     assert len({str(each) for each in settings}) == len(variants)
+    assert not any("," in label for label in variants), "commas stand between them on the command line"
 
 
 def test_graphs_to_meet_are_other_graphs() -> None:
@@ -83,7 +87,7 @@ def test_graphs_to_meet_are_other_graphs() -> None:
         (["accuracy-ablations", "--variants", "as usual,no open lop"], "Did you mean 'no open loop'"),
         (["exploit", "--variants", "strict"], "No variant is called 'strict'"),
         (["accuracy-transfer", "vit-base-tiny"], "Choose among"),
-        (["exploit", "--set", "recollect.rounds=-1"], "at least 0"),
+        (["exploit", "--set", "recollect.rounds=-1"], "between 0 and 99"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

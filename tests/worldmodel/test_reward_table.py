@@ -51,7 +51,7 @@ def test_noop_that_was_never_taken_earns_nothing(episodes: EpisodeBuffer) -> Non
 
 
 def test_what_was_known_is_kept_unless_rewards_vary_much_more(episodes: EpisodeBuffer) -> None:
-    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
+    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:3])
     old, table = few.action_table(), episodes.action_table()
     before, after = ActionRewards.of(few, old), ActionRewards.of(episodes, table)
     calm = np.where(np.arange(len(old.rules)) == 0, 0.0, before.spread).astype(np.float32)

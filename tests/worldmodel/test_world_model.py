@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_world_model import GOLDENS, PREDICTIONS, episodes as golden_episodes, predictions
+from golden_world_model import GOLDENS, PREDICTIONS, predictions
+from golden_world_model import episodes as golden_episodes
 from test_dream import UniformPolicy
 from toy_world import FEATURES, RULE_NAMES, SIGNATURE
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_read_says_what_to_do(
 def test_damage_is_said_to_be_some(name: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDENS / "world_model_v3", tmp_path / "model")
     (tmp_path / "model" / name).write_bytes(b"PK is how it should begin")
-    with pytest.raises(IncompatibleWorldModel, match="or is damaged. Train it anew"):
+    with pytest.raises(IncompatibleWorldModel, match=r"or is damaged\. Train it anew"):
         WorldModel.load(tmp_path / "model")
 
 
