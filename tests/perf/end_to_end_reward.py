@@ -20,7 +20,8 @@ import numpy as np
 import onnxruntime
 
 from environment import zoo
-from environment.costs.end_to_end import EFFORT, EndToEnd, EndToEndPrices, NoisyClockWarning
+from environment.costs.cost_warnings import NoisyClockWarning
+from environment.costs.end_to_end import EFFORT, EndToEnd, EndToEndPrices
 from experiments.rewriting import random_step
 from taso_ext import OnnxModel, RuleSet, State
 
