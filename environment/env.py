@@ -53,8 +53,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
     and to be compared with `state.cost` only.
 
-    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs it
-    is also truncated by a rewrite to a graph that has no price, because it was never recorded or is too large to be
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs
+    it is also truncated by a rewrite to a graph that has no price, because it was never recorded or is too large to be
     run: it is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal action
     that uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and
     `percent`: the saving that is still due), and the cost is measured as at every end.

@@ -280,11 +280,14 @@ class TestNoise:
     def costs(self, model: OnnxModel, clock: KernelClock, tmp_path: Path) -> MeasuredPrices:
         return MeasuredPrices(model, RUNTIME, prices(tmp_path))
 
-    def test_runs_of_one_kernel_err_together(self, model: OnnxModel, costs: MeasuredPrices) -> None:
+    @over_models
+    def test_runs_of_one_kernel_err_together(self, name: str, clock: KernelClock, tmp_path: Path) -> None:
+        model = OnnxModel.load(zoo.build(name))
+        costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
         priced = costs.price(State(model.graph, RuleSet.default(), costs.native))
         known, runs = costs.kernels.prices, Counter[str]()
-        for name in model.graph.surroundings(model.opset).tolist():
-            runs.update(known.appraisals[name].kernels)
+        for surroundings in model.graph.surroundings(model.opset).tolist():
+            runs.update(known.appraisals[surroundings].kernels)
         assert max(runs.values()) > 1, "nothing runs twice, so nothing was tested"
         errors_ms = {key: price.ms * price.spread for key, price in known.items()}
         expected = {key: count * errors_ms[key] for key, count in runs.items()}

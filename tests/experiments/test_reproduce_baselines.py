@@ -43,8 +43,9 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few tools, memory that is not measured, and the cleaned graph as our best one."""
+    """Few tools, memory that is not measured, the cleaned graph as our best one, and prices of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(baselines, "makers", lambda device: FEW)
     monkeypatch.setattr(contest, "peak_memory", lambda *_, **__: PeakMemory(300 * MIB, 100 * MIB))
     model = OnnxModel.load(zoo.build(GRAPH))
