@@ -26,7 +26,9 @@ def _ranked(episode: Episode, num_rules: int) -> Episode:
         _ranked_action(pair, episode.codes_at(t)) if pair[0] < num_rules else pair
         for t, pair in enumerate(episode.actions)
     ]
-    return dataclasses.replace(episode, actions=np.stack(actions).astype(np.int32), legal_codes=legal, num_locations=0)
+    return dataclasses.replace(
+        episode, actions=np.stack(actions).astype(np.int32), legal_codes=legal, num_locations=0
+    )
 
 
 def _ranks(codes: np.ndarray) -> np.ndarray:

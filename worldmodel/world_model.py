@@ -141,7 +141,9 @@ class WorldModel:
         It learns nothing: of the episodes only the start graph and what was ever legal is used.
         """
         statistics, table, (start,) = self.statistics, buffer.action_table(), buffer.by_start()
-        model = WorldModel(self.signature, self.encoder, self.mdn_rnn, statistics, [], embeddings=self._embeddings)
+        model = WorldModel(
+            self.signature, self.encoder, self.mdn_rnn, statistics, [], embeddings=self._embeddings
+        )
         centre = self._raw({start: buffer.graphs[start]})[start] + statistics.offset
         nowhere = np.full(table.num_actions + 1, np.inf, np.float32)
         rewards = ActionRewards(statistics.rule_mean[table.rules], statistics.rule_spread[table.rules], nowhere)

@@ -106,7 +106,9 @@ def held_out_play(
         return rounds.named(collect(env, policy, effort.episodes, seed, on_episode=noting(bar)))
 
 
-def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: EpisodeBuffer, effort: Effort) -> Record:
+def fitted_intervals(
+    model: WorldModel, training: EpisodeBuffer, validation: EpisodeBuffer, effort: Effort
+) -> Record:
     """What makes intervals of one step hold what they say, on validation episodes.
 
     Returns:

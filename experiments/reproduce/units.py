@@ -24,7 +24,9 @@ DIGITS = 6
 Record = dict[str, Any]
 
 
-def once(table: str, name: str, settings: Record, work: Callable[[], Record], *, anywhere: bool = False) -> Record:
+def once(
+    table: str, name: str, settings: Record, work: Callable[[], Record], *, anywhere: bool = False
+) -> Record:
     """What `work()` returns, from its file where a run with the same settings has finished it.
 
     Args:

@@ -91,9 +91,7 @@ def test_intervals_are_fitted_where_they_are_judged_if_there_is_enough(
 
 def test_models_without_mixtures_have_no_intervals_to_fit() -> None:
     model: Any = Asked()
-    model.mdn_rnn = type(
-        "Dynamics", (), {"config": dataclasses.replace(Asked.mdn_rnn.config, dynamics="deterministic")}
-    )
+    model.mdn_rnn = type("Dynamics", (), {"config": dataclasses.replace(Asked.mdn_rnn.config, dynamics="deterministic")})
     empty: Any = EpisodeBuffer
     assert judge.fitted_intervals(model, empty, empty, EFFORT)["factor"] is None
 
