@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from experiments.run import Run, in_round, of_round
+from experiments.stages.world_model import RoundModel
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
@@ -16,18 +17,18 @@ STEPS = (1, 5, 10, 20)
 
 
 def measure_accuracy(
-    run: Run, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, number: int = 0
+    run: Run, model: RoundModel, training: EpisodeBuffer, held_out: EpisodeBuffer
 ) -> list[dict[str, Any]]:
     """Open-loop accuracy after each of `STEPS` that the episodes reach.
 
-    Kept as `checkpoints/accuracy.json`, of round `number` as `accuracy-<number>.json`.
+    Kept as `checkpoints/accuracy.json`, of a later round as `accuracy-<number>.json`.
     """
-    stage = of_round(STAGE, number)
+    stage = of_round(STAGE, model.number)
     name = f"checkpoints/{stage}.json"
     if run.directory.finished(stage):
         return list(run.directory.read_json(name))
-    with run.stage(stage, in_round("measure the world model", number), 1) as bar:
-        figures = _figures(model, training, held_out)
+    with run.stage(stage, in_round("measure the world model", model.number), 1) as bar:
+        figures = _figures(model.fresh(), training, held_out)
         run.directory.write_json(name, figures)
         bar.update(1)
     return figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +49,14 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
 
 def read_episodes(directory: Path) -> EpisodeBuffer:
     """All episodes that shards in a folder hold, in order."""
-    whole, *rest = (EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz")))
-    for shard in rest:
-        whole.extend(shard)
+    return joined([EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz"))])
+
+
+def joined(parts: Sequence[EpisodeBuffer]) -> EpisodeBuffer:
+    """The episodes of all parts, in order."""
+    whole = EpisodeBuffer(parts[0].rule_names, parts[0].graphs, parts[0])
+    for part in parts[1:]:
+        whole.extend(part)
     return whole
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.base import Controller, factory
@@ -11,17 +11,16 @@ from controller.records import EpisodeRecord
 from controller.search import SearchLimits
 from experiments.run import Run, in_round, of_round
 from experiments.stages.accuracy import measure_accuracy
-from experiments.stages.collect import best_collected, collect_episodes, parted
+from experiments.stages.collect import best_collected, collect_episodes, joined, parted
 from experiments.stages.exploit import compare_with_reality
 from experiments.stages.load import Loaded
 from experiments.stages.recollect import recollect_episodes
-from experiments.stages.world_model import train_further, train_world_model
+from experiments.stages.world_model import RoundModel, train_further, train_world_model
 from experiments.tensorflow_start import start_tensorflow
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from controller.ppo_controller import PpoController
-    from worldmodel.world_model import WorldModel
 
 STAGE = "controller"
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
@@ -81,19 +80,19 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     """Collection, world model, then PPO on nothing but that; in each round again, with what PPO really plays."""
-    collected = collect_episodes(run, loaded)
-    training, held_out = parted(run.config, collected)
+    random_play = collect_episodes(run, loaded)
+    training, held_out = parted(run.config, random_play)
     start_tensorflow(run)
-    latest = _trained(run, loaded, train_world_model(run, training), training, held_out, 0)
+    latest = _trained(run, loaded, train_world_model(run, training), [training], held_out)
+    played: list[EpisodeBuffer] = []
     rounds = [latest.row]
-    for number in range(1, run.config.recollect.rounds + 1):
-        played = recollect_episodes(run, loaded, latest.model, latest.controller.policy, number)
-        for buffer in (collected, training):
-            buffer.extend(played)
-        model = train_further(run, latest.model, training, number)
-        latest = _trained(run, loaded, model, training, held_out, number)
+    for _ in range(run.config.recollect.rounds):
+        played.append(recollect_episodes(run, loaded, latest.model, latest.controller.policy))
+        parts = [training, *played]
+        latest = _trained(run, loaded, train_further(run, latest.model, parts), parts, held_out)
         rounds.append(latest.row)
-    best = best_collected(collected, "collection" if len(rounds) == 1 else "recollection")
+    collected = joined([random_play, *played])
+    best = best_collected(collected, "recollection" if played else "collection")
     return Prepared(latest.controller, best, TrainingFacts(len(collected), latest.accuracy, rounds=rounds))
 
 
@@ -103,40 +102,42 @@ class _Trained(NamedTuple):
     Attributes:
       accuracy: see `measure_accuracy`.
       row: for the report: the number of the round, episodes and real steps of training, the accuracy after most steps,
-        and the figures of `compare_with_reality`.
+        and the figures of `compare_with_reality` under "plans".
     """
 
-    model: WorldModel
+    model: RoundModel
     controller: PpoController
     accuracy: list[dict[str, Any]]
     row: dict[str, Any]
 
 
 def _trained(
-    run: Run, loaded: Loaded, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, number: int
+    run: Run, loaded: Loaded, model: RoundModel, parts: Sequence[EpisodeBuffer], held_out: EpisodeBuffer
 ) -> _Trained:
     """Judges a round's world model, trains a fresh policy in its dream, and compares that with reality."""
-    accuracy = measure_accuracy(run, model, training, held_out, number)
-    controller = _trained_in_the_dream(run, model, training, number)
-    facts = {"round": number, "episodes": len(training), "real_steps": training.num_transitions}
+    training = joined(parts)
+    accuracy = measure_accuracy(run, model, training, held_out)
+    controller = _trained_in_the_dream(run, model, training)
+    facts = {"round": model.number, "episodes": len(training), "real_steps": training.num_transitions}
     after_most_steps = accuracy[-1] if accuracy else {}
-    compared = compare_with_reality(run, loaded, model, controller.policy, number)
-    return _Trained(model, controller, accuracy, facts | after_most_steps | {"plans": compared})
+    plans = compare_with_reality(run, loaded, model, controller.policy)
+    return _Trained(model, controller, accuracy, facts | after_most_steps | {"plans": plans})
 
 
-def _trained_in_the_dream(run: Run, model: WorldModel, training: EpisodeBuffer, number: int) -> PpoController:
+def _trained_in_the_dream(run: Run, model: RoundModel, training: EpisodeBuffer) -> PpoController:
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
 
-    config, seed = run.config, run.seed(of_round(STAGE, number))
+    config, seed = run.config, run.seed(of_round(STAGE, model.number))
     controller = PpoController.for_dream(
-        model, config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
+        model.fresh(), config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
     )
 
     def make_dream() -> DreamEnv:
-        return DreamEnv(model, model.start_states(training, seed=seed), **dataclasses.asdict(config.dream))
+        starts = model.versed().start_states(training, seed=seed)
+        return DreamEnv(model.versed(), starts, **dataclasses.asdict(config.dream))
 
-    train(run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=number)
+    train(run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=model.number)
     return controller
 
 

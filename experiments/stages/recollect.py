@@ -9,11 +9,11 @@ from experiments.progress import Bar
 from experiments.run import Run, in_round, of_round
 from experiments.stages.collect import episode_figures, read_episodes
 from experiments.stages.load import Loaded
+from experiments.stages.world_model import RoundModel
 from worldmodel.episodes import Episode, EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from worldmodel.rollout import Policy
-    from worldmodel.world_model import WorldModel
 
 STAGE = "recollect"
 RECOLLECTED = "recollected"
@@ -22,13 +22,14 @@ EPISODES_PER_SHARD = 20
 """What is kept at a time; what an interrupted command has played beyond is played again."""
 
 
-def recollect_episodes(run: Run, loaded: Loaded, model: WorldModel, policy: Policy, number: int) -> EpisodeBuffer:
-    """Real episodes for round `number`, of the policy of the round before, which sees them through its world model.
+def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Policy) -> EpisodeBuffer:
+    """Real episodes for the next round, of the policy of a round, which sees them through its world model.
 
     Continues where an interrupted command stopped.
     """
     from worldmodel.recollection import recollect
 
+    number = model.number + 1
     stage, count = of_round(STAGE, number), run.config.recollect.episodes
     directory = run.directory.checkpoint(of_round(RECOLLECTED, number))
     if run.directory.finished(stage):
@@ -36,13 +37,14 @@ def recollect_episodes(run: Run, loaded: Loaded, model: WorldModel, policy: Poli
     directory.mkdir(exist_ok=True)
     with run.stage(stage, in_round("recollect episodes", number), count) as bar:
         run.metrics.rewind(stage, 0)
+        seen_through = model.fresh()
         for first in range(0, count, EPISODES_PER_SHARD):
             last = min(first + EPISODES_PER_SHARD, count) - 1
             path = directory / f"episodes-{first:06d}-{last:06d}.npz"
             if not path.is_file():
                 seed, report = run.seed(f"{stage} {first}"), _reporting(bar, first)
                 episodes = last - first + 1
-                recollect(model, loaded.env, policy, episodes=episodes, seed=seed, on_episode=report).save(path)
+                recollect(seen_through, loaded.env, policy, episodes=episodes, seed=seed, on_episode=report).save(path)
             for episode in EpisodeBuffer.load(path):
                 run.metrics.append(stage, first + episode.index, episode_figures(episode))
     return read_episodes(directory)

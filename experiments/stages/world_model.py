@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.progress import Bar
 from experiments.run import Run, in_round, of_round
+from experiments.stages.collect import joined
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the import of TensorFlow belongs to the stage that needs it
+    from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
 ENCODER, MDN_RNN = "encoder", "mdn-rnn"
@@ -19,17 +21,55 @@ BUNDLE = "world_model"
 """Name of a round's world model among the checkpoints."""
 
 
-def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
+class RoundModel:
+    """The world model of a round of recollection, read where it is needed.
+
+    The last bits of an embedding depend on which graphs are encoded together. So no stage may find embeddings that
+    another one happened to leave: an interrupted run, in which that stage had been finished before, would go another
+    way.
+
+    Attributes:
+      number: of the round.
+      signature: what it was trained for.
+    """
+
+    def __init__(
+        self, run: Run, number: int, signature: Signature, parts: Sequence[EpisodeBuffer], trained: WorldModel | None
+    ) -> None:
+        """
+        Args:
+          parts: the episodes that it was trained on: random ones, and those that each round has added.
+          trained: as training has left it, knowing the embeddings of `parts`; None if this command did not train it.
+        """
+        self.number, self.signature = number, signature
+        self._bundle, self._parts, self._trained = run.directory.checkpoint(of_round(BUNDLE, number)), parts, trained
+
+    def fresh(self) -> WorldModel:
+        """It, knowing no embeddings yet."""
+        from worldmodel.world_model import WorldModel
+
+        return WorldModel.load(self._bundle, self.signature)
+
+    def versed(self) -> WorldModel:
+        """It, knowing the embeddings of its training data; to be asked for those only."""
+        if self._trained is None:
+            from worldmodel.embedding import used_graphs
+
+            self._trained = self.fresh()
+            for part in self._parts:  # one after another, as training has met them
+                self._trained.encode(used_graphs(part))
+        return self._trained
+
+
+def train_world_model(run: Run, buffer: EpisodeBuffer) -> RoundModel:
     """A world model of the episodes of `buffer`; continues from the last checkpoint of either part."""
     from worldmodel.fit import fit_world_model
     from worldmodel.graphs import FeatureSpec
     from worldmodel.signature import Signature
-    from worldmodel.world_model import WorldModel
 
     signature = Signature(buffer.rule_names, FeatureSpec.current())
-    bundle = run.directory.checkpoint(BUNDLE)
     if run.directory.finished(MDN_RNN):
-        return WorldModel.load(bundle, signature)
+        return RoundModel(run, 0, signature, [buffer], None)
     config = run.config.world_model
     parts = {
         "encoder": _Part(ENCODER, "train the encoder", config.encoder_training.steps),
@@ -44,36 +84,36 @@ def train_world_model(run: Run, buffer: EpisodeBuffer) -> WorldModel:
             directory=run.directory.checkpoint("world_model_training"),
             on_step=stages.on_step,
         )
-        model.save(bundle)
-    return model
+        model.save(run.directory.checkpoint(BUNDLE))
+    return RoundModel(run, 0, signature, [buffer], model)
 
 
-def train_further(run: Run, before: WorldModel, buffer: EpisodeBuffer, number: int) -> WorldModel:
-    """The world model of round `number`: what that of the round before has learned, and what more episodes teach it.
+def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) -> RoundModel:
+    """The world model of the next round: what that of the round before has learned, and what more episodes teach it.
 
     Args:
       before: not changed.
-      buffer: the episodes that `before` has learned from, and new ones.
+      parts: the episodes that `before` has learned from, and last the new ones.
     """
     from worldmodel.fit import refit_world_model
-    from worldmodel.world_model import WorldModel
 
-    stage, bundle = of_round(MDN_RNN, number), run.directory.checkpoint(of_round(BUNDLE, number))
+    number = before.number + 1
+    stage = of_round(MDN_RNN, number)
     if run.directory.finished(stage):
-        return WorldModel.load(bundle, before.signature)
+        return RoundModel(run, number, before.signature, parts, None)
     config = run.config.refit()
     part = _Part(stage, in_round("train the MDN-RNN", number), config.steps)
     with _TrainingStages(run, {"mdn_rnn": part}) as stages:
         model = refit_world_model(
-            before,
-            buffer,
+            before.versed(),
+            joined(parts),
             config,
             seed=run.seed(of_round("world model", number)),
             directory=run.directory.checkpoint(of_round("world_model_training", number)),
             on_step=stages.on_step,
         )
-        model.save(bundle)
-    return model
+        model.save(run.directory.checkpoint(of_round(BUNDLE, number)))
+    return RoundModel(run, number, before.signature, parts, model)
 
 
 class _Part(NamedTuple):
