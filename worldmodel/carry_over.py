@@ -10,11 +10,11 @@ from worldmodel.neighbourhood import NO_SLOT, neighbourhood_rows
 from worldmodel.scenes import UNKNOWN, Scene
 from worldmodel.world_model import WorldModel
 
-Place = tuple[int, ...]
+Place = tuple[int | slice, ...]
 """Index into a table of weights."""
 Thing = tuple[object, ...]
 """What a place stands for."""
-SLOTS = "slots"
+SLOTS, SLOTS_LAST = "slots", "slots last"
 
 
 def carry_over(before: WorldModel, after: WorldModel) -> None:
@@ -33,7 +33,7 @@ def carry_over(before: WorldModel, after: WorldModel) -> None:
     for kind, places in _PLACES.items():
         here, there = dict(places(after)), dict(places(before))
         for table, old in zip(tables[kind], old_tables[kind], strict=True):
-            values, learned = table.numpy() * (kind != SLOTS), old.numpy()
+            values, learned = table.numpy() * (kind not in (SLOTS, SLOTS_LAST)), old.numpy()
             for thing in here.keys() & there.keys():
                 values[here[thing]] = learned[there[thing]]
             table.assign(values)
@@ -63,6 +63,11 @@ def _slots(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
         yield (rule, *slots[rule, slot].tolist()), (int(rows[rule]), slot)
 
 
+def _slots_last(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    for thing, (row, slot) in _slots(model):
+        yield thing, (row, slice(None), slot)
+
+
 def _trained(model: WorldModel) -> Iterator[Scene]:
     return (scene for scene in model.scenes.values() if scene.is_trained)
 
@@ -71,4 +76,5 @@ _PLACES: dict[str, Callable[[WorldModel], Iterator[tuple[Thing, Place]]]] = {
     "sites": _sites,
     "actions": _actions,
     SLOTS: _slots,
+    SLOTS_LAST: _slots_last,
 }

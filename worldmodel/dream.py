@@ -130,14 +130,10 @@ class DreamEnv:
             observation, over = state.observation(), ended | (t >= left)
             action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
             action = tf.where(over, self.num_actions, action)
-            reached, reward, terminal = self._model.compiled_dream_step(
-                state, action, tf.random.fold_in(dream_seed, t), self._codes, self._settings
-            )
+            arguments = state, action, tf.random.fold_in(dream_seed, t), self._codes, self._settings, over
+            reached, reward, terminal = self._model.compiled_dream_step(*arguments)
             step = _Step(action, log_prob, value, reward, terminal, ~over).after(ended, over)
-            state = DreamState(
-                *(tf.where(over[:, tf.newaxis], old, new) for old, new in zip(state, reached, strict=True))
-            )
-            return t + 1, state, ended | step.terminals, _write(states, t, observation), _write(steps, t, step)
+            return t + 1, reached, ended | step.terminals, _write(states, t, observation), _write(steps, t, step)
 
         start, never = self._state_of(starts), tf.zeros([batch], tf.bool)
         arrays = _arrays_like(start.observation()), _arrays_like(_Step.blank(start.z[:, 0]))

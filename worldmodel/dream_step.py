@@ -29,7 +29,13 @@ class DreamSettings(NamedTuple):
 
 
 def dream_step(
-    model: MdnRnn, state: DreamState, action: tf.Tensor, seed: tf.Tensor, codes: ActionCodes, settings: DreamSettings
+    model: MdnRnn,
+    state: DreamState,
+    action: tf.Tensor,
+    seed: tf.Tensor,
+    codes: ActionCodes,
+    settings: DreamSettings,
+    over: tf.Tensor | None = None,
 ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
     """What comes after an action in each of B rows.
 
@@ -40,6 +46,7 @@ def dream_step(
       seed: int32 [2], of the latents that are drawn.
       codes: of the scene's actions.
       settings: how.
+      over: bool [B], rows whose state is to stay what it is.
     Returns:
       (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
     """
@@ -52,7 +59,11 @@ def dream_step(
     mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    return DreamState(z, recurrent.hidden, recurrent.cell, mask), reward, terminal
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask)
+    if over is not None:
+        halted = over[:, tf.newaxis]
+        reached = DreamState(*(tf.where(halted, old, new) for old, new in zip(state, reached, strict=True)))
+    return reached, reward, terminal
 
 
 def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -22,13 +22,14 @@ class Neighbourhood(snt.Module):
         super().__init__(name=name)
         scatter = snt.initializers.TruncatedNormal(stddev=1.0 / slots**0.5)
         self._read = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="read")
-        self._write = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="write")
+        # The slots last: so what is written is summed along memory, which is twice as fast.
+        self._write = tf.Variable(scatter([rows, hidden, slots], tf.float32), name="write")
         self._bias = tf.Variable(tf.zeros([rows, slots]), name="bias")
 
     @property
-    def tables(self) -> list[tf.Variable]:
-        """The weights with a place for each slot: [rows, P, ...]."""
-        return [self._read, self._write, self._bias]
+    def tables(self) -> dict[str, list[tf.Variable]]:
+        """The weights of every slot: "slots" of shape [rows, P, ...], "slots last" of shape [rows, ..., P]."""
+        return {"slots": [self._read, self._bias], "slots last": [self._write]}
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
@@ -41,13 +42,15 @@ class Neighbourhood(snt.Module):
     def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
         rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
-        change = tf.reduce_sum(tf.gather(self._write, rows) * features[:, tf.newaxis], axis=-1)
+        change = tf.reduce_sum(tf.gather(self._write, rows) * features[..., tf.newaxis], axis=1)
         change += tf.gather(self._bias, rows)
-        padded = tf.pad(logits, [[0, 0], [0, 1]])  # empty slots point at this column, which is cut off again
-        shape = tf.shape(padded)
-        places = tf.range(shape[0])[:, tf.newaxis] * shape[1] + slots
-        flat = tf.tensor_scatter_nd_add(tf.reshape(padded, [-1]), places[..., tf.newaxis], change)
-        return tf.reshape(flat, shape)[:, :-1]
+        n, width = (
+            tf.shape(logits)[0],
+            tf.shape(logits)[1] + 1,
+        )  # empty slots point at one more column, which is cut off
+        places = tf.range(n)[:, tf.newaxis] * width + slots
+        written = tf.math.unsorted_segment_sum(tf.reshape(change, [-1]), tf.reshape(places, [-1]), n * width)
+        return logits + tf.reshape(written, [n, width])[:, :-1]
 
 
 class MaskHead(snt.Module):

@@ -174,11 +174,12 @@ class MdnRnn(snt.Module):
         )
 
     def tables(self) -> dict[str, list[tf.Variable]]:
-        """The weights with a place for each of what the data hold, by what that is: "sites", "actions" or "slots"."""
+        """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""
+        neighbourhoods = [member.mask.neighbourhood.tables for member in self.members]
         return {
             "sites": [self._actions.site_table],
             "actions": [member.reward_change for member in self.members],
-            "slots": [table for member in self.members for table in member.mask.neighbourhood.tables],
+            **{kind: [table for tables in neighbourhoods for table in tables[kind]] for kind in neighbourhoods[0]},
         }
 
     def reward_unit(self, actions: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:

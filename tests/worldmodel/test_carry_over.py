@@ -96,11 +96,17 @@ def assert_same_predictions(one: WorldModel, other: WorldModel, episodes: Episod
 def test_slots_that_are_new_say_nothing_and_known_ones_move_along(before: WorldModel, after: WorldModel) -> None:
     places = [slot_places(model) for model in (before, after)]
     assert places[0].keys() < places[1].keys()
-    old, new = (model.mdn_rnn.tables()["slots"] for model in (before, after))
-    for slot, place in places[1].items():
-        for table, learned in zip(new, old, strict=True):
-            expected = learned[places[0][slot]] if slot in places[0] else tf.zeros_like(table[place])
-            np.testing.assert_array_equal(table[place], expected)
+    old, new = (slot_weights(model) for model in (before, after))
+    for slot, (row, number) in places[1].items():
+        expected = old[places[0][slot]] if slot in places[0] else np.zeros_like(new[row, number])
+        np.testing.assert_array_equal(new[row, number], expected)
+
+
+def slot_weights(model: WorldModel) -> np.ndarray:
+    """All weights of every slot: [rows, P, weights]."""
+    tables = model.mdn_rnn.tables()
+    (read, bias), (write,) = (tables[kind] for kind in ("slots", "slots last"))
+    return np.concatenate([read, bias[..., tf.newaxis], np.moveaxis(write, 1, 2)], axis=-1)
 
 
 def slot_places(model: WorldModel) -> dict[tuple[int, ...], tuple[int, int]]:
