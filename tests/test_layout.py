@@ -73,6 +73,10 @@ LIGHT_MODULES = [
     "experiments.optimise",
     "experiments.reproduce.accuracy",
     "experiments.reproduce.accuracy_curve",
+    "experiments.reproduce.accuracy_ablations",
+    "experiments.reproduce.accuracy_transfer",
+    "experiments.reproduce.exploit",
+    "experiments.accuracy_plots",
 ]
 
 

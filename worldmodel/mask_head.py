@@ -44,9 +44,8 @@ class Neighbourhood(snt.Module):
         rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
         change = tf.reduce_sum(tf.gather(self._write, rows) * features[..., tf.newaxis], axis=1)
         change += tf.gather(self._bias, rows)
-        shape = tf.shape(logits)
-        n, width = shape[0], shape[1] + 1  # empty slots point at one more column, which is cut off again
-        places = tf.range(n)[:, tf.newaxis] * width + slots
+        n, width = tf.shape(logits)[0], tf.shape(logits)[1] + 1
+        places = tf.range(n)[:, tf.newaxis] * width + slots  # empty slots point at the last column, which is cut off
         written = tf.math.unsorted_segment_sum(tf.reshape(change, [-1]), tf.reshape(places, [-1]), n * width)
         return logits + tf.reshape(written, [n, width])[:, :-1]
 

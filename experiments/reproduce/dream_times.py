@@ -23,8 +23,6 @@ from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
 HORIZON = 50
-STARTS = 10
-"""Episodes whose states dreams start from."""
 _NAMES = map(str, count())
 """Of graphs, never twice the same: a model does not encode again what it has encoded once."""
 
@@ -72,8 +70,9 @@ def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, 
 
 
 def dream_env(model: WorldModel, buffer: EpisodeBuffer) -> DreamEnv:
-    """The dream of a model, from states of the first episodes."""
-    return DreamEnv(model, model.start_states(EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:STARTS])))
+    """The dream of a model, from the start graph: rows that start deeper are truncated sooner, and idle."""
+    first = EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:1])
+    return DreamEnv(model, model.start_states(first, max_states=1), root_fraction=1.0)
 
 
 def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from experiments.config import RunConfig, load_config
 from experiments.judging import judge
+from experiments.judging.policy import IN_THE_DREAM, exploit
 from experiments.judging.rounds import Rounds
 from experiments.judging.setting import Effort, Setting
 from experiments.progress import make_progress
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.exploit import Trajectory
 from worldmodel.world_model import WorldModel
 
 MODEL = "squeezenet1.1-tiny"
@@ -54,6 +57,36 @@ def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeyp
     rounds._models[1] = object()  # type: ignore[assignment]
     rounds.dream(1, starts=None, root_fraction=1.0)  # type: ignore[arg-type]
     assert asked == [{"temperature": 0.5, "root_fraction": 1.0, "pessimism": 2.0, "legal_from": 0.9}]
+
+
+def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {}
+    played = [Trajectory(((0, 0),), (0.0, 2.0), (0.0, 1.5), 1.5, illegal=0)]
+
+    def for_real(*_: Any, **given: Any) -> list[Trajectory]:
+        found.update(given)
+        return played
+
+    def in_the_dream(model: Any, dream: Any, *_: Any, **__: Any) -> list[Trajectory]:
+        found["dream"] = dream
+        return played
+
+    monkeypatch.setattr("worldmodel.exploit.root_states", lambda *_: None)
+    monkeypatch.setattr("worldmodel.exploit.played_for_real", for_real)
+    monkeypatch.setattr("worldmodel.exploit.dreamed_then_replayed", in_the_dream)
+    rounds: Any = SimpleNamespace(
+        setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.9")),
+        seed=0,
+        env=None,
+        model=lambda number: None,
+        controller=lambda number: SimpleNamespace(policy=None),
+        dream=lambda number, starts, root_fraction: ("dream of round", number, root_fraction),
+        random_play=SimpleNamespace(num_transitions=1),
+        policy_play=lambda number: SimpleNamespace(num_transitions=10),
+    )
+    record = exploit(rounds, 2, EFFORT, make_progress())
+    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.9, ("dream of round", 2, 1.0))
+    assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
 
 
 class Asked:

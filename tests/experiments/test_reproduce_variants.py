@@ -37,14 +37,14 @@ def made(table: str, *options: str) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:
-    variants = ["deterministic dynamics", "discrete dynamics", "actions by rank", "no neighbourhood"]
+    variants = ["deterministic dynamics", "discrete dynamics", "actions by rank"]
     rows = made("accuracy-ablations", "--variants", ", ".join(variants))
     assert [row["variant"] for row in rows] == variants
     for row in rows:
         assert all(row[column] != UNDEFINED for column in ("reward", "total", "masks", "latents", "minutes")), row
     units = [json.loads(path.read_text()) for path in Path("runs/reproduce/accuracy").glob("*-round0-*.json")]
     with_intervals = [names.AT_FLOOR in {figure["figure"] for figure in unit["figures"]} for unit in units]
-    assert sorted(with_intervals) == [False, False, True, True], "the first two have no mixtures"
+    assert sorted(with_intervals) == [False, False, True], "the first two have no mixtures"
 
 
 def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
