@@ -25,6 +25,7 @@ class Effort:
         interval is too wide and neither pairs nor time are used up.
       warmup: inferences of a new session that are not counted; fewer than three count as three. There is one less where
         one inference takes over 50 ms.
+      settling: inferences before each sample that are not counted, at most; see `environment.sampling`.
       control: whether a second session of the reference is measured like a candidate.
       seed: of the inputs, the order and the bootstrap.
     Raises:
@@ -36,6 +37,7 @@ class Effort:
     seconds: float = 0.0
     sessions: int = 5
     warmup: int = 3
+    settling: int = 5
     control: bool = True
     seed: int = 0
 

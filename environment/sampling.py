@@ -18,9 +18,11 @@ _LONG_SAMPLE_S = 0.05
 """Samples that should take longer are interrupted on most machines, by a small part of their time: they are kept.
 
 Nor do inferences that long need to be warmed up for long: BERT-Base's first one takes as long as its sixth."""
-_SETTLED_S = 0.005
-"""Faster models run once more before each sample, to find the caches as their own last inference left them: NasRNN's
-first inference after another session's took 2.1 ms and its second 1.4; at 7 ms (SqueezeNet) they differed by 1 %."""
+_SETTLING_S = 0.02
+"""Before each sample a model is run anew for as long, or `Effort.settling` times, to find the caches as its own last
+inference left them. One is not enough where weights stay in the cache that all cores share: of NasRNN rewritten to read
+64 MB instead of 17, inferences after another session's took 4.9, 4.7, 4.4, 3.9, 3.6 … 3.4 ms, of NasRNN itself 4.4,
+3.7, 3.6 … 3.6. Of ResNet-18 (25 ms) the first took as long as the twentieth."""
 
 
 PROBES = 2
@@ -32,24 +34,29 @@ class Sampler:
 
     Args:
       warmup: inferences that are not counted; at least one beside the probes.
+      settling: inferences before each sample that are not counted, at most.
       before_each: called before each inference, not timed; None: inferences follow one another, and are timed together.
     """
 
-    def __init__(self, session: Session, clock: Clock, warmup: int, before_each: Callable[[], object] | None) -> None:
+    def __init__(
+        self, session: Session, clock: Clock, warmup: int, settling: int, before_each: Callable[[], object] | None
+    ) -> None:
         self._session, self._clock, self._before_each = session, clock, before_each
         for _ in range(max(warmup - PROBES, 1)):
             session.run()
         fastest = self._elapsed(1)
         if fastest < _LONG_SAMPLE_S:
             fastest = min(fastest, *(self._elapsed(1) for _ in range(PROBES - 1)))
-        self._repeats = int(np.clip(np.ceil(_SHORTEST_SAMPLE_S / max(fastest, 1e-9)), 1, _MOST_REPEATS))
-        self._settles = before_each is None and fastest < _SETTLED_S
+        fastest = max(fastest, 1e-9)
+        self._settling = 0 if before_each else min(settling, int(_SETTLING_S / fastest))
+        shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # what was settled for is made use of
+        self._repeats = int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1
 
     def sample(self) -> float:
         """Seconds per inference."""
         for _ in range(self._attempts):
-            if self._settles:
+            for _ in range(self._settling):
                 self._session.run()
             interruptions = self._clock.interruptions()
             elapsed = self._elapsed(self._repeats)

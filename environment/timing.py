@@ -146,7 +146,7 @@ def measure(
 
     def open_sampler(index: int) -> Sampler:
         session = variants[index].runtime.open(variants[index].model, feeds)
-        return Sampler(session, clock, spent.warmup, before_each)
+        return Sampler(session, clock, spent.warmup, spent.settling, before_each)
 
     judged = range(1, 1 + len(candidates))
     run = Interleaving(open_sampler, len(variants), judged, spent, on_pair, now)

@@ -35,8 +35,8 @@ RECENT_MB = 4.0
 """Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
 MOST_MB = 128.0
 """Of weights of all copies, unless one has more: no cache is that large, and they have to be written first."""
-GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, control=False)
-EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, control=False)
+GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
+EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, settling=1, control=False)
 SESSIONS_DIFFER = 0.006
 """Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
 identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""

@@ -17,7 +17,8 @@ from environment.runtimes import Model
 from environment.timing import Timing, Variant, measure
 from taso_ext.errors import ModelError
 
-INFERENCE_S = 0.01
+INFERENCE_S = 0.03
+"""Too long to be run again before each sample."""
 
 
 @dataclass(eq=False)
@@ -28,18 +29,19 @@ class FakeMachine:
       noise: of each inference alone.
       session_noise: of each session, for good.
       opening_s: what opening a session takes.
-      cold: the first inference after one of another session takes this many times as long.
+      cold: the first inferences after one of another session take so many times as long.
     """
 
     drift: float = 0.0
     noise: float = 0.0
     session_noise: float = 0.0
     opening_s: float = 0.0
-    cold: float = 1.0
+    cold: tuple[float, ...] = ()
     seed: int = 0
     time_s: float = 0.0
     speed: float = 1.0
     last: object = None
+    since: int = 0
     ran: list[str] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
     alive: weakref.WeakSet[FakeSession] = field(default_factory=weakref.WeakSet)
@@ -98,7 +100,8 @@ class FakeSession:
         if self.seconds == math.inf:
             raise ModelError("the operator Foo of the node foo_7 is unknown")
         machine.speed *= machine.factor(machine.drift)
-        cold = machine.cold if machine.last is not self else 1.0
+        machine.since = machine.since + 1 if machine.last is self else 0
+        cold = machine.cold[machine.since] if machine.since < len(machine.cold) else 1.0
         machine.time_s += self.seconds * machine.speed * cold * machine.factor(machine.noise)
         machine.last = self
         machine.ran.append(self.runtime.name)
