@@ -6,6 +6,7 @@ from environment.costs.cost_warnings import NoisyClock
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_timing import time_kernel, time_yardstick
 from environment.costs.price_list import Price, PriceList, UnrecordedError
+from environment.costs.quiet_moments import QuietMoments
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05
@@ -23,6 +24,7 @@ class KernelPrices:
 
     def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
         self.prices, self._runtime = prices, runtime
+        self._moments = QuietMoments()
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
 
     @property
@@ -53,7 +55,7 @@ class KernelPrices:
         return self.prices.get(price_key(kernel, weights_mb))
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime))
+        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime), self._moments)
         kept = self.prices.put(price_key(kernel, weights_mb), found)
         if kept.spread > NOISY:
             self._clock.warn(
