@@ -42,8 +42,8 @@ EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, 
 SESSIONS_DIFFER = 0.006
 """Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
 identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
-ATTEMPTS, FIRST_ATTEMPTS = 8, 4
-"""To time a kernel at a quiet moment: at most, and at least where it is not yet known how fast those are."""
+ATTEMPTS = 4
+"""To time a kernel at a quiet moment; all are made where it is not yet known how fast those are."""
 _OTHERS_SHARE = 0.4
 """Of what others slow the yardstick down by: so far is a kernel's ratio to it off then."""
 CAREFUL = Effort(resolution=0.002, pairs=200, seconds=0.5, sessions=3, warmup=3, control=False)
@@ -88,7 +88,7 @@ def time_kernel(
 
 def _at_a_quiet_moment(timed: Callable[[], Timing], moments: QuietMoments) -> tuple[Timing, float]:
     """The first timing at one, or the one at the quietest moment; and how much slower than usual the reference was."""
-    fewest = FIRST_ATTEMPTS if moments.is_new else 1
+    fewest = ATTEMPTS if moments.is_new else 1
     quietest, slowdown = None, math.inf
     for attempt in range(1, ATTEMPTS + 1):
         timing = timed()
