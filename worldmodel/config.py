@@ -154,8 +154,8 @@ class MdnRnnTrainingConfig:
       batch: episodes a step.
       open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
       latent_weight, mean_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent
-        dimension; squared error of the mixture's mean; squared error in units of the rewards' variance; nats; nats over
-        all bits of a state). The likelihood alone is content to call hard transitions noise and learns their means
+        dimension; squared error of the mixture's mean; error in units of the spread of an action's rewards; nats; nats
+        over all bits of a state). The likelihood alone is content to call hard transitions noise and learns their means
         slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are exact, and a policy
         trained in the dream finds every rewrite that is wrongly thought legal.
       open_loop_weight: of the open-loop terms beside the teacher-forced ones.

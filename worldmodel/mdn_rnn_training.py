@@ -30,6 +30,10 @@ class StepTargets(NamedTuple):
     mask: tf.Tensor
 
 
+REWARD_PRECISION = 0.03
+"""Units of the reward loss below which it is quadratic. A policy adds up small errors that are all to its liking: for
+100 plans of 28 steps on SqueezeNet a model that had learned by squared error promised 6.6 percent too much (5.8 with ten
+times the weight), and one by this loss 3.6; for plans that both were trained on, 1.3 too much and 0.2 too little."""
 _TERMS = ("latent", "mean", "reward", "terminal", "mask")
 
 
@@ -53,8 +57,8 @@ def step_losses(
       reward_unit: float32 [n], what an error of 1 means.
       bit_weights: float32 [n, A], which bits count; all by default.
     Returns:
-      Scalars "latent" (nats per dimension), "mean" (squared error per dimension), "reward" (squared error in units of
-      `reward_unit`), "terminal" (nats), "mask" (nats, summed over a state's bits).
+      Scalars "latent" (nats per dimension), "mean" (squared error per dimension), "reward" (see `reward_losses`),
+      "terminal" (nats), "mask" (nats, summed over a state's bits).
     """
     rewrites = taken * is_rewrite
     bits = tf.nn.sigmoid_cross_entropy_with_logits(targets.mask[:, :-1], prediction.mask_logits)
@@ -64,10 +68,19 @@ def step_losses(
     return {
         "latent": _weighted_mean(latent["latent"], rewrites),
         "mean": _weighted_mean(latent["mean"], rewrites),
-        "reward": _weighted_mean(tf.square((prediction.reward - targets.reward) / reward_unit), taken),
+        "reward": _weighted_mean(reward_losses((prediction.reward - targets.reward) / reward_unit), taken),
         "terminal": _weighted_mean(terminal, rewrites),
         "mask": _weighted_mean(tf.reduce_sum(bits, axis=-1), rewrites),
     }
+
+
+def reward_losses(errors: tf.Tensor) -> tf.Tensor:
+    """The pseudo-Huber loss: |error|, but smooth around 0. Rewards are deterministic, and can be learned exactly.
+
+    Args:
+      errors: in units of `MdnRnn.reward_unit`.
+    """
+    return tf.sqrt(tf.square(errors) + REWARD_PRECISION**2) - REWARD_PRECISION
 
 
 def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from experiments.config import RunConfig
 from taso_ext import RuleSet
 
-PROGRAM = 3
+PROGRAM = 4
 """Goes up with every change of how models are trained or judged, so that units of before are not taken for new ones."""
 
 

@@ -63,8 +63,16 @@ _LITTLE = Effort(
     resamples=50,
     budget=50,
 )
-_ROUNDS = ("recollect.rounds=3",)
-SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _ROUNDS, Effort())}
+_AFFORDABLE = (
+    "world_model.encoder_training.steps=600",
+    "world_model.mdn_rnn_training.steps=1500",
+    "ppo.updates=100",
+    "ppo.batch=64",
+    "recollect.rounds=3",
+    "recollect.steps=400",
+)
+"""A quarter of an hour on one core for a model of BERT-Base, and a few minutes for a policy."""
+SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _AFFORDABLE, Effort())}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
