@@ -2,7 +2,8 @@
 
 rlflow reproduce accuracy-ablations
 
-Every model is trained on the same number of real steps of random play, and judged as by `rlflow reproduce accuracy`.
+Every model is trained on the same number of real steps of random play, for fewer gradient steps than those of
+`rlflow reproduce accuracy` because there are many, and judged as they are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from experiments.config import RunConfig
 from experiments.judging import study
 from experiments.judging.judge import GREEDY, RANDOM
 from experiments.judging.setting import Effort, Setting
@@ -51,6 +53,8 @@ VARIANTS = {
 }
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
 SEEDS = "0,1"
+LIGHTER = ("world_model.encoder_training.steps=300", "world_model.mdn_rnn_training.steps=700")
+"""Where `--scale` is full; `--set` has the last word."""
 REAL_STEPS = {"smoke": 200, "full": 30_000}
 
 FIGURES = {
@@ -85,6 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges a model for each graph, variant and seed; finished units are not done again."""
     effort, amount = SCALES[options.scale].effort, REAL_STEPS[options.scale]
+    options = argparse.Namespace(**{**vars(options), "set": [*LIGHTER * (options.scale == "full"), *options.set]})
     rows: list[Record] = []
     for name in graphs.chosen(options.graphs or GRAPHS[options.scale]):
         for label, variant in variants.chosen(options.variants, VARIANTS).items():
@@ -99,7 +104,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{training_config(options).costs}. Trained on {amount:,} real steps of random play. {held_out_notes(effort)}",
+        _notes(training_config(options), amount, effort),
+    )
+
+
+def _notes(config: RunConfig, amount: int, effort: Effort) -> str:
+    training = config.world_model
+    return (
+        f"{config.costs}. Trained on {amount:,} real steps of random play, the encoder for "
+        f"{training.encoder_training.steps:,} gradient steps and the MDN-RNN for {training.mdn_rnn_training.steps:,}. "
+        f"{held_out_notes(effort)}"
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     from experiments.plots import Band
 
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
+SEEDS = "0,1"
 REAL_STEPS = {"smoke": (100, 400), "full": (1_000, 3_000, 10_000, 30_000, 100_000)}
 FIGURES = {
     names.REWARD_RANKS: 1,
@@ -70,7 +71,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges one model for each graph, amount and seed; finished units are not done again."""
     effort, config = SCALES[options.scale].effort, training_config(options)
     chosen = graphs.chosen(options.graphs or GRAPHS[options.scale])
-    seeds = {name: seeds_of(name, options.seeds) for name in chosen}
+    seeds = {name: seeds_of(name, options.seeds or SEEDS) for name in chosen}
     amounts = amounts_of(options.real_steps) if options.real_steps else REAL_STEPS[options.scale]
     rows: list[Record] = []
     for name in chosen:
