@@ -179,13 +179,9 @@ def plot_bands(
       wanted: quantity -> label -> value that is asked for, drawn dashed in the colour of the line.
       x_label: of all panels.
     """
-    columns = min(3, max(1, len(panels)))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.4 * columns, 3.2 * rows + 0.7), layout="constrained")
-    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    colours = dict(zip(labels, CYCLE, strict=False))
-    for index, (name, lines) in enumerate(panels.items()):
-        axes = figure.add_subplot(rows, columns, index + 1)
+    figure, grid = _grid(len(panels), 3, (4.4, 3.2))
+    colours = _colour_of_each(panels)
+    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
         for label, band in lines.items():
             axes.fill_between(band.x, band.low, band.high, color=colours[label], alpha=0.18, linewidth=0)
             axes.plot(band.x, band.y, color=colours[label], linewidth=1.8, marker="o", markersize=4)
@@ -212,13 +208,9 @@ def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agr
       path: the PNG to write.
       panels: graph -> kind of point -> points.
     """
-    columns = min(4, max(1, len(panels)))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.1 * columns, 3.1 * rows + 0.7), layout="constrained")
-    labels = list(dict.fromkeys(label for kinds in panels.values() for label in kinds))
-    colours = dict(zip(labels, CYCLE, strict=False))
-    for index, (name, kinds) in enumerate(panels.items()):
-        axes = figure.add_subplot(rows, columns, index + 1)
+    figure, grid = _grid(len(panels), 4, (3.1, 3.1))
+    colours = _colour_of_each(panels)
+    for axes, (name, kinds) in zip(grid, panels.items(), strict=True):
         for label, (measured, half_widths, predicted) in kinds.items():
             widths = [value * half for value, half in zip(measured, half_widths, strict=True)]
             axes.errorbar(
@@ -234,6 +226,20 @@ def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agr
     handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=label) for label, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     save(figure, path)
+
+
+def _grid(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, at most `across` in a row, of some size in inches, with room for title and legend."""
+    columns = min(across, max(1, count))
+    rows = -(-count // columns)
+    width, height = size
+    figure = Figure(figsize=(width * columns, height * rows + 0.7), layout="constrained")
+    return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
+
+
+def _colour_of_each(panels: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """One for each label of any panel."""
+    return _colours(list(dict.fromkeys(label for labelled in panels.values() for label in labelled)), {})
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:

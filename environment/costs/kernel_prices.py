@@ -20,11 +20,18 @@ class KernelPrices:
       prices: of the runtime's setting.
       runtime: None to measure nothing.
       clock: what warns of prices that are not sure.
+      moments: what is known of the machine's quiet ones.
     """
 
-    def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
+    def __init__(
+        self,
+        prices: PriceList,
+        runtime: OnnxRuntime | None,
+        clock: NoisyClock | None = None,
+        moments: QuietMoments | None = None,
+    ) -> None:
         self.prices, self._runtime = prices, runtime
-        self._moments = QuietMoments()
+        self._moments = moments or QuietMoments()
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
 
     @property

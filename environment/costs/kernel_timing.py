@@ -91,13 +91,14 @@ def _at_a_quiet_moment(timed: Callable[[], Timing], moments: QuietMoments) -> tu
     fewest = ATTEMPTS if moments.is_new else 1
     quietest, slowdown = None, math.inf
     for attempt in range(1, ATTEMPTS + 1):
+        if attempt > 1:
+            moments.pause()
         timing = timed()
         found = moments.slowdown(timing.reference.ms.value)
         if quietest is None or timing.reference.ms.value < quietest.reference.ms.value:
             quietest, slowdown = timing, found
         if attempt >= fewest and slowdown <= QUIET:
             break
-        moments.pause()
     assert quietest is not None
     return quietest, slowdown
 

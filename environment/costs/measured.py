@@ -21,6 +21,7 @@ from environment.costs.lowering import Placed, lower
 from environment.costs.price_database import PriceDatabase, default_database
 from environment.costs.price_file import DatabaseError
 from environment.costs.price_list import PriceList
+from environment.costs.quiet_moments import QuietMoments
 from environment.costs.recent import Recent
 from environment.costs.settings import Setting, setting_of
 from environment.runtimes import OnnxRuntime, UnavailableError
@@ -71,6 +72,7 @@ class Measured:
         self.runtime = OnnxRuntime(device, threads, level)
         self._database = database
         self.clock = NoisyClock(self.name)
+        self.moments = QuietMoments()
         self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
@@ -89,7 +91,7 @@ class Measured:
         return self._models.get(model.graph.hash, partial(self._new, model))
 
     def _new(self, model: OnnxModel) -> MeasuredPrices:
-        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock)
+        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock, moments=self.moments)
 
     def __getstate__(self) -> dict[str, Any]:
         return _settings_alone(self.__dict__)
@@ -175,6 +177,7 @@ class MeasuredPrices:
       prices: of the runtime's setting.
       replay: nothing is measured: a kernel that was never recorded is an error.
       clock: what warns of prices that are not sure.
+      moments: what is known of the machine's quiet ones.
     """
 
     is_free = True
@@ -187,9 +190,10 @@ class MeasuredPrices:
         *,
         replay: bool = False,
         clock: NoisyClock | None = None,
+        moments: QuietMoments | None = None,
     ) -> None:
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
-        self.kernels = KernelPrices(prices, None if replay else runtime, clock)
+        self.kernels = KernelPrices(prices, None if replay else runtime, clock, moments)
         self._appraiser = Appraiser(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         # What the engine holds must not hold this object: nobody could tell when both may go.

@@ -70,7 +70,8 @@ class Recording:
     def add(self, source: ModelSource, model: OnnxModel) -> None:
         """Records a model as it is, then the graphs on its walks."""
         kernels = self._kernels(model)
-        costs = MeasuredPrices(model, self._costs.runtime, self._costs.prices, clock=self._costs.clock)
+        known = self._costs
+        costs = MeasuredPrices(model, known.runtime, known.prices, clock=known.clock, moments=known.moments)
         self._before = self._before or _counts(self._costs.prices)
         self._time(source.name, costs, kernels, model.graph.weights_mb)
         model.graph.cost(costs.native)

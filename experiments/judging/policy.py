@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from controller.telescoping import settled
 from experiments.judging.rounds import Rounds
 from experiments.judging.setting import Effort
 from experiments.progress import ProgressDisplay
@@ -16,8 +17,6 @@ from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is played
-    import numpy as np
-
     from worldmodel.exploit import Trajectory
 
 FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
@@ -33,7 +32,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
     from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real, root_states
 
     config, policy = rounds.setting.config, controller.policy
-    settle = _telescoped if config.ppo.telescoping else None
+    settle = settled if config.ppo.telescoping else None
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
         seed = seed_for(rounds.seed, f"exploit {number}")
         real = played_for_real(
@@ -80,9 +79,3 @@ def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
         "prefix_gap": [abs(each.gap_of_prefix) for each in played],
         "skipping_gap": [abs(each.dreamed_percent[-1] - each.skipping_percent) for each in played],
     }
-
-
-def _telescoped(rewards: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    from controller.telescoping import first_visits, telescoped
-
-    return telescoped(rewards, first_visits(masks))

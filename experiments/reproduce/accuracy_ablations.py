@@ -53,8 +53,11 @@ VARIANTS = {
 }
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
 SEEDS = "0,1"
-LIGHTER = ("world_model.encoder_training.steps=300", "world_model.mdn_rnn_training.steps=700")
-"""Where `--scale` is full; `--set` has the last word."""
+TRAINING = {
+    "smoke": (),
+    "full": ("world_model.encoder_training.steps=300", "world_model.mdn_rnn_training.steps=700"),
+}
+"""Changes to the settings of `SCALES`; `--set` has the last word."""
 REAL_STEPS = {"smoke": 200, "full": 30_000}
 
 FIGURES = {
@@ -89,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges a model for each graph, variant and seed; finished units are not done again."""
     effort, amount = SCALES[options.scale].effort, REAL_STEPS[options.scale]
-    options = argparse.Namespace(**{**vars(options), "set": [*LIGHTER * (options.scale == "full"), *options.set]})
+    options = argparse.Namespace(**{**vars(options), "set": [*TRAINING[options.scale], *options.set]})
     rows: list[Record] = []
     for name in graphs.chosen(options.graphs or GRAPHS[options.scale]):
         for label, variant in variants.chosen(options.variants, VARIANTS).items():

@@ -87,6 +87,20 @@ class FakeRuntime:
         return FakeSession(self)
 
 
+class OnFakeMachine:
+    """What runtimes of a fake machine have in common."""
+
+    machine: FakeMachine
+
+    @property
+    def label(self) -> str:
+        return "a fake machine"
+
+    @property
+    def clock(self) -> Clock:
+        return Clock("fake clock", 0, self.machine.now, lambda: 0)
+
+
 class FakeSession:
     def __init__(self, runtime: FakeRuntime) -> None:
         self.runtime, self.machine = runtime, runtime.machine

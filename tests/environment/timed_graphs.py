@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
-from fake_machine import FakeMachine, FakeRuntime, FakeSession
+from fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
 
-from environment.clocks import Clock
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.effort import Effort
 from environment.runtimes import Model
@@ -23,7 +22,7 @@ def true_ms(model: Model) -> float:
 
 
 @dataclass(eq=False)
-class TimedGraphs:
+class TimedGraphs(OnFakeMachine):
     """A runtime on a fake machine.
 
     Attributes:
@@ -32,14 +31,6 @@ class TimedGraphs:
 
     machine: FakeMachine = field(default_factory=FakeMachine)
     timed: list[float] = field(default_factory=list)
-
-    @property
-    def label(self) -> str:
-        return "a fake machine"
-
-    @property
-    def clock(self) -> Clock:
-        return Clock("fake clock", 0, self.machine.now, lambda: 0)
 
     def open(self, model: Model | Path, feeds: object) -> FakeSession:
         assert isinstance(model, onnx.ModelProto) or not isinstance(model, Path)

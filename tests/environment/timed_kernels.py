@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_machine import FakeMachine, FakeRuntime, FakeSession
+from fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
 
 from environment import timing
-from environment.clocks import Clock
 from environment.costs import kernel_timing
 from environment.effort import Effort
 from environment.model_inputs import Feeds
@@ -23,7 +22,7 @@ YARDSTICK_MS = 0.25
 
 
 @dataclass(eq=False)
-class TimedKernels:
+class TimedKernels(OnFakeMachine):
     """A runtime on a fake machine.
 
     Attributes:
@@ -34,14 +33,6 @@ class TimedKernels:
     ms: Mapping[str, float]
     machine: FakeMachine = field(default_factory=FakeMachine)
     opened: list[tuple[str, int]] = field(default_factory=list)
-
-    @property
-    def label(self) -> str:
-        return "a fake machine"
-
-    @property
-    def clock(self) -> Clock:
-        return Clock("fake clock", 0, self.machine.now, lambda: 0)
 
     def open(self, model: Model | Path, feeds: Feeds) -> FakeSession:
         assert not isinstance(model, Path)

@@ -139,6 +139,12 @@ def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
     assert {"load", "collect", "encoder", "mdn-rnn", "controller", "evaluate"} <= set(result["stage_seconds"])
 
 
+def assert_same_trace(output: Path, expected: Path) -> None:
+    got = trace_of(output)
+    for part, value in trace_of(expected).items():
+        assert got[part] == value, f"{part} differs"
+
+
 def test_interruptions_do_not_change_the_result(uninterrupted: Path, tmp_path: Path) -> None:
     """Which also shows that one seed gives one result."""
     output = tmp_path / "out.onnx"
@@ -154,9 +160,7 @@ def test_interruptions_do_not_change_the_result(uninterrupted: Path, tmp_path: P
             run_to_the_end(output, interrupting(title, done))
         assert not output.exists()
     run_to_the_end(output, lambda title, done: None)
-    expected, got = trace_of(uninterrupted), trace_of(output)
-    for part, value in expected.items():
-        assert got[part] == value, f"{part} differs"
+    assert_same_trace(output, uninterrupted)
 
 
 def test_rounds_of_recollection_are_complete(recollected: Path) -> None:
@@ -193,9 +197,7 @@ def test_interruptions_in_any_round_do_not_change_the_result(recollected: Path, 
         with pytest.raises(KeyboardInterrupt):
             run_to_the_end(output, interrupting(title, done), *RECOLLECT)
     run_to_the_end(output, lambda title, done: None, *RECOLLECT)
-    expected, got = trace_of(recollected), trace_of(output)
-    for part, value in expected.items():
-        assert got[part] == value, f"{part} differs"
+    assert_same_trace(output, recollected)
 
 
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
