@@ -28,8 +28,8 @@ class LatentPolicy(snt.Module):
     ) -> None:
         """
         Args:
-          rules, sites: int [A + 1], what the table's actions do and where, sites numbered from 0 without gaps; NO-OP,
-            the last, is rule R and has a site of its own (as in `worldmodel.actions.ActionTable`).
+          rules, sites: int [A + 1], what the table's actions do and where, both numbered from 0 without gaps; the last
+            is NO-OP, a rule at a site of its own.
           latent_size, hidden_size: sizes of z and h.
           config: sizes.
           seed: of the initial weights.
@@ -44,7 +44,8 @@ class LatentPolicy(snt.Module):
     def for_world_model(cls, world_model: WorldModel, *, config: PolicyConfig, seed: int) -> LatentPolicy:
         """A policy over the actions and the latent states of a world model."""
         table, sizes = world_model.table, (world_model.latent_size, world_model.hidden_size)
-        return cls(table.rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
+        _, rules = np.unique(table.rules, return_inverse=True)  # most of the rule set matches nowhere in a graph
+        return cls(rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples: `worldmodel.rollout.Policy`."""

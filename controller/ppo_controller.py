@@ -23,7 +23,7 @@ from worldmodel.latent_env import LatentEnv
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
 LOWEST_TEMPERATURE = 0.2
 """Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""

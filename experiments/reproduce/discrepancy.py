@@ -96,10 +96,9 @@ def studied(options: argparse.Namespace, progress: ProgressDisplay) -> Iterator[
     names, costs, rules = graphs.chosen(options.graphs), costs_of(options), RuleSet.default()
     if options.seed < 0:
         raise UserError(f"--seed must be at least 0, got {options.seed}.")
-    with warnings_noted(progress), progress.stage("measure", total=len(names)) as bar:
-        for done, name in enumerate(names):
-            yield Study(name, rules, costs, options.scale, options.seed).record()
-            bar.update(done + 1)
+    with warnings_noted(progress):
+        for name in names:
+            yield Study(name, rules, costs, options.scale, options.seed, progress).record()
 
 
 def costs_of(options: argparse.Namespace) -> Measured:

@@ -12,6 +12,7 @@ from environment.costs.measured import Measured
 from environment.costs.settings import setting_of
 from environment.effort import Effort
 from environment.timing import Variant, measure
+from experiments.progress import ProgressDisplay
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
 from experiments.reproduce.units import Record, once
 from taso_ext import CostModel, OnnxModel, RuleSet, State
@@ -46,9 +47,11 @@ SCALES = {
 class Study:
     """One graph of the zoo and those that rewriting makes of it; what is finished is not measured again."""
 
-    def __init__(self, name: str, rules: RuleSet, costs: Measured, scale: str, seed: int) -> None:
+    def __init__(
+        self, name: str, rules: RuleSet, costs: Measured, scale: str, seed: int, progress: ProgressDisplay
+    ) -> None:
         self.name = name
-        self._rules, self._costs, self._seed = rules, costs, seed
+        self._rules, self._costs, self._seed, self._progress = rules, costs, seed, progress
         self._scale_name, self._scale = scale, SCALES[scale]
 
     def record(self) -> Record:
@@ -66,7 +69,7 @@ class Study:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
         settings |= {"setting": str(setting_of(self._costs.runtime))}
         unit = f"{self.name}{kind}-{self._scale_name}"
-        return once(TABLE, unit, settings, lambda: self._measured(make))
+        return once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}"))
 
     def _whole(self, start: State) -> list[Rewritten]:
         made = list(at_random(start, self._scale.random, self._seed))
@@ -75,20 +78,22 @@ class Study:
     def _early(self, start: State) -> list[Rewritten]:
         return list(early(start, self._rules.names)) if self._scale.rules else []
 
-    def _measured(self, make: Callable[[State], list[Rewritten]]) -> Record:
+    def _measured(self, make: Callable[[State], list[Rewritten]], title: str) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
         costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
         summed_ms, fast_ms = costs.full(model.graph).ms, model.graph.cost(costs.native).ms
         made, points, measured_ms = make(start), [], []
-        for begin in range(0, len(made), TOGETHER):
-            batch = made[begin : begin + TOGETHER]
-            found, ms = self._ratios(model, batch)
-            measured_ms.append(ms)
-            for each, record in zip(batch, found, strict=True):
-                graph = each.state.graph
-                record |= {"fast": graph.cost(costs.native).ms / fast_ms, "full": costs.full(graph).ms / summed_ms}
-                points.append(record | {"how": each.how, "steps": each.steps})
+        with self._progress.stage(f"{title}: measure", len(made)) as bar:
+            for begin in range(0, len(made), TOGETHER):
+                batch = made[begin : begin + TOGETHER]
+                found, ms = self._ratios(model, batch)
+                measured_ms.append(ms)
+                for each, record in zip(batch, found, strict=True):
+                    graph = each.state.graph
+                    record |= {"fast": graph.cost(costs.native).ms / fast_ms, "full": costs.full(graph).ms / summed_ms}
+                    points.append(record | {"how": each.how, "steps": each.steps})
+                bar.update(len(points))
         return {
             "graph": self.name,
             "measured_ms": float(np.median(measured_ms)) if measured_ms else None,

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import tensorflow as tf
 from tiny_worlds import independent_sites
 
+from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
+from worldmodel.rollout import LatentObservation
 
 WORLD = independent_sites(np.ones((2, 3)))
 STATES = tf.constant([0, 1, 5, 0b111000, 0b111110, 0b111111])
@@ -58,3 +62,13 @@ def test_the_location_depends_on_the_rule_chosen() -> None:
     for _ in range(150):
         found = descend()
     assert found.numpy().min() > 0.4  # of 0.5 that are possible
+
+
+def test_it_knows_the_rules_of_its_world_model_alone() -> None:
+    """Of a rule set of hundreds, few match anywhere in one graph."""
+    table = SimpleNamespace(rules=np.array([3, 3, 40, 440]), sites=np.array([0, 1, 0, 2]))
+    world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
+    policy = LatentPolicy.for_world_model(world_model, config=PolicyConfig(noop_logit=0.0), seed=0)  # type: ignore[arg-type]
+    seen = LatentObservation(tf.zeros([1, 2]), tf.zeros([1, 1]), tf.ones([1, 4], tf.bool))
+    rules = policy.distribution_and_value(seen)[0].rule_probabilities()
+    np.testing.assert_allclose(rules, np.full((1, 3), 1 / 3), atol=0.02)

@@ -190,9 +190,9 @@ def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
         stranger.load(tmp_path / "controller")
 
 
-@pytest.mark.parametrize("version", [None, FORMAT_VERSION + 1])
+@pytest.mark.parametrize("version", [None, 1, FORMAT_VERSION + 1])
 def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path: Path) -> None:
-    """Files of before there were versions have none."""
+    """Files of before there were versions have none; the first one knew all rules of the rule set."""
     player, path = controller(), tmp_path / "controller"
     arrays = stored(player, path)
     found = arrays.pop("format_version")
@@ -202,7 +202,7 @@ def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path
         player.load(path)
 
 
-GOLDEN = Path(__file__).parent / "goldens" / "ppo_v1.npz"
+GOLDEN = Path(__file__).parent / "goldens" / "ppo_v2.npz"
 GOLDEN_LOG_PROBS, GOLDEN_VALUE = [-1.120252, -1.08115, -1.141227, -4.188415], -0.381760
 GOLDEN_WORLD = independent_sites(np.array([[1.0, 2.0, -1.0]]))
 
