@@ -99,6 +99,10 @@ class DreamConfig:
         _require("pessimism", self.pessimism, 0)
         _require("legal_from", self.legal_from, 0.01, 0.99)
 
+    def from_root(self) -> dict[str, float]:
+        """Those of a dream in which all rollouts start at the initial graph."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "root_fraction"}
+
 
 @dataclasses.dataclass(frozen=True)
 class RecollectConfig:
@@ -107,18 +111,22 @@ class RecollectConfig:
     Attributes:
       rounds: how many; 0: the world model knows nothing but random play.
       episodes: real ones of the policy, added in each round to all before.
+      dreamed: share of them in which the policy does what it has dreamed, less what is illegal, instead of what it
+        would do with its eyes open.
       steps: of gradient, of the MDN-RNN in each round; it starts from the weights of the round before.
       learning_rate: with which each round begins.
     """
 
     rounds: int = 0
     episodes: int = 100
+    dreamed: float = 0.5
     steps: int = 600
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         _require("rounds", self.rounds, 0, 99)
         _require("episodes", self.episodes, 1)
+        _require("dreamed", self.dreamed, 0, 1)
         _require("steps", self.steps, 1)
         _require("learning_rate", self.learning_rate, 0)
 

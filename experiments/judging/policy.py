@@ -29,7 +29,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
       By way of playing: the fields of `worldmodel.exploit.Comparison`, and under "each" what some of them are means of.
     """
     model, controller = rounds.model(number), rounds.controller(number)
-    from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real, root_states
+    from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real
 
     config, policy = rounds.setting.config, controller.policy
     settle = settled if config.ppo.telescoping else None
@@ -48,7 +48,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         bar.update(1)
         dreamed = dreamed_then_replayed(
             model,
-            rounds.dream(number, root_states(model, rounds.env), root_fraction=1.0),
+            rounds.root_dream(number),
             rounds.env,
             policy,
             episodes=effort.policy_episodes,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is trained
 
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
-    from worldmodel.rollout import StartStates
     from worldmodel.world_model import WorldModel
 
 
@@ -107,17 +106,18 @@ class Rounds:
         path = self._path(number) / "episodes.npz"
         if path.is_file():
             return EpisodeBuffer.load(path)
-        model, controller = self.model(number), self.controller(number)
+        model, controller, settings = self.model(number), self.controller(number), self.setting.config.recollect
         from worldmodel.recollection import recollect
 
-        episodes = self.setting.config.recollect.episodes
-        with self._progress.stage(self._title(f"recollect {number}"), episodes) as bar:
+        with self._progress.stage(self._title(f"recollect {number}"), settings.episodes) as bar:
             played = recollect(
                 model,
                 self.env,
                 controller.policy,
-                episodes=episodes,
+                episodes=settings.episodes,
                 seed=seed_for(self.seed, f"recollect {number}"),
+                dream=self.root_dream(number),
+                dreamed=settings.dreamed,
                 on_episode=noting(bar),
             )
         played.save(path)
@@ -169,13 +169,12 @@ class Rounds:
         path = (self._path(number) if number else self._first_model) / "spent.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
-    def dream(self, number: int, starts: StartStates, root_fraction: float) -> DreamEnv:
-        """A round's dream, as its policy is trained in it."""
+    def root_dream(self, number: int) -> DreamEnv:
+        """A round's dream of the start graph."""
         model = self.model(number)
-        from worldmodel.dream import DreamEnv
+        from worldmodel.root_dream import root_dream
 
-        settings = dataclasses.replace(self.setting.config.dream, root_fraction=root_fraction)
-        return DreamEnv(model, starts, **dataclasses.asdict(settings))
+        return root_dream(model, self.env, **self.setting.config.dream.from_root())
 
     def controller(self, number: int) -> PpoController:
         """A round's policy, trained in nothing but its dream."""
@@ -186,6 +185,7 @@ class Rounds:
     def _trained_controller(self, number: int) -> PpoController:
         model, config = self.model(number), self.setting.config
         from controller.ppo_controller import PpoController
+        from worldmodel.dream import DreamEnv
 
         seed = seed_for(self.seed, f"controller {number}")
         controller = PpoController.for_dream(model, config.ppo, config.policy, seed=seed)
@@ -203,7 +203,7 @@ class Rounds:
                 if done % config.updates_per_checkpoint == 0 or done == total:
                     controller.save(path)
 
-            controller.train(self.dream(number, starts, config.dream.root_fraction), on_progress=note)
+            controller.train(DreamEnv(model, starts, **dataclasses.asdict(config.dream)), on_progress=note)
         return controller
 
     def _path(self, number: int) -> Path:

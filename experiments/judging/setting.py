@@ -10,6 +10,8 @@ from taso_ext import RuleSet
 
 PROGRAM = 4
 """Goes up with every change of how models are trained or judged, so that units of before are not taken for new ones."""
+POLICY_PROGRAM = 5
+"""The same of policies, and of what is recollected with them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Setting:
 
     def record(self) -> dict[str, Any]:
         """All that training depends on, but for the seed, as JSON."""
-        return self.model_record() | self._sections("dream", "policy", "ppo", "recollect")
+        sections = self._sections("dream", "policy", "ppo", "recollect")
+        return self.model_record() | {"policy_program": POLICY_PROGRAM} | sections
 
     def model_record(self) -> dict[str, Any]:
         """All that the world model of random play depends on, but for the seed, as JSON."""

@@ -28,6 +28,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
     Continues where an interrupted command stopped.
     """
     from worldmodel.recollection import recollect
+    from worldmodel.root_dream import root_dream
 
     number = model.number + 1
     stage, count = of_round(STAGE, number), run.config.recollect.episodes
@@ -38,13 +39,21 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
     with run.stage(stage, in_round("recollect episodes", number), count) as bar:
         run.metrics.rewind(stage, 0)
         seen_through = model.fresh()
+        dream = root_dream(seen_through, loaded.env, **run.config.dream.from_root())
         for first in range(0, count, EPISODES_PER_SHARD):
             last = min(first + EPISODES_PER_SHARD, count) - 1
             path = directory / f"episodes-{first:06d}-{last:06d}.npz"
             if not path.is_file():
-                seed, report = run.seed(f"{stage} {first}"), _reporting(bar, first)
-                episodes = last - first + 1
-                recollect(seen_through, loaded.env, policy, episodes=episodes, seed=seed, on_episode=report).save(path)
+                recollect(
+                    seen_through,
+                    loaded.env,
+                    policy,
+                    episodes=last - first + 1,
+                    seed=run.seed(f"{stage} {first}"),
+                    dream=dream,
+                    dreamed=run.config.recollect.dreamed,
+                    on_episode=_reporting(bar, first),
+                ).save(path)
             for episode in EpisodeBuffer.load(path):
                 run.metrics.append(stage, first + episode.index, episode_figures(episode))
     return read_episodes(directory)

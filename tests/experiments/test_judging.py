@@ -51,12 +51,12 @@ def test_steps_are_judged_as_far_as_there_are() -> None:
 
 def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr("worldmodel.dream.DreamEnv", lambda model, starts, **settings: asked.append(settings))
+    monkeypatch.setattr("worldmodel.root_dream.root_dream", lambda model, env, **settings: asked.append(settings))
     setting = Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.9", "dream.temperature=0.5"))
     rounds = Rounds(setting, 0, tmp_path / "model", tmp_path / "rounds", make_progress())
     rounds._models[1] = object()  # type: ignore[assignment]
-    rounds.dream(1, starts=None, root_fraction=1.0)  # type: ignore[arg-type]
-    assert asked == [{"temperature": 0.5, "root_fraction": 1.0, "pessimism": 2.0, "legal_from": 0.9}]
+    rounds.root_dream(1)
+    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.9}]
 
 
 def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,6 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
         found["dream"] = dream
         return played
 
-    monkeypatch.setattr("worldmodel.exploit.root_states", lambda *_: None)
     monkeypatch.setattr("worldmodel.exploit.played_for_real", for_real)
     monkeypatch.setattr("worldmodel.exploit.dreamed_then_replayed", in_the_dream)
     rounds: Any = SimpleNamespace(
@@ -80,12 +79,12 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
         env=None,
         model=lambda number: None,
         controller=lambda number: SimpleNamespace(policy=None),
-        dream=lambda number, starts, root_fraction: ("dream of round", number, root_fraction),
+        root_dream=lambda number: ("dream of round", number),
         random_play=SimpleNamespace(num_transitions=1),
         policy_play=lambda number: SimpleNamespace(num_transitions=10),
     )
     record = exploit(rounds, 2, EFFORT, make_progress())
-    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.9, ("dream of round", 2, 1.0))
+    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.9, ("dream of round", 2))
     assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
 
 

@@ -10,7 +10,8 @@ from worldmodel.actions import pack
 from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.latent_env import LatentEnv
 from worldmodel.recollection import recollect
-from worldmodel.rollout import LatentObservation
+from worldmodel.rollout import LatentObservation, Policy, Rollout
+from worldmodel.root_dream import root_dream
 from worldmodel.world_model import WorldModel
 
 POLICY = UniformPolicy(noop_logit=-2.0)
@@ -58,6 +59,46 @@ def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldM
     assert after.num_actions and (before.find_codes(after.codes) < 0).any()
     for episode in longer:
         assert (before.encode(episode.actions) >= 0).all()
+
+
+def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> None:
+    """Less what is illegal; and each depends on its seed alone."""
+    env, started = ToyEnv(8, max_steps=10), []
+
+    dream = root_dream(world_model, env)
+    kept = dream.rollout
+
+    def rollout(policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+        started.append(kept(policy, batch=batch, horizon=horizon, seed=seed))
+        return started[-1]
+
+    dream.rollout = rollout  # type: ignore[method-assign]
+    policy = UniformPolicy(noop_logit=-3.0)
+    played = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream)
+    assert 4 <= len(started) <= 16
+    followed = [plan_in_reality(world_model, env, plan) for plan in started]
+    done = [episode.actions.tolist() for episode in played]
+    places = [done.index(actions) for actions in followed]
+    assert places == sorted(set(places))
+    awake = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=0.0)
+    asleep = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=1.0)
+    for index, episode in enumerate(played):
+        other = (asleep if index in places else awake)[index]
+        assert episode.actions.tolist() == other.actions.tolist()
+
+
+def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Rollout) -> list[list[int]]:
+    """What of a dreamed plan is legal, and NO-OP unless the episode has ended before."""
+    env.reset()
+    noop = [len(world_model.signature.rule_names), 0]
+    pairs = world_model.table.decode(plan.actions.numpy()[plan.alive.numpy()]).tolist()
+    done: list[list[int]] = []
+    for pair in [*pairs, noop]:
+        if pair == noop or pair in env.legal_actions().tolist():
+            done.append(pair)
+            if pair == noop or env.step(np.array(pair))[2] or len(done) == 10:
+                break
+    return done
 
 
 def test_a_buffer_grows_by_what_was_recollected(recollected: EpisodeBuffer) -> None:

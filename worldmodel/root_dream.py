@@ -1,0 +1,36 @@
+"""Dreams that begin where the real environment's episodes begin."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from worldmodel.dream import DreamEnv
+from worldmodel.episodes import RewriteEnv
+from worldmodel.latent_env import LatentEnv
+from worldmodel.rollout import StartStates
+from worldmodel.world_model import WorldModel
+
+
+def root_states(world_model: WorldModel, env: RewriteEnv) -> StartStates:
+    """The one state that the real environment's episodes begin in, to dream from."""
+    start, _ = LatentEnv(env, world_model).reset()
+    return StartStates(start.z, start.h, start.h, start.action_mask, tf.zeros([1], tf.int32))
+
+
+def root_dream(
+    world_model: WorldModel,
+    env: RewriteEnv,
+    *,
+    temperature: float = 1.0,
+    pessimism: float = 0.0,
+    legal_from: float = 0.5,
+) -> DreamEnv:
+    """The dream of that state.
+
+    Args:
+      temperature, pessimism, legal_from: see `DreamEnv`.
+    """
+    start = root_states(world_model, env)
+    return DreamEnv(
+        world_model, start, temperature=temperature, root_fraction=1.0, pessimism=pessimism, legal_from=legal_from
+    )
