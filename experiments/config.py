@@ -85,13 +85,14 @@ class DreamConfig:
       temperature: τ of the latents: above 1 the dream is harder to exploit, 0 is the most likely mean.
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
-      legal_from: predicted probability from which a rewrite counts as legal.
+      legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
+        thought legal, and does not miss the few of hundreds that are wrongly thought illegal.
     """
 
     temperature: float = 1.0
     root_fraction: float = 0.5
     pessimism: float = 0.0
-    legal_from: float = 0.5
+    legal_from: float = 0.98
 
     def __post_init__(self) -> None:
         _require("temperature", self.temperature, 0)

@@ -64,8 +64,8 @@ _LITTLE = Effort(
     budget=50,
 )
 _AFFORDABLE = (
-    "world_model.encoder_training.steps=600",
-    "world_model.mdn_rnn_training.steps=1500",
+    "world_model.encoder_training.steps=800",
+    "world_model.mdn_rnn_training.steps=2000",
     "ppo.updates=100",
     "ppo.batch=64",
     "recollect.rounds=3",

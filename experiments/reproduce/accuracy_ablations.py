@@ -31,25 +31,20 @@ ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
 VARIANTS = {
     USUAL: Variant(),
     "encoder of 1 round": of(f"{ENCODER}.rounds=1"),
-    "encoder of 3 rounds": of(f"{ENCODER}.rounds=3"),
     "encoder of half the width": of(f"{ENCODER}.hidden=32"),
-    "encoder of twice the width": of(f"{ENCODER}.hidden=128"),
     "attention encoder": of(f"{ENCODER}.kind=attention"),
     "encoder not trained": of(f"{ENCODER}_training.steps=0"),
-    "encoder without consistency": of(f"{ENCODER}_training.consistency_weight=0"),
     "latent of 16": of(f"{ENCODER}.latent=16"),
     "latent of 128": of(f"{ENCODER}.latent=128"),
     "actions by rank": Variant(actions="rank"),
     "no neighbourhood": of(f"{MDN_RNN}.neighbours=0"),
     "episodes of 20 steps": of("environment.max_steps=20"),
-    "NO-OP at 0.2": of("collect.noop_probability=0.2"),
     "deterministic dynamics": of(f"{MDN_RNN}.dynamics=deterministic"),
     "discrete dynamics": of(
         f"{MDN_RNN}.dynamics=discrete", *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items())
     ),
     "no open loop": of(f"{MDN_RNN}_training.open_loop_steps=0"),
     "separate reward network": of(f"{MDN_RNN}.reward_head=separate"),
-    "ensemble of 3": of(f"{MDN_RNN}.ensemble=3"),
 }
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
 SEEDS = "0,1"

@@ -35,7 +35,7 @@ def test_adding_rounds_or_processes_trains_nothing_anew() -> None:
     usual = Setting(MODEL, config("recollect.rounds=1"))
     same = Setting(MODEL, config("recollect.rounds=3", "collect.processes=2"))
     assert same.record() == usual.record() and same.model_record() == usual.model_record()
-    stricter = Setting(MODEL, config("recollect.rounds=1", "dream.legal_from=0.9"))
+    stricter = Setting(MODEL, config("recollect.rounds=1", "dream.legal_from=0.95"))
     assert stricter.record() != usual.record() and stricter.model_record() == usual.model_record()
     for change in ("collect.noop_probability=0.3", "world_model.mdn_rnn.ensemble=2", "environment.max_steps=7"):
         assert Setting(MODEL, config(change)).model_record() != usual.model_record()
@@ -52,11 +52,11 @@ def test_steps_are_judged_as_far_as_there_are() -> None:
 def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("worldmodel.root_dream.root_dream", lambda model, env, **settings: asked.append(settings))
-    setting = Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.9", "dream.temperature=0.5"))
+    setting = Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"))
     rounds = Rounds(setting, 0, tmp_path / "model", tmp_path / "rounds", make_progress())
     rounds._models[1] = object()  # type: ignore[assignment]
     rounds.root_dream(1)
-    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.9}]
+    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
 
 
 def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
     monkeypatch.setattr("worldmodel.exploit.played_for_real", for_real)
     monkeypatch.setattr("worldmodel.exploit.dreamed_then_replayed", in_the_dream)
     rounds: Any = SimpleNamespace(
-        setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.9")),
+        setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8")),
         seed=0,
         env=None,
         model=lambda number: None,
@@ -84,7 +84,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
         policy_play=lambda number: SimpleNamespace(num_transitions=10),
     )
     record = exploit(rounds, 2, EFFORT, make_progress())
-    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.9, ("dream of round", 2))
+    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, ("dream of round", 2))
     assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
 
 

@@ -60,8 +60,8 @@ def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
     assert float(figures["random", names.MASK_ERROR, "3"]["copy_last"]) == 1
 
 
-def test_a_pessimistic_strict_ensemble_is_put_to_the_exploit_test() -> None:
-    label = "ensemble of 3 with pessimism 1 and legal from 0.9"
+def test_a_pessimistic_ensemble_is_put_to_the_exploit_test() -> None:
+    label = "ensemble of 3 with pessimism 1"
     rows = made("exploit", "--variants", label, "--set", "ppo.updates=1")
     assert [(row["variant"], row["round"]) for row in rows] == [(label, "0"), (label, "1")]
     assert all(row["f0"] != UNDEFINED for row in rows)
