@@ -5,7 +5,7 @@ rlflow reproduce accuracy
 World models are trained on random play. They are judged on held-out random and greedy play, from states that training
 did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed. Then
 real episodes of the policy are added to the training data, the model goes on learning and another policy is trained, a
-few times; the last model is judged on held-out play again.
+few times, unless nobody knows how to improve the graph; the last model is judged on held-out play again.
 
 A unit of work is what is judged of one model or policy, of one graph, seed and round; finished units are not done again
 (see `experiments.reproduce.units`).
@@ -74,9 +74,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             of_seed = Study(Setting(name, config), seed, effort, progress)
             search = of_seed.search()
             judged.append(of_seed.accuracy())
+            last = rounds if best_known(search, judged, []) >= COUNTS_FROM_PERCENT else 0
             if not options.without_policy:
-                played += [of_seed.exploit(number) for number in range(1 + rounds)]
-                judged += [of_seed.accuracy(rounds)] if rounds else []
+                played += [of_seed.exploit(number) for number in range(1 + last)]
+                judged += [of_seed.accuracy(last)] if last else []
         best_percent = best_known(search, judged, played)
         for record in (record for record in played if raises_alarm(record, best_percent)):
             progress.note(alarm(record, best_percent))
@@ -109,7 +110,8 @@ def notes(effort: Effort, config: RunConfig) -> str:
         f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
         f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
         f"{held_out_notes(effort)} Each round adds {config.recollect.episodes} real episodes of the policy, and "
-        f"{effort.policy_episodes} others are judged."
+        f"{effort.policy_episodes} others are judged. Where the best known improvement is under "
+        f"{COUNTS_FROM_PERCENT:g} %, a policy has nothing to find, and nothing is recollected."
     )
     return "\n\n".join([made_with, MIXTURES, *([TELESCOPING] if config.ppo.telescoping else [])])
 

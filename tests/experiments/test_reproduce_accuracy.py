@@ -20,7 +20,7 @@ from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.judging.setting import Setting
 from experiments.judging.study import FEWER_SEEDS, SEEDS, Study, seeds_of
 from experiments.progress import make_progress
-from experiments.reproduce import accuracy_curve
+from experiments.reproduce import accuracy, accuracy_curve
 from experiments.reproduce.accuracy_rows import (
     ALARM,
     FITTED_ELSEWHERE,
@@ -70,6 +70,18 @@ def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows:
         assert figures[names.REWARD_RANKS, "1"]["asked"] == ("≥ 0.95, above per_rule" if play == RANDOM else "≥ 0.8")
     random = next(row for row in rows if row["play"] == RANDOM and row["figure"] == names.REWARD_ERROR)
     assert float(random["low"]) <= float(random["model"]) <= float(random["high"])
+
+
+def test_nothing_is_recollected_where_there_is_nothing_to_find(
+    rows: list[dict[str, str]], workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert {row["round"] for row in rows} == {"", "0", "1"}
+    shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(accuracy, "best_known", lambda *_: 0.9)
+    assert main(["reproduce", "accuracy", *SMOKE]) == 0
+    found = read_rows(tmp_path / "runs/reproduce/accuracy", "accuracy")
+    assert {row["round"] for row in found} == {"", "0"} and {row["play"] for row in found} >= {RANDOM, "policy"}
 
 
 def test_policies_of_each_round_are_put_to_the_test(rows: list[dict[str, str]]) -> None:
