@@ -15,6 +15,7 @@ TERMINAL_PRECISION, TERMINAL_RECALL = "nothing left: precision", "nothing left: 
 LATENT_ERROR = "latents: error per error of copying"
 READ_COST_R2, READ_COST_RANKS = "cost read from the latent: R²", "cost read from the latent: rank correlation"
 READ_MASK_ERROR = "masks read from the latent: wrong bits per wrong bit of copying"
+READ_COUNTS = "legal sites read from the latent: share of rules counted exactly"
 OF_REAL_LATENTS = " (real latents)"
 """Ends the names of figures that show what frozen heads can read at best."""
 COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}

@@ -31,23 +31,32 @@ def read_figures(
 ) -> list[Figure]:
     """What frozen heads read from latents after `step` steps, predicted and real ones.
 
+    Of legal rewrites a latent holds how many there are, but not where: an encoder that no order of nodes can change
+    gives one latent to two graphs that differ in which of several equal layers was rewritten.
+
     Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
-    of masks, the real one that the prediction starts from.
+    of masks and of numbers of sites, the real ones that the prediction starts from.
     """
     windows = played.real
     make = FigureMaker(windows.episode, step, resamples).make
     cost = log_cost_percent(held_out, windows.episode, windows.depth + step)
     before, bits = windows.mask[0], windows.mask[step]
     copied = metrics.wrong_bits(before, bits)
+    counts_before, counts = metrics.sites_per_rule(before, probes.rules), metrics.sites_per_rule(bits, probes.rules)
     figures = []
     for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
         read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
         constant = {MEAN: (np.broadcast_to(probes.read_cost(np.zeros_like(z[:1])), cost.shape), cost)}
         wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
+        exact = {
+            MODEL: (metrics.exact_numbers(probes.read_counts(z), counts),),
+            COPY_LAST: (metrics.exact_numbers(counts_before, counts),),
+        }
         figures += [
             make(names.READ_COST_R2 + ending, metrics.determination, read | constant),
             make(names.READ_COST_RANKS + ending, rank_correlation, read),
             make(names.READ_MASK_ERROR + ending, metrics.relative_error, wrong),
+            make(names.READ_COUNTS + ending, metrics.share, exact),
         ]
     return figures
 

@@ -89,9 +89,19 @@ def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> 
       predicted, real: bool [n, A].
       rules: int [A], the rule of each bit.
     Returns:
+      See `exact_numbers`.
+    """
+    return exact_numbers(sites_per_rule(predicted, rules), sites_per_rule(real, rules))
+
+
+def exact_numbers(foretold: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """How many of some numbers of sites, by rule, are exact, and how many could have been wrong.
+
+    Args:
+      foretold, there: int [n, R].
+    Returns:
       float64 [n, 2]; rules that have no site and are predicted none are in neither number.
     """
-    foretold, there = sites_per_rule(predicted, rules), sites_per_rule(real, rules)
     concerned = (foretold > 0) | (there > 0)
     counts: np.ndarray = np.stack([((foretold == there) & concerned).sum(axis=-1), concerned.sum(axis=-1)], axis=-1)
     return counts.astype(float)

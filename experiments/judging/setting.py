@@ -9,9 +9,11 @@ from experiments.config import RunConfig
 from taso_ext import RuleSet
 
 PROGRAM = 4
-"""Goes up with every change of how models are trained or judged, so that units of before are not taken for new ones."""
+"""Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
 POLICY_PROGRAM = 5
 """The same of policies, and of what is recollected with them."""
+FIGURES = 2
+"""The same of what models are judged by."""
 
 
 @dataclasses.dataclass(frozen=True)

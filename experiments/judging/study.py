@@ -11,7 +11,7 @@ from experiments.judging.best_known import search_best
 from experiments.judging.judge import judge
 from experiments.judging.policy import exploit
 from experiments.judging.rounds import Rounds
-from experiments.judging.setting import Effort, Setting
+from experiments.judging.setting import FIGURES, Effort, Setting
 from experiments.judging.transfer import Target, transfer
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.units import Record, once, unit_path
@@ -142,7 +142,7 @@ class Study:
         def work() -> Record:
             return judge(self._rounds, number, self._effort, self._progress)
 
-        settings = self._settings if number else self._model_settings
+        settings = (self._settings if number else self._model_settings) | {"figures": FIGURES}
         return once(TABLE, f"{self._name}-round{number}", settings, work, anywhere=True)
 
     def transfer(self, target: Target) -> Record:
@@ -151,7 +151,7 @@ class Study:
         def work() -> Record:
             return transfer(self._rounds, target, self._effort, self._progress)
 
-        settings = self._model_settings | {"target": dataclasses.asdict(target)}
+        settings = self._model_settings | {"target": dataclasses.asdict(target), "figures": FIGURES}
         return once(TABLE, f"{self._name}-on-{target.label}", settings, work, anywhere=True)
 
     def exploit(self, number: int) -> Record:

@@ -113,7 +113,7 @@ def notes(effort: Effort, config: RunConfig) -> str:
         f"{effort.policy_episodes} others are judged. Where the best known improvement is under "
         f"{COUNTS_FROM_PERCENT:g} %, a policy has nothing to find, and nothing is recollected."
     )
-    return "\n\n".join([made_with, MIXTURES, *([TELESCOPING] if config.ppo.telescoping else [])])
+    return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.ppo.telescoping else [])])
 
 
 def held_out_notes(effort: Effort) -> str:
@@ -129,6 +129,11 @@ MIXTURES = (
     "Rewrites are deterministic: a mixture over the next latent can only model what the latent has forgotten of the "
     "graph and what the network has not learned. Where it has learned all, its scales fall to their floor, and its "
     "intervals cover too much."
+)
+SITES = (
+    "Where a rewrite is legal cannot be read from a latent alone, whoever reads: the encoder does not depend on the "
+    "order of nodes, and gives one latent to two graphs that differ in which of several equal layers was rewritten. "
+    "How often each rule is legal can; where, the dream keeps beside the latent."
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "

@@ -176,6 +176,8 @@ def test_frozen_heads_read_predicted_latents(played: OpenLoop, probes: Probes, s
     assert cost.trivial[COPY_LAST] < 0.5 and cost.trivial[MEAN] < 0.1
     read, at_best = figures[names.READ_MASK_ERROR], figures[names.READ_MASK_ERROR + names.OF_REAL_LATENTS]
     assert at_best.model.value < 0.5 and read.model.value < 0.6
+    counts, at_best = figures[names.READ_COUNTS], figures[names.READ_COUNTS + names.OF_REAL_LATENTS]
+    assert at_best.model.value > counts.trivial[COPY_LAST] and abs(counts.model.value - at_best.model.value) < 0.1
 
 
 def test_real_latents_are_read_alike_however_they_come(played: OpenLoop, probes: Probes, split: Split) -> None:

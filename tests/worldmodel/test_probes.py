@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from worldmodel import metrics
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.probes import LinearProbe, Probes, log_cost_percent
 from worldmodel.world_model import WorldModel
@@ -46,3 +47,6 @@ def test_probes_read_training_states(world_model: WorldModel, split: tuple[Episo
     assert np.corrcoef(probes.read_cost(z), costs)[0, 1] > 0.95
     bits = np.stack([world_model.table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))])
     assert (probes.read_bits(z) == bits).mean() > 0.85
+    counts = metrics.sites_per_rule(bits, probes.rules)
+    read = probes.read_counts(z)
+    assert read.shape == counts.shape and read.min() >= 0 and (read == counts).mean() > 0.5
