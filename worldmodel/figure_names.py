@@ -19,4 +19,6 @@ READ_COUNTS = "legal sites read from the latent: share of rules counted exactly"
 OF_REAL_LATENTS = " (real latents)"
 """Ends the names of figures that show what frozen heads can read at best."""
 COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}
+FITTED_HERE = ", fitted on the other half of these episodes"
+"""Ends the names of those that would hold if validation were of the same play."""
 AT_FLOOR = "latents: share of dimensions at the floor of log σ"

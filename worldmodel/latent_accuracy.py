@@ -68,16 +68,24 @@ FLOOR_TOLERANCE = 0.1
 def uncertainty_figures(
     world_model: WorldModel, windows: Windows, scale: float, *, resamples: int = RESAMPLES
 ) -> list[Figure]:
-    """Coverage of the mixtures' intervals one step after real states, all σ times `scale`, and scales at their floor.
+    """Coverage of the mixtures' intervals one step after real states, and scales at their floor.
 
     Args:
-      scale: from `fit_intervals` on other episodes.
+      scale: of all σ, from `fit_intervals` on other episodes. Beside it stands what scales do that are fitted on these:
+        on the odd ones for the even ones, and the other way round.
     """
     mixtures, real = next_latents(world_model, windows), windows.z[1]
     make = FigureMaker(windows.episode, 1, resamples).make
-    figures = [
-        make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}) for level, name in names.COVERAGE.items()
-    ]
+    halves = windows.episode % 2 == 0, windows.episode % 2 == 1
+    scales = np.full(len(real), scale)
+    for here, there in (halves, halves[::-1]):
+        if here.any() and there.any():
+            scales[here] = fit_scale(real[there], mixtures.at(there))
+    figures = []
+    for level, name in names.COVERAGE.items():
+        figures.append(make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}))
+        fitted_here = covered(real, mixtures, level, scales[:, np.newaxis, np.newaxis])
+        figures.append(make(name + names.FITTED_HERE, np.mean, {MODEL: (fitted_here,)}))
     floor = world_model.mdn_rnn.config.log_sigma_range[0]
     return [*figures, make(names.AT_FLOOR, np.mean, {MODEL: (at_floor(mixtures, floor, FLOOR_TOLERANCE),)})]
 

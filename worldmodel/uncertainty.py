@@ -30,6 +30,10 @@ class Mixtures(NamedTuple):
     means: np.ndarray
     log_sigmas: np.ndarray
 
+    def at(self, rows: np.ndarray) -> Mixtures:
+        """Some of them."""
+        return Mixtures(*(part[rows] for part in self))
+
     def weights(self) -> np.ndarray:
         """[n, K], of sum 1."""
         exponentials = np.exp(self.logits - self.logits.max(axis=-1, keepdims=True))
@@ -37,15 +41,19 @@ class Mixtures(NamedTuple):
         return weights
 
 
-def distribution(x: np.ndarray, mixtures: Mixtures, scale: float = 1.0) -> np.ndarray:
-    """Probability that each coordinate is below `x` under its marginal mixture, all σ times `scale`: [n, Z]."""
+def distribution(x: np.ndarray, mixtures: Mixtures, scale: float | np.ndarray = 1.0) -> np.ndarray:
+    """Probability that each coordinate is below `x` under its marginal mixture, all σ times `scale`: [n, Z].
+
+    Args:
+      scale: for all, or [n, 1, 1].
+    """
     standardised = (x[:, np.newaxis] - mixtures.means) * np.exp(-mixtures.log_sigmas) / scale
     below = np.interp(standardised, _GRID, _NORMAL)
     probability: np.ndarray = np.einsum("nk,nkz->nz", mixtures.weights(), below)
     return probability
 
 
-def covered(x: np.ndarray, mixtures: Mixtures, level: float, scale: float = 1.0) -> np.ndarray:
+def covered(x: np.ndarray, mixtures: Mixtures, level: float, scale: float | np.ndarray = 1.0) -> np.ndarray:
     """Share of each vector's coordinates that lie in the central interval of probability `level`: float64 [n]."""
     inside = np.abs(2.0 * distribution(x, mixtures, scale) - 1.0) <= level
     shares: np.ndarray = inside.mean(axis=-1)

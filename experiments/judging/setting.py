@@ -12,7 +12,7 @@ PROGRAM = 4
 """Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
 POLICY_PROGRAM = 5
 """The same of policies, and of what is recollected with them."""
-FIGURES = 2
+FIGURES = 3
 """The same of what models are judged by."""
 
 

@@ -199,6 +199,19 @@ def test_one_scale_makes_intervals_cover_what_they_say(world_model: WorldModel, 
     assert 0.0 <= figures[names.AT_FLOOR].model.value <= 1.0
 
 
+def test_intervals_that_are_fitted_elsewhere_stand_beside_those_fitted_here(
+    world_model: WorldModel, split: Split
+) -> None:
+    windows = cut_windows(world_model, split[1], steps=1, stride=1)
+    figures = by_name(uncertainty_figures(world_model, windows, 0.01, resamples=0))
+    for level, name in names.COVERAGE.items():
+        assert figures[name].model.value < level - 0.15, "at a hundredth of the scales"
+        assert figures[name + names.FITTED_HERE].model.value == pytest.approx(level, abs=0.12)
+    one = windows._replace(episode=np.zeros_like(windows.episode))
+    figures = by_name(uncertainty_figures(world_model, one, 0.01, resamples=0))
+    assert figures[names.COVERAGE[0.5]].model.value == figures[names.COVERAGE[0.5] + names.FITTED_HERE].model.value
+
+
 def test_no_figure_is_made_of_nothing(played: OpenLoop, trivial: Trivial) -> None:
     """Equal real sums have no order and no unit."""
     flat = played._replace(real=played.real._replace(reward=np.ones_like(played.real.reward)))
