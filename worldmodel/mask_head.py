@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from worldmodel.action_codes import ActionCodes
 from worldmodel.config import MdnRnnConfig
+from worldmodel.tiles import product_with_own
 
 
 class Neighbourhood(snt.Module):
@@ -36,14 +37,12 @@ class Neighbourhood(snt.Module):
         slots = tf.gather(codes.inputs.neighbours, actions)
         bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
         present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
-        weights = tf.gather(self._read, tf.gather(codes.inputs.neighbourhoods, actions))
-        return tf.reduce_sum(weights * (bits * present)[..., tf.newaxis], axis=1)
+        return product_with_own(bits * present, tf.gather(codes.inputs.neighbourhoods, actions), self._read)
 
     def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
         rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
-        change = tf.reduce_sum(tf.gather(self._write, rows) * features[..., tf.newaxis], axis=1)
-        change += tf.gather(self._bias, rows)
+        change = product_with_own(features, rows, self._write) + tf.gather(self._bias, rows)
         n, width = tf.shape(logits)[0], tf.shape(logits)[1] + 1
         places = tf.range(n)[:, tf.newaxis] * width + slots  # empty slots point at the last column, which is cut off
         written = tf.math.unsorted_segment_sum(tf.reshape(change, [-1]), tf.reshape(places, [-1]), n * width)
