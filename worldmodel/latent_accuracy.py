@@ -31,8 +31,8 @@ def read_figures(
 ) -> list[Figure]:
     """What frozen heads read from latents after `step` steps, predicted and real ones.
 
-    Of legal rewrites a latent holds how many there are, but not where: an encoder that no order of nodes can change
-    gives one latent to two graphs that differ in which of several equal layers was rewritten.
+    Where rewrites are legal, no head can tell: an encoder that no order of nodes can change gives one latent to two
+    graphs that differ in which of several equal layers was rewritten.
 
     Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
     of masks and of numbers of sites, the real ones that the prediction starts from.

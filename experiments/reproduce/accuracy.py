@@ -133,7 +133,8 @@ MIXTURES = (
 SITES = (
     "Where a rewrite is legal cannot be read from a latent alone, whoever reads: the encoder does not depend on the "
     "order of nodes, and gives one latent to two graphs that differ in which of several equal layers was rewritten. "
-    "How often each rule is legal can; where, the dream keeps beside the latent."
+    "The dream keeps the legal rewrites beside the latent. What heads read from predicted latents is to be compared "
+    "with what they read from real ones."
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "
