@@ -144,14 +144,14 @@ class Rounds:
         before = self.model(number - 1) if number else None
         training, _ = self.episodes(number)
         config, refit = self.setting.config.world_model, self.setting.config.refit()
-        total = refit.steps if number else config.encoder_training.steps + config.mdn_rnn_training.steps
-        seed, done = seed_for(self.seed, f"world model {number}"), {"encoder": 0, "mdn_rnn": 0}
+        done_before = {"encoder": 0, "mdn_rnn": 0 if number else config.encoder_training.steps}
+        total = done_before["mdn_rnn"] + (refit.steps if number else config.mdn_rnn_training.steps)
+        seed = seed_for(self.seed, f"world model {number}")
         with self._progress.stage(self._title(f"world model {number}"), total) as bar:
 
             def note(part: str, metrics: Mapping[str, float]) -> None:
                 raise_if_received()
-                done[part] = int(metrics["step"])
-                bar.update(sum(done.values()), loss=metrics["loss"])
+                bar.update(done_before[part] + int(metrics["step"]), loss=metrics["loss"])
 
             model = (
                 fit_world_model(training, signature, config, seed=seed, directory=scratch, on_step=note)
