@@ -22,7 +22,7 @@ from worldmodel.npz import save_arrays
 from worldmodel.scenes import Scene, Statistics
 from worldmodel.signature import IncompatibleWorldModel, Signature
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 class Parts(NamedTuple):

@@ -153,11 +153,11 @@ class MdnRnnTrainingConfig:
       steps: gradient steps.
       batch: episodes a step.
       open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
-      latent_weight, mean_weight, reward_weight, terminal_weight, mask_weight: of the loss terms (nats per latent
-        dimension; squared error of the mixture's mean; error in units of the spread of an action's rewards; nats; nats
-        over all bits of a state). The likelihood alone is content to call hard transitions noise and learns their means
-        slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are exact, and a policy
-        trained in the dream finds every rewrite that is wrongly thought legal.
+      latent_weight, mean_weight, reward_weight, idle_weight, terminal_weight, mask_weight: of the loss terms (nats per
+        latent dimension; squared error of the mixture's mean; error in units of the spread of an action's rewards;
+        nats; nats; nats over all bits of a state). The likelihood alone is content to call hard transitions noise and
+        learns their means slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are
+        exact, and a policy trained in the dream finds every rewrite that is wrongly thought legal.
       open_loop_weight: of the open-loop terms beside the teacher-forced ones.
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
@@ -169,6 +169,7 @@ class MdnRnnTrainingConfig:
     latent_weight: float = 0.3
     mean_weight: float = 3.0
     reward_weight: float = 1.0
+    idle_weight: float = 0.2
     terminal_weight: float = 0.2
     mask_weight: float = 2.0
     open_loop_weight: float = 0.5

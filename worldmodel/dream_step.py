@@ -69,8 +69,8 @@ def dream_step(
 def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
     if len(predictions) == 1:
-        return predictions[0].reward, predictions[0].terminal_logit, predictions[0].mask_logits
-    rewards = tf.stack([each.reward for each in predictions])
+        return predictions[0].likely_reward, predictions[0].terminal_logit, predictions[0].mask_logits
+    rewards = tf.stack([each.likely_reward for each in predictions])
     reward = tf.reduce_mean(rewards, axis=0) - pessimism * tf.math.reduce_std(rewards, axis=0)
     logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
     terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)

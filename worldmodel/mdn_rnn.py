@@ -19,15 +19,22 @@ class Prediction(NamedTuple):
 
     Attributes:
       latent: distribution over the next latent: parameters of the `LatentHead`.
-      reward: float32 [n], percent.
+      reward: float32 [n], percent, of a rewrite that earns or costs something.
+      idle_logit: float32 [n], logit of its earning nothing at all, as many rewrites do.
       terminal_logit: float32 [n], logit of "nothing is left to rewrite".
       mask_logits: float32 [n, A], of every rewrite being legal next.
     """
 
     latent: Any
     reward: tf.Tensor
+    idle_logit: tf.Tensor
     terminal_logit: tf.Tensor
     mask_logits: tf.Tensor
+
+    @property
+    def likely_reward(self) -> tf.Tensor:
+        """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
+        return tf.where(self.idle_logit > 0.0, 0.0, self.reward)
 
 
 class ModelSizes(NamedTuple):
@@ -80,13 +87,13 @@ class Member(snt.Module):
         self.mask = MaskHead(config, sizes.neighbourhoods, sizes.slots)
         self._local = snt.Linear(config.neighbour_hidden)
         self._outcome_trunk = snt.Linear(config.head_hidden)
-        self._outcome = snt.Linear(2, w_init=snt.initializers.Zeros())
+        self._outcome = snt.Linear(3, w_init=snt.initializers.Zeros())
         self.reward_change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
         self._reward_network: snt.Module | None = None
         if config.reward_head == "separate":
             zeros = snt.initializers.Zeros()
             self._reward_network = snt.Sequential(
-                [snt.nets.MLP([config.reward_hidden] * 2, activate_final=True), snt.Linear(1, w_init=zeros)]
+                [snt.nets.MLP([config.reward_hidden] * 2, activate_final=True), snt.Linear(2, w_init=zeros)]
             )
 
     def __call__(
@@ -98,11 +105,12 @@ class Member(snt.Module):
         local = tf.nn.relu(self._local(trunk) + self.mask.read(actions, mask, codes))
         outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
         everything = tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1)
-        change = outcome[:, 0] if self._reward_network is None else self._reward_network(everything)[:, 0]
+        of_reward = outcome if self._reward_network is None else self._reward_network(everything)
         return Prediction(
             latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
-            reward=self._reward(actions, change, codes.inputs),
-            terminal_logit=outcome[:, 1],
+            reward=self._reward(actions, of_reward[:, 0], codes.inputs),
+            idle_logit=of_reward[:, 1],
+            terminal_logit=outcome[:, 2],
             mask_logits=self.mask(trunk, local, actions, mask, keys, codes),
         )
 

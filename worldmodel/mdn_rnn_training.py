@@ -22,10 +22,11 @@ from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
 class StepTargets(NamedTuple):
-    """What n steps really brought: z [n, Z], reward [n], terminal [n], mask float32 [n, A + 1] after the step."""
+    """What n steps really brought: z [n, Z], reward, idle and terminal [n], mask float32 [n, A + 1] after the step."""
 
     z: tf.Tensor
     reward: tf.Tensor
+    idle: tf.Tensor
     terminal: tf.Tensor
     mask: tf.Tensor
 
@@ -34,7 +35,7 @@ REWARD_PRECISION = 0.03
 """Units of the reward loss below which it is quadratic. A policy adds up small errors that are all to its liking: for
 100 plans of 28 steps on SqueezeNet a model that had learned by squared error promised 6.6 percent too much, with ten
 times the weight 5.8, and one by this loss 3.6; for plans that all were trained on, 1.3, 0.5 and -0.2."""
-_TERMS = ("latent", "mean", "reward", "terminal", "mask")
+_TERMS = ("latent", "mean", "reward", "idle", "terminal", "mask")
 
 
 def step_losses(
@@ -58,17 +59,19 @@ def step_losses(
       bit_weights: float32 [n, A], which bits count; all by default.
     Returns:
       Scalars "latent" (nats per dimension), "mean" (squared error per dimension), "reward" (see `reward_losses`),
-      "terminal" (nats), "mask" (nats, summed over a state's bits).
+      "idle" and "terminal" (nats), "mask" (nats, summed over a state's bits).
     """
     rewrites = taken * is_rewrite
     bits = tf.nn.sigmoid_cross_entropy_with_logits(targets.mask[:, :-1], prediction.mask_logits)
     bits = bits if bit_weights is None else bits * bit_weights
     terminal = tf.nn.sigmoid_cross_entropy_with_logits(targets.terminal, prediction.terminal_logit)
     latent = head.losses(prediction.latent, targets.z)
+    idle = tf.nn.sigmoid_cross_entropy_with_logits(targets.idle, prediction.idle_logit)
     return {
         "latent": _weighted_mean(latent["latent"], rewrites),
         "mean": _weighted_mean(latent["mean"], rewrites),
         "reward": _weighted_mean(reward_losses((prediction.reward - targets.reward) / reward_unit), taken),
+        "idle": _weighted_mean(idle, taken),
         "terminal": _weighted_mean(terminal, rewrites),
         "mask": _weighted_mean(tf.reduce_sum(bits, axis=-1), rewrites),
     }
@@ -280,6 +283,7 @@ def _targets_at(batch: SequenceBatch, times: tf.Tensor, columns: tf.Tensor) -> S
     return StepTargets(
         z=_at(batch.z, times + 1, columns),
         reward=_at(batch.rewards, times, columns),
+        idle=tf.cast(_at(batch.idle, times, columns), tf.float32),
         terminal=tf.cast(_at(batch.terminals, times, columns), tf.float32),
         mask=tf.cast(_at(batch.masks, times + 1, columns), tf.float32),
     )
@@ -355,6 +359,7 @@ def _signature(model: MdnRnn) -> list[object]:
         masks=tf.TensorSpec([None, None, None], tf.bool),
         actions=tf.TensorSpec([None, None], tf.int32),
         rewards=tf.TensorSpec([None, None], tf.float32),
+        idle=tf.TensorSpec([None, None], tf.bool),
         terminals=tf.TensorSpec([None, None], tf.bool),
         valid=tf.TensorSpec([None, None], tf.bool),
     )

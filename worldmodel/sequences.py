@@ -11,6 +11,9 @@ import numpy as np
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 
+LEAST_REWARD = 1e-6
+"""Percent; what is less is nothing, but for rounding."""
+
 
 class SequenceBatch(NamedTuple):
     """B episodes padded to T steps; padding repeats nothing and means nothing: `valid` is false there.
@@ -20,6 +23,7 @@ class SequenceBatch(NamedTuple):
       masks: bool [T + 1, B, A + 1], legal actions; NO-OP always true.
       actions: int32 [T, B], table indices; NO-OP (A) in padding.
       rewards: float32 [T, B], percent.
+      idle: bool [T, B], steps that earned nothing at all; false in padding.
       terminals: bool [T, B], the step after which nothing was left to rewrite. NO-OP and truncation are not terminals.
       valid: bool [T, B], steps that were taken.
     """
@@ -28,6 +32,7 @@ class SequenceBatch(NamedTuple):
     masks: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
+    idle: np.ndarray
     terminals: np.ndarray
     valid: np.ndarray
 
@@ -106,6 +111,7 @@ class SequenceData:
             masks=np.zeros((steps + 1, width, noop + 1), bool),
             actions=np.full((steps, width), noop, np.int32),
             rewards=np.zeros((steps, width), np.float32),
+            idle=np.zeros((steps, width), bool),
             terminals=np.zeros((steps, width), bool),
             valid=np.zeros((steps, width), bool),
         )
@@ -120,6 +126,7 @@ class SequenceData:
         batch.z[: steps + 1, column] = [self._latents[graph_hash] for graph_hash in episode.hashes[: steps + 1]]
         batch.actions[:steps, column] = actions
         batch.rewards[:steps, column] = episode.rewards[:steps]
+        batch.idle[:steps, column] = np.abs(episode.rewards[:steps]) < LEAST_REWARD
         batch.valid[:steps, column] = True
         if episode.terminated and steps == episode.num_steps:
             batch.terminals[steps - 1, column] = actions[-1] != self.table.num_actions

@@ -113,6 +113,13 @@ def test_a_separate_reward_head_leaves_the_others_alone(episodes: EpisodeBuffer)
     with tf.GradientTape(persistent=True) as tape:
         (prediction,) = model.mdn_rnn.predict(*arguments)
     assert all(gradient is None for gradient in tape.gradient(prediction.reward, shared))
+    assert all(gradient is None for gradient in tape.gradient(prediction.idle_logit, shared))
     own = tape.gradient(prediction.reward, member._reward_network.trainable_variables)
     assert all(gradient is not None for gradient in own)
     assert any(gradient is not None for gradient in tape.gradient(prediction.terminal_logit, shared))
+
+
+def test_what_likely_earns_nothing_earns_exactly_nothing() -> None:
+    none = tf.zeros([3])
+    prediction = Prediction(None, tf.constant([2.0, -0.3, 0.1]), tf.constant([-1.0, 0.5, -0.1]), none, none)
+    np.testing.assert_array_equal(prediction.likely_reward, np.array([2.0, 0.0, 0.1], np.float32))

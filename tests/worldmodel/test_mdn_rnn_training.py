@@ -71,7 +71,7 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
     altered.masks[-1, :, :-1] ^= True
     altered.terminals[-1] = True
     before, after = losses_of(eager, batch), losses_of(eager, altered)
-    for name in ("latent", "mean", "reward", "terminal", "mask"):
+    for name in ("latent", "mean", "reward", "idle", "terminal", "mask"):
         assert after[name] == pytest.approx(before[name], rel=1e-5), name
 
 
