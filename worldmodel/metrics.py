@@ -74,12 +74,17 @@ def sites_per_rule(masks: np.ndarray, rules: np.ndarray) -> np.ndarray:
     Args:
       rules: int [A], the rule of each bit.
     """
+    return sums_per_rule(masks.astype(np.int64), rules)
+
+
+def sums_per_rule(values: np.ndarray, rules: np.ndarray) -> np.ndarray:
+    """The same of numbers, one for each bit: [n, A] to [n, distinct rules]."""
     order = np.argsort(rules, kind="stable")
     first = np.flatnonzero(np.diff(rules[order], prepend=-1))
     if not len(first):
-        return np.zeros((len(masks), 0), np.int64)
-    counts: np.ndarray = np.add.reduceat(masks[:, order].astype(np.int64), first, axis=-1)
-    return counts
+        return np.zeros((len(values), 0), values.dtype)
+    sums: np.ndarray = np.add.reduceat(values[:, order], first, axis=-1)
+    return sums
 
 
 def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> np.ndarray:

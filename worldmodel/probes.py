@@ -6,7 +6,7 @@ prediction has kept what matters of the graph, whatever its distance in latent s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,13 +63,11 @@ class Probes:
     Attributes:
       cost: reads 100 · ln(cost / cost of the start graph): percent.
       bits: reads each bit of the action table as ±1; it is set where the reading is positive.
-      counts: reads how many sites each rule of the table has.
       rules: int [A], the rule of each bit.
     """
 
     cost: LinearProbe
     bits: LinearProbe
-    counts: LinearProbe
     rules: np.ndarray
 
     @classmethod
@@ -77,18 +75,12 @@ class Probes:
         """Fitted on all states of training episodes, as often as they are visited."""
         latents = [_latents(world_model, training, index) for index in range(len(training))]
         costs = [log_cost_percent(training, np.full(len(z), i), np.arange(len(z))) for i, z in enumerate(latents)]
-        rules = world_model.table.rules[:-1]
-
-        def masks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for episode, z in zip(training, latents, strict=True):
-                yield z, np.stack([world_model.table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))])
-
-        return cls(
-            cost=LinearProbe.fit((z, cost[:, np.newaxis]) for z, cost in zip(latents, costs, strict=True)),
-            bits=LinearProbe.fit((z, mask * 2.0 - 1.0) for z, mask in masks()),
-            counts=LinearProbe.fit((z, metrics.sites_per_rule(mask, rules)) for z, mask in masks()),
-            rules=rules,
+        bits = (
+            (z, np.stack([world_model.table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))]) * 2.0 - 1.0)
+            for episode, z in zip(training, latents, strict=True)
         )
+        cost = LinearProbe.fit((z, cost[:, np.newaxis]) for z, cost in zip(latents, costs, strict=True))
+        return cls(cost, LinearProbe.fit(bits), world_model.table.rules[:-1])
 
     def read_cost(self, z: np.ndarray) -> np.ndarray:
         """[n, Z] to percent [n]."""
@@ -100,9 +92,12 @@ class Probes:
         return self.bits(z) > 0.0
 
     def read_counts(self, z: np.ndarray) -> np.ndarray:
-        """[n, Z] to int [n, R], as `metrics.sites_per_rule` counts."""
-        counts: np.ndarray = np.rint(np.maximum(self.counts(z), 0.0)).astype(int)
-        return counts
+        """[n, Z] to int [n, R], as `metrics.sites_per_rule` counts.
+
+        Least squares are linear in what is read: a head of its own would read what those of a rule's bits add up to.
+        """
+        counts = metrics.sums_per_rule((self.bits(z) + 1.0) / 2.0, self.rules)
+        return np.rint(np.maximum(counts, 0.0)).astype(int)
 
 
 def _latents(world_model: WorldModel, buffer: EpisodeBuffer, index: int) -> np.ndarray:

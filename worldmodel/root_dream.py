@@ -11,12 +11,6 @@ from worldmodel.rollout import StartStates
 from worldmodel.world_model import WorldModel
 
 
-def root_states(world_model: WorldModel, env: RewriteEnv) -> StartStates:
-    """The one state that the real environment's episodes begin in, to dream from."""
-    start, _ = LatentEnv(env, world_model).reset()
-    return StartStates(start.z, start.h, start.h, start.action_mask, tf.zeros([1], tf.int32))
-
-
 def root_dream(
     world_model: WorldModel,
     env: RewriteEnv,
@@ -25,12 +19,13 @@ def root_dream(
     pessimism: float = 0.0,
     legal_from: float = 0.5,
 ) -> DreamEnv:
-    """The dream of that state.
+    """The dream of the one state that the real environment's episodes begin in.
 
     Args:
       temperature, pessimism, legal_from: see `DreamEnv`.
     """
-    start = root_states(world_model, env)
+    start, _ = LatentEnv(env, world_model).reset()
+    root = StartStates(start.z, start.h, start.h, start.action_mask, tf.zeros([1], tf.int32))
     return DreamEnv(
-        world_model, start, temperature=temperature, root_fraction=1.0, pessimism=pessimism, legal_from=legal_from
+        world_model, root, temperature=temperature, root_fraction=1.0, pessimism=pessimism, legal_from=legal_from
     )

@@ -10,8 +10,6 @@ import tensorflow as tf
 
 TILE = 32
 """Vectors of a tile: more would leave more of it empty, fewer would read matrices more often."""
-
-
 FEW = 128
 """Vectors for which tiles do not pay, where it is known beforehand that there are no more: in a dream, through XLA."""
 

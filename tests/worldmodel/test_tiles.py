@@ -7,7 +7,7 @@ import tensorflow as tf
 from worldmodel.tiles import TILE, product_with_own
 
 
-@pytest.mark.parametrize(("compiled", "rows"), [(False, None), (True, None), (False, "known")])
+@pytest.mark.parametrize(("compiled", "foreseen"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize(
     "which",
     [
@@ -19,12 +19,12 @@ from worldmodel.tiles import TILE, product_with_own
         pytest.param([], id="none"),
     ],
 )
-def test_each_vector_meets_its_own_matrix(which: list[int], compiled: bool, rows: str | None) -> None:
+def test_each_vector_meets_its_own_matrix(which: list[int], compiled: bool, foreseen: bool) -> None:
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((len(which), 7)).astype(np.float32)
     matrices, wanted = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 7, 3), (len(which), 3)))
 
-    specs = [tf.TensorSpec([len(which) if rows == "known" else None, 7]), tf.TensorSpec([5, 7, 3])]
+    specs = [tf.TensorSpec([len(which) if foreseen else None, 7]), tf.TensorSpec([5, 7, 3])]
 
     @tf.function(jit_compile=compiled, input_signature=specs)
     def there_and_back(vectors: tf.Tensor, matrices: tf.Tensor) -> tuple[tf.Tensor, ...]:
