@@ -60,6 +60,14 @@ class Appraiser:
             known.update(self._prices.put_appraisals(found) if self._kernels.measures else found)
         return self._rows(known[name] for name in names)
 
+    def bill(self, graph: Graph) -> Counter[str]:
+        """How often a graph whose operators have been appraised runs each kernel, by the signatures of their prices."""
+        runs: Counter[str] = Counter()
+        for name, count in Counter(self._names(graph).tolist()).items():
+            for kernel, each in self._prices.appraisals[name].kernels.items():
+                runs[kernel] += count * each
+        return runs
+
     def errors(self, graph: Graph) -> dict[str, float]:
         """How far the price of each kernel may have a graph's time wrong: half the width of the 95 % interval, in ms.
 
@@ -68,12 +76,8 @@ class Appraiser:
         Returns:
           Of the kernels that it runs, by the signatures of their prices.
         """
-        runs: Counter[str] = Counter()
-        for name, count in Counter(self._names(graph).tolist()).items():
-            for kernel, each in self._prices.appraisals[name].kernels.items():
-                runs[kernel] += count * each
         # Sorted: sums over them are the same in every process.
-        return {kernel: count * self._price(kernel).error_ms for kernel, count in sorted(runs.items())}
+        return {kernel: count * self._price(kernel).error_ms for kernel, count in sorted(self.bill(graph).items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.surroundings(self._model.opset)

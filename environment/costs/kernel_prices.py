@@ -6,7 +6,6 @@ from environment.costs.cost_warnings import NoisyClock
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_timing import time_kernel, time_yardstick
 from environment.costs.price_list import Price, PriceList, UnrecordedError
-from environment.costs.quiet_moments import QuietMoments
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05
@@ -20,7 +19,6 @@ class KernelPrices:
       prices: of the runtime's setting.
       runtime: None to measure nothing.
       clock: what warns of prices that are not sure.
-      moments: what is known of the machine's quiet ones.
     """
 
     def __init__(
@@ -28,10 +26,8 @@ class KernelPrices:
         prices: PriceList,
         runtime: OnnxRuntime | None,
         clock: NoisyClock | None = None,
-        moments: QuietMoments | None = None,
     ) -> None:
         self.prices, self._runtime = prices, runtime
-        self._moments = moments or QuietMoments()
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
 
     @property
@@ -43,7 +39,7 @@ class KernelPrices:
         """Of one run.
 
         Args:
-          anew: measured even if it is known; the surer of the two prices is kept.
+          anew: measured even if it is known; its price becomes the mean of all its timings.
         Raises:
           UnrecordedError: it is not known, and nothing is measured.
           ModelError: it cannot be run alone.
@@ -62,13 +58,13 @@ class KernelPrices:
         return self.prices.get(price_key(kernel, weights_mb))
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime), self._moments)
+        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime))
         kept = self.prices.put(price_key(kernel, weights_mb), found)
         if kept.spread > NOISY:
             self._clock.warn(
                 f"The clock was too noisy: the price of {kernel.description} is sure to ±{100 * kept.spread:.2g} % "
-                f"only, and ±{100 * NOISY:.2g} % is the least to go by. On a quieter machine, `rlflow costs record "
-                f"--again MODEL` measures it anew."
+                f"only, and ±{100 * NOISY:.2g} % is the least to go by. `rlflow costs record --again` times it once "
+                f"more, and prices become the means of all their timings."
             )
         return kept
 

@@ -2,23 +2,26 @@
 
 The speed of a machine drifts by more than what tells good kernels from bad ones, and prices that are compared may be
 measured hours apart. So each is measured as a ratio to the same small product of matrices, interleaved with it, and
-stated in the milliseconds that this took when the database was begun, and measured again if the moment was not quiet.
+stated in the milliseconds that this took when the database was begun.
+
+Where others share a processor, they slow different kernels down by different factors for seconds or minutes. No single
+timing can tell, however long: timing a kernel again later, and taking the mean, can (`PriceList.put`). To wait for
+moments in which the yardstick is fast was tried, and is worse than useless: graphs do not run at such moments only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+import numpy as np
 from onnx import TensorProto
 
 from environment.costs.kernel import Kernel, Operand
 from environment.costs.kernel_model import copies_model, input_bytes, is_view, views_model, weight_bytes
 from environment.costs.price_list import Price
-from environment.costs.quiet_moments import QUIET, QuietMoments
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
-from environment.timing import Timing, Variant, measure
+from environment.timing import Variant, measure
 from taso_ext.detached import DetachedModel
 
 YARDSTICK = Kernel(
@@ -42,24 +45,20 @@ EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, 
 SESSIONS_DIFFER = 0.006
 """Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
 identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
-ATTEMPTS = 4
-"""To time a kernel at a quiet moment; all are made where it is not yet known how fast those are."""
-_OTHERS_SHARE = 0.4
-"""Of what others slow the yardstick down by: so far is a kernel's ratio to it off then."""
+OTHERS_SHARE = 0.4
+"""Part of the logarithm of what others change a yardstick's time by that may be in a kernel's ratio to it."""
 CAREFUL = Effort(resolution=0.002, pairs=200, seconds=0.5, sessions=3, warmup=3, control=False)
 _TIMES_CAREFUL = 4
 
 
 def time_yardstick(runtime: OnnxRuntime) -> float:
-    """Milliseconds of one run of the yardstick, by the clock, at the quietest of a few moments."""
+    """Milliseconds of one run of the yardstick, by the clock, as it mostly is."""
     alone, (model, feeds) = _plain(runtime), copies_model(YARDSTICK, FEWEST_COPIES)
     timings = (measure(Variant("yardstick", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL))
-    return min(timing.reference.ms.value for timing in timings) / FEWEST_COPIES
+    return float(np.median([timing.reference.ms.value for timing in timings])) / FEWEST_COPIES
 
 
-def time_kernel(
-    kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardstick_ms: float, moments: QuietMoments
-) -> Price:
+def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardstick_ms: float) -> Price:
     """The price of one run.
 
     Args:
@@ -67,7 +66,6 @@ def time_kernel(
         allow. It decides what weights and results find in the caches.
       runtime: of one kernel; its level of optimisation does not matter.
       yardstick_ms: what the yardstick costs.
-      moments: what is known of quiet ones, by the time that the copies of the yardstick take.
     Raises:
       ModelError: the kernel cannot be run alone.
     """
@@ -78,29 +76,11 @@ def time_kernel(
         copies = _affordable_copies(kernel, weights_mb, alone)
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
     yardstick = Variant("yardstick", alone, _yardstick_with_inputs_of(model))
-    timing, slowdown = _at_a_quiet_moment(
-        lambda: measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds), moments
-    )
-    ms = timing.ratio.value * yardstick_ms * FEWEST_COPIES / copies
-    others = _OTHERS_SHARE * slowdown if slowdown > QUIET else 0.0
-    return Price(ms, math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others), timing.pairs)
-
-
-def _at_a_quiet_moment(timed: Callable[[], Timing], moments: QuietMoments) -> tuple[Timing, float]:
-    """The first timing at one, or the one at the quietest moment; and how much slower than usual the reference was."""
-    fewest = ATTEMPTS if moments.is_new else 1
-    quietest, slowdown = None, math.inf
-    for attempt in range(1, ATTEMPTS + 1):
-        if attempt > 1:
-            moments.pause()
-        timing = timed()
-        found = moments.slowdown(timing.reference.ms.value)
-        if quietest is None or timing.reference.ms.value < quietest.reference.ms.value:
-            quietest, slowdown = timing, found
-        if attempt >= fewest and slowdown <= QUIET:
-            break
-    assert quietest is not None
-    return quietest, slowdown
+    timing = measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds)
+    usual_ms = yardstick_ms * FEWEST_COPIES
+    others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual_ms))
+    spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
+    return Price(timing.ratio.value * usual_ms / copies, spread, timing.pairs)
 
 
 def _affordable_copies(kernel: Kernel, weights_mb: float, alone: OnnxRuntime) -> int:

@@ -8,6 +8,7 @@ operators around it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +17,11 @@ from environment.costs.analytic import foretelling_preset
 from environment.costs.appraisal import Appraiser
 from environment.costs.cost_warnings import NoisyClock
 from environment.costs.interface import Priced
-from environment.costs.kernel_prices import KernelPrices
+from environment.costs.kernel_prices import KernelPrices, price_key
 from environment.costs.lowering import Placed, lower
 from environment.costs.price_database import PriceDatabase, default_database
 from environment.costs.price_file import DatabaseError
 from environment.costs.price_list import PriceList
-from environment.costs.quiet_moments import QuietMoments
 from environment.costs.recent import Recent
 from environment.costs.settings import Setting, setting_of
 from environment.runtimes import OnnxRuntime, UnavailableError
@@ -72,7 +72,6 @@ class Measured:
         self.runtime = OnnxRuntime(device, threads, level)
         self._database = database
         self.clock = NoisyClock(self.name)
-        self.moments = QuietMoments()
         self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
@@ -91,7 +90,7 @@ class Measured:
         return self._models.get(model.graph.hash, partial(self._new, model))
 
     def _new(self, model: OnnxModel) -> MeasuredPrices:
-        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock, moments=self.moments)
+        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock)
 
     def __getstate__(self) -> dict[str, Any]:
         return _settings_alone(self.__dict__)
@@ -177,7 +176,6 @@ class MeasuredPrices:
       prices: of the runtime's setting.
       replay: nothing is measured: a kernel that was never recorded is an error.
       clock: what warns of prices that are not sure.
-      moments: what is known of the machine's quiet ones.
     """
 
     is_free = True
@@ -190,10 +188,9 @@ class MeasuredPrices:
         *,
         replay: bool = False,
         clock: NoisyClock | None = None,
-        moments: QuietMoments | None = None,
     ) -> None:
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
-        self.kernels = KernelPrices(prices, None if replay else runtime, clock, moments)
+        self.kernels = KernelPrices(prices, None if replay else runtime, clock)
         self._appraiser = Appraiser(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         # What the engine holds must not hold this object: nobody could tell when both may go.
@@ -220,6 +217,24 @@ class MeasuredPrices:
         placed, weights_mb = self.lowered(graph), graph.weights_mb
         ms = math.fsum(self.kernels.price(each.kernel, weights_mb).ms for each in placed)
         return Totals(ms, float(sum(each.nbytes for each in placed)), len(placed))
+
+    def fast_bill(self, graph: Graph) -> Counter[str]:
+        """How often the fast model takes a graph to run each kernel, by the signatures of their prices.
+
+        Raises:
+          See `price`.
+        """
+        graph.cost(self._native)
+        return self._appraiser.bill(graph)
+
+    def full_bill(self, graph: Graph) -> Counter[str]:
+        """How often ONNX Runtime runs each, by the same signatures.
+
+        Raises:
+          UnavailableError: the device is not here.
+        """
+        weights_mb = graph.weights_mb
+        return Counter(price_key(each.kernel, weights_mb) for each in self.lowered(graph))
 
     def lowered(self, graph: Graph) -> list[Placed]:
         """The kernels that ONNX Runtime makes of a graph, in their order.

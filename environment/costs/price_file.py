@@ -69,7 +69,8 @@ class PriceFile:
             try:
                 yield file
             except BaseException:
-                file.execute("rollback")
+                if file.in_transaction:  # a full disk has ended it already
+                    file.execute("rollback")
                 raise
             file.execute("commit")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import NormalDist
 
 from environment.costs.price_file import DatabaseError, PriceFile
 from environment.costs.settings import Setting
@@ -18,6 +20,9 @@ APPRAISALS = 1
 """Version of what decides an appraisal: names of surroundings (taso_ext/src/surroundings.cpp), how much of a graph is
 lowered with an operator, and which kernels then stand for it (appraisal.py, neighbourhood.py, lowering.py). A database
 forgets those of older versions; its prices stay."""
+
+
+_Z = NormalDist().inv_cdf(0.975)
 
 
 class UnrecordedError(DatabaseError, UnpricedError):
@@ -41,6 +46,22 @@ class Price:
     def error_ms(self) -> float:
         """Half the width of its 95 % interval."""
         return self.ms * self.spread
+
+
+def mean_price(first: Price, other: Price) -> Price:
+    """The geometric mean of two prices of one kernel, each with the weight of its samples.
+
+    What two timings differ by counts as an error of the later one: a timing does not know how unlike others it is. So
+    the spread of the mean of many goes down with the root of their number, however little each of them owned up to.
+    """
+    samples = first.samples + other.samples
+    share = first.samples / samples
+    if not first.ms or not other.ms:  # views of some devices: nothing to take logarithms of
+        return Price(share * first.ms + (1 - share) * other.ms, max(first.spread, other.spread), samples)
+    apart = math.log(other.ms / first.ms)
+    error = max(other.spread, _Z * abs(apart) * math.sqrt(share))
+    spread = math.hypot(share * first.spread, (1 - share) * error)
+    return Price(first.ms * math.exp((1 - share) * apart), spread, samples)
 
 
 @dataclass(frozen=True)
@@ -93,23 +114,27 @@ class PriceList:
     def get(self, signature: str) -> Price | None:
         """The price of a signature, if there is one."""
         if signature not in self._seen:
-            query = "select ms, spread, samples from price where setting = ? and signature = ?"
             with self._file.statements() as file:
-                row = file.execute(query, (self._number, signature)).fetchone()
-            if row is None:
+                found = self._read(file, signature)
+            if found is None:
                 return None
-            self._seen[signature] = Price(*row)
+            self._seen[signature] = found
         return self._seen[signature]
 
     def put(self, signature: str, price: Price) -> Price:
-        """Keeps a price unless there is one of no greater spread; returns the one that is kept."""
-        values = (self._number, signature, price.ms, price.spread, price.samples, time.time())
-        with self._file.statements() as file:
-            file.execute(f"{_INSERT} on conflict {_REPLACE} where excluded.spread < price.spread", values)
-        self._seen.pop(signature, None)
-        kept = self.get(signature)
-        assert kept is not None
+        """Keeps a price, or its mean with the one that there is; returns what is kept."""
+        with self._file.transaction() as file:
+            known = self._read(file, signature)
+            kept = price if known is None else mean_price(known, price)
+            values = (self._number, signature, kept.ms, kept.spread, kept.samples, time.time())
+            file.execute(f"{_INSERT} on conflict {_REPLACE}", values)
+        self._seen[signature] = kept
         return kept
+
+    def _read(self, file: sqlite3.Connection, signature: str) -> Price | None:
+        query = "select ms, spread, samples from price where setting = ? and signature = ?"
+        row = file.execute(query, (self._number, signature)).fetchone()
+        return None if row is None else Price(*row)
 
     def add_from(self, other: PriceList) -> int:
         """Adds the prices of another list, but those that are here already; returns how many came.

@@ -49,7 +49,10 @@ def _add_record(subcommands: Any) -> None:
     parser.add_argument("--steps", metavar="N", type=int, default=STEPS, help=f"rewrites of each walk ({STEPS})")
     parser.add_argument("--seed", type=int, default=0, help="of the walks (0)")
     parser.add_argument(
-        "--again", action="store_true", help="time all kernels of the models anew, and keep whichever price is surer"
+        "--again",
+        action="store_true",
+        help="time all kernels of the models once more, or all that are known if none is named; prices become the "
+        "means of all their timings",
     )
     _add_dim(parser)
 

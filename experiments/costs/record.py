@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from environment.affordable import affordable
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import require_timeable
+from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.lowering import lower
 from environment.costs.measured import Measured, MeasuredPrices
 from environment.costs.price_list import PriceList
@@ -34,11 +36,14 @@ def run(options: argparse.Namespace) -> int:
       UserError, ModelError, UnavailableError, DatabaseError: what is wrong, and what to do.
     """
     _check(options)
-    dims, models = parse_dims(options.dim), find_models(options.models)
+    dims = parse_dims(options.dim)
+    models = [] if options.again and not options.models else find_models(options.models)
     require_working(options.device)
     progress = make_progress()
     start, recording = time.perf_counter(), Recording(_costs(options), options, progress)
     with warnings_noted(progress):
+        if not models:
+            recording.repeat()
         for source in models:
             recording.add(source, OnnxModel.load(source.build(), dims=dims))
     print(recording.summary(len(models), time.perf_counter() - start))
@@ -71,12 +76,28 @@ class Recording:
         """Records a model as it is, then the graphs on its walks."""
         kernels = self._kernels(model)
         known = self._costs
-        costs = MeasuredPrices(model, known.runtime, known.prices, clock=known.clock, moments=known.moments)
+        costs = MeasuredPrices(model, known.runtime, known.prices, clock=known.clock)
         self._before = self._before or _counts(self._costs.prices)
-        self._time(source.name, costs, kernels, model.graph.weights_mb)
+        self._time(source.name, costs.kernels, [(kernel, model.graph.weights_mb) for kernel in kernels])
         model.graph.cost(costs.native)
         if self._walks:
             self._walk(source.name, costs, model)
+
+    def repeat(self) -> None:
+        """Times all kernels that have a price once more.
+
+        Raises:
+          UserError: there are none.
+        """
+        prices = self._costs.prices
+        self._before = _counts(prices)
+        wanted = [(kernel, weights_mb) for weights_mb, kernel in (split_key(key) for key, _ in prices.items())]
+        if not wanted:
+            raise UserError(
+                f"{prices.place} has no prices of {prices.setting} that could be timed again. Record some first: "
+                f"`rlflow costs record MODEL`."
+            )
+        self._time("all that is known", KernelPrices(prices, self._costs.runtime, self._costs.clock), wanted)
 
     def summary(self, models: int, seconds: float) -> str:
         """What is known now, and what came since the start."""
@@ -96,21 +117,24 @@ class Recording:
             require_timeable(kernel)
         return list(kernels.values())
 
-    def _time(self, name: str, costs: MeasuredPrices, kernels: list[Kernel], weights_mb: int) -> None:
-        prices = costs.kernels
-        known = {kernel: prices.known(kernel, weights_mb) for kernel in kernels}
-        wanted = kernels if self._again else [kernel for kernel in kernels if known[kernel] is None]
-        if not wanted:
-            self._progress.note(f"{name}: all {len(kernels)} kernels are known")
+    def _time(self, name: str, prices: KernelPrices, kernels: Sequence[tuple[Kernel, int]]) -> None:
+        """Prices kernels among so many megabytes of weights."""
+        known = [prices.known(*each) for each in kernels]
+        if not self._again:
+            kernels = [each for each, price in zip(kernels, known, strict=True) if price is None]
+        if not kernels:
+            self._progress.note(f"{name}: all {len(known)} kernels are known")
             return
-        surer = 0
-        with self._progress.stage(f"{name}: kernels", len(wanted)) as bar:
-            for done, kernel in enumerate(wanted, 1):
-                surer += known[kernel] not in (None, prices.price(kernel, weights_mb, anew=self._again))
+        timed = []
+        with self._progress.stage(f"{name}: kernels", len(kernels)) as bar:
+            for kernel, weights_mb in kernels:
+                timed.append(prices.price(kernel, weights_mb, anew=self._again))
                 raise_if_received()
-                bar.update(done)
-        if self._again:
-            self._progress.note(f"{name}: {surer} of {len(wanted)} prices are surer now, and replace the old ones")
+                bar.update(len(timed))
+        if before := [price.spread for price in known if price is not None and self._again]:
+            after = [price.spread for price in timed]
+            sure = [f"±{100 * float(np.median(spreads)):.2g} %" for spreads in (after, before)]
+            self._progress.note(f"{name}: prices are sure to {sure[0]} in the median; before to {sure[1]}")
 
     def _walk(self, name: str, costs: MeasuredPrices, model: OnnxModel) -> None:
         """A step that leads to a graph too large to be run ends a walk."""

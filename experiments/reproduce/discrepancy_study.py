@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from environment import zoo
+from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
 from environment.costs.settings import setting_of
 from environment.effort import Effort
@@ -15,11 +17,13 @@ from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
 from experiments.reproduce.units import Record, once
-from taso_ext import CostModel, OnnxModel, RuleSet, State
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
 TABLE = "discrepancy"
 """Whose units these are, whichever table asks for them."""
 MOST_MATCHES = 4096
+PROGRAM = 2
+"""Of what a unit says."""
 TOGETHER = 4
 """Graphs that are measured in one interleaved run: as many fit into memory."""
 
@@ -53,21 +57,39 @@ class Study:
         self.name = name
         self._rules, self._costs, self._seed, self._progress = rules, costs, seed, progress
         self._scale_name, self._scale = scale, SCALES[scale]
+        self._kernels = KernelPrices(costs.prices, costs.runtime, costs.clock)
 
     def record(self) -> Record:
-        """What was predicted and measured.
+        """What is predicted, by the prices as they are now, and what was measured.
 
         Returns:
           "graph"; "measured_ms" and "summed_ms", of one inference of the zoo's graph by the clock and by its kernels'
           prices; "points", for each graph made of it: "how" it was made and in how many "steps", its "measured" ratio
           to the zoo's graph with its "half_width", and its ratios by the "fast" and the "full" model.
         """
-        first = self._once("", self._whole)
-        return first | {"points": [*first["points"], *self._once("-early", self._early)["points"]]}
+        units = [self._once("", self._whole), self._once("-early", self._early)]
+        return {
+            "graph": self.name,
+            "measured_ms": units[0]["measured_ms"],
+            "summed_ms": self._ms(units[0], units[0]["full"]),
+            "points": [self._predicted(unit, point) for unit in units for point in unit["points"]],
+        }
+
+    def _predicted(self, unit: Record, point: Record) -> Record:
+        ratios = {model: self._ms(unit, point[model]) / self._ms(unit, unit[model]) for model in ("fast", "full")}
+        return point | ratios
+
+    def _ms(self, unit: Record, bill: Mapping[str, int]) -> float:
+        """What a bill comes to; kernels that have no price yet are timed."""
+        return math.fsum(count * self._price_ms(unit["kernels"][int(number)]) for number, count in bill.items())
+
+    def _price_ms(self, key: str) -> float:
+        weights_mb, kernel = split_key(key)
+        return self._kernels.price(kernel, weights_mb).ms
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"setting": str(setting_of(self._costs.runtime))}
+        settings |= {"setting": str(setting_of(self._costs.runtime)), "program": PROGRAM}
         unit = f"{self.name}{kind}-{self._scale_name}"
         return once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}"))
 
@@ -82,24 +104,27 @@ class Study:
         model = OnnxModel.load(zoo.build(self.name))
         costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
-        summed_ms, fast_ms = costs.full(model.graph).ms, model.graph.cost(costs.native).ms
         made, points, measured_ms = make(start), [], []
+        numbers: dict[str, int] = {}  # of kernels, by the signatures of their prices
+
+        def bills(graph: Graph) -> Record:
+            billed = {"fast": costs.fast_bill(graph), "full": costs.full_bill(graph)}
+            return {
+                model: {str(numbers.setdefault(key, len(numbers))): count for key, count in sorted(bill.items())}
+                for model, bill in billed.items()
+            }
+
+        of_start = bills(model.graph)
         with self._progress.stage(f"{title}: measure", len(made)) as bar:
             for begin in range(0, len(made), TOGETHER):
                 batch = made[begin : begin + TOGETHER]
                 found, ms = self._ratios(model, batch)
                 measured_ms.append(ms)
                 for each, record in zip(batch, found, strict=True):
-                    graph = each.state.graph
-                    record |= {"fast": graph.cost(costs.native).ms / fast_ms, "full": costs.full(graph).ms / summed_ms}
-                    points.append(record | {"how": each.how, "steps": each.steps})
+                    points.append(record | {"how": each.how, "steps": each.steps} | bills(each.state.graph))
                 bar.update(len(points))
-        return {
-            "graph": self.name,
-            "measured_ms": float(np.median(measured_ms)) if measured_ms else None,
-            "summed_ms": summed_ms,
-            "points": points,
-        }
+        median_ms = float(np.median(measured_ms)) if measured_ms else None
+        return {"graph": self.name, "measured_ms": median_ms, **of_start, "points": points, "kernels": list(numbers)}
 
     def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
         """The measured ratios of some graphs, and the milliseconds of the start."""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import sqlite3
@@ -141,25 +142,32 @@ def test_two_processes_record_into_one_database_at_once(tmp_path: Path, clock: C
     assert shared.keys() == alone.keys()
 
 
-@pytest.mark.parametrize(("spread", "surer"), [(0.005, True), (0.01, False), (0.03, False)])
-def test_what_is_recorded_again_is_kept_where_it_is_surer(
-    spread: float, surer: bool, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All kernels of the model; those of its walks stay."""
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_recorded_again_becomes_a_mean(named: bool, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """All kernels of the model, while those of its walks stay; or all, if none is named."""
     record("--database", "mine.sqlite", walks=0)
     alone = len(clock.timed)
     record("--database", "mine.sqlite")
     (before,) = prices_in("mine.sqlite").values()
     clock.timed.clear()
-    clock.factor, clock.spread = 2.0, spread
+    clock.factor = 2.0
     capsys.readouterr()
-    assert record("--database", "mine.sqlite", "--again", walks=0) == 0
-    assert f"{alone if surer else 0} of {alone} prices are surer now" in capsys.readouterr().err
-    assert len(clock.timed) == len(set(clock.timed)) == alone < len(before)
+    again = ["costs", "record", *[MODEL] * named, "--again", "--walks", "0", "--database", "mine.sqlite"]
+    assert main(again) == 0
+    assert re.search(r"prices are sure to ±\d+ % in the median; before to ±1 %", capsys.readouterr().err)
+    assert len(clock.timed) == len(set(clock.timed)) == (alone if named else len(before)) and alone < len(before)
     (after,) = prices_in("mine.sqlite").values()
-    doubled = {key for key in before if after[key].ms == 2 * before[key].ms}
-    assert doubled == (set(clock.timed) if surer else set())
-    assert all(after[key] == before[key] for key in before.keys() - doubled)
+    for key, price in before.items():
+        if key in clock.timed:
+            assert after[key].ms == pytest.approx(2**0.5 * price.ms) and after[key].samples == 2 * price.samples
+        else:
+            assert after[key] == price
+
+
+def test_nothing_can_be_timed_again_where_nothing_is_known(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["costs", "record", "--again", "--database", "mine.sqlite"]) == 2
+    error = capsys.readouterr().err
+    assert "mine.sqlite has no prices of" in error and "Record some first" in error and "Traceback" not in error
 
 
 def test_prices_that_are_not_sure_are_noted(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,9 +337,8 @@ def _newer(path: Path) -> None:
 def _damaged(path: Path) -> None:
     with PriceDatabase(path) as database:
         prices = database.setting(OTHER)
-        with database.transaction():
-            for number in range(2000):
-                prices.put(f"0 op {number}", Price(1.0, 0.0, 1))
+        for number in range(2000):
+            prices.put(f"0 op {number}", Price(1.0, 0.0, 1))
         database.settle()
     data = bytearray(path.read_bytes())
     data[8192:] = b"\xa5" * (len(data) - 8192)
@@ -432,9 +439,8 @@ def test_a_full_disk_is_explained_and_what_was_recorded_stays(
     """A limit on the size of files stands for the disk."""
     with PriceDatabase("mine.sqlite") as database:
         prices = database.setting(OTHER)
-        with database.transaction():
-            for number in range(500):
-                prices.put(f"0 op {number:04} {'of many words ' * 100}", Price(1.0, 0.0, 1))
+        for number in range(500):
+            prices.put(f"0 op {number:04} {'of many words ' * 100}", Price(1.0, 0.0, 1))
         database.settle()
     before = prices_in("mine.sqlite")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
