@@ -11,6 +11,7 @@ import numpy as np
 from environment import zoo
 from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
+from environment.costs.price_list import Price
 from environment.costs.settings import setting_of
 from environment.effort import Effort
 from environment.timing import Variant, measure
@@ -68,6 +69,7 @@ class Study:
           to the zoo's graph with its "half_width", and its ratios by the "fast" and the "full" model.
         """
         units = [self._once("", self._whole), self._once("-early", self._early)]
+        self._time_new([key for unit in units for key in unit["kernels"]])
         return {
             "graph": self.name,
             "measured_ms": units[0]["measured_ms"],
@@ -80,12 +82,21 @@ class Study:
         return point | ratios
 
     def _ms(self, unit: Record, bill: Mapping[str, int]) -> float:
-        """What a bill comes to; kernels that have no price yet are timed."""
-        return math.fsum(count * self._price_ms(unit["kernels"][int(number)]) for number, count in bill.items())
+        """What a bill comes to."""
+        return math.fsum(count * self._price(unit["kernels"][int(number)]).ms for number, count in bill.items())
 
-    def _price_ms(self, key: str) -> float:
+    def _time_new(self, keys: Sequence[str]) -> None:
+        """Times the kernels that have no price yet: the units may be older than the database."""
+        prices = self._kernels.prices
+        if new := [key for key in dict.fromkeys(keys) if prices.get(key) is None]:
+            with self._progress.stage(f"{self.name}: kernels", len(new)) as bar:
+                for done, key in enumerate(new, 1):
+                    self._price(key)
+                    bar.update(done)
+
+    def _price(self, key: str) -> Price:
         weights_mb, kernel = split_key(key)
-        return self._kernels.price(kernel, weights_mb).ms
+        return self._kernels.price(kernel, weights_mb)
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}

@@ -82,6 +82,30 @@ def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[st
     assert min(picture.shape[:2]) > 400 and np.ptp(picture) > 0.5
 
 
+def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another database, whose prices all are three times as high, and of convolutions six times."""
+    assert reproduce("discrepancy") == 0
+    before = read_rows("discrepancy")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "another"))
+    factors = {"Conv": 6.0}
+    timed: list[str] = []
+
+    def dearer(kernel: Kernel, *_: object) -> Price:
+        timed.append(kernel.signature)
+        return Price(factors.get(kernel.op_type, 3.0) * price(kernel), 0.01, 3)
+
+    monkeypatch.setattr(kernel_prices, "time_kernel", dearer)
+    monkeypatch.setattr(discrepancy_study, "measure", lambda *_: pytest.fail("measured again"))
+    assert reproduce("discrepancy") == 0
+    after = read_rows("discrepancy")
+    assert timed
+    for old, new in zip(before, after, strict=True):
+        assert old["measured_ms"] == new["measured_ms"]
+        assert 3 <= float(new["summed_ms"]) / float(old["summed_ms"]) <= 6
+    assert float(after[0]["summed_ms"]) > 3.5 * float(before[0]["summed_ms"]), "SqueezeNet is made of convolutions"
+    assert float(after[0]["full"]) < 1 == pytest.approx(float(before[0]["full"]))
+
+
 def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reproduce("discrepancy") == 0
     monkeypatch.setattr(discrepancy_study, "measure", lambda *_: pytest.fail("measured again"))
