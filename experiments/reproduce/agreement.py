@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import numpy.typing as npt
 
 from environment.correlation import Numbers
+
+_Z = NormalDist().inv_cdf(0.975)
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
@@ -16,6 +21,21 @@ def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[i
     foretold, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
     counts = np.abs(found) > beyond
     return int(np.sum(foretold[counts] == np.sign(found[counts]))), int(counts.sum())
+
+
+def attainable(measured: Numbers, half_widths: Numbers) -> float:
+    """The linear correlation of what was measured with the truth, if all that it is sure to is noise.
+
+    The root of the reliability: the part of the variance of `measured` that is not its errors'.
+
+    Args:
+      half_widths: of the 95 % intervals of `measured`, as parts of these.
+    Source: Spearman 1904.
+    """
+    values = np.asarray(measured, np.float64)
+    variance = float(values.var())
+    errors = float(np.mean((values * np.asarray(half_widths) / _Z) ** 2))
+    return math.sqrt(max(1 - errors / variance, 0.0)) if variance else 0.0
 
 
 def left_out_scales(predicted: Numbers, measured: Numbers) -> npt.NDArray[np.float64]:

@@ -23,7 +23,7 @@ from environment.costs.measured import Measured
 from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.agreement import left_out_scales, signs_right
+from experiments.reproduce.agreement import attainable, left_out_scales, signs_right
 from experiments.reproduce.discrepancy_study import Study, of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
@@ -45,6 +45,7 @@ COLUMNS = {
     "graphs": "rewritten graphs that were measured",
     "noise": "median half-width of the intervals of their measured ratios [%]",
     "spread": "standard deviation of their measured ratios [%]",
+    "limit": "correlation that perfect predictions would have with measurements of this noise, roughly; 0: none",
     "fast": "rank correlation of their predicted and measured ratios (Spearman), fast model",
     "full": "the same, full model",
     "differ": f"how many of them differ from the start by over {BEYOND:.0%}",
@@ -57,6 +58,7 @@ FORMATS = {
     "error": "+.1f",
     "noise": ".2f",
     "spread": ".1f",
+    "limit": ".2f",
     "fast": ".3f",
     "full": ".3f",
     "fast_signs": ".0f",
@@ -143,6 +145,7 @@ def _row(record: Record, error: float) -> Record:
         "graphs": len(points),
         "noise": 100 * float(np.median([point["half_width"] for point in points])),
         "spread": 100 * float(np.std(measured)),
+        "limit": attainable(measured, [point["half_width"] for point in points]),
         "fast": spearman(fast, measured),
         "full": spearman(full, measured),
         "differ": differ,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from environment import zoo
-from experiments.reproduce.agreement import left_out_scales, signs_right
+from experiments.reproduce.agreement import attainable, left_out_scales, signs_right
 from experiments.reproduce.rewritten import EARLY, at_random, early, everywhere
 from experiments.rewriting import affordable
 from taso_ext import CostModel, OnnxModel, RuleSet, State
@@ -20,6 +20,18 @@ def test_signs_count_where_the_difference_is_large_enough() -> None:
     assert signs_right(measured, measured, 0.02) == (3, 3)
     assert signs_right([1.0, 1.0, 1.0, 1.0], measured, 0.02) == (0, 3), "no change is no sign"
     assert signs_right(measured, [1.0, 1.01, 0.99, 1.0], 0.02) == (0, 0)
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.03, 0.06])
+def test_noise_limits_what_perfect_predictions_attain(noise: float) -> None:
+    truth = 1 + RNG.normal(0, 0.05, 20000)
+    measured = truth + RNG.normal(0, noise, 20000) * truth
+    found = attainable(measured, np.full(20000, 1.96 * noise))
+    assert found == pytest.approx(np.corrcoef(truth, measured)[0, 1], abs=0.01)
+
+
+def test_mere_noise_leaves_nothing_to_attain() -> None:
+    assert attainable([1.0, 1.01, 0.99], [0.1, 0.1, 0.1]) == attainable([1.0, 1.0], [0.0, 0.0]) == 0
 
 
 def test_a_factor_knows_nothing_of_what_it_is_judged_on() -> None:
