@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 CONFIDENCE = 0.95
+NORMAL_HALF_WIDTH = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+"""Half the width of the interval of a normal error, in its standard deviations."""
 _RESAMPLES = 1000
 
 

@@ -14,7 +14,7 @@ from environment.costs.analytic import foretelling_preset
 from environment.costs.kernel_prices import KernelPrices, price_key
 from environment.costs.lowering import lower
 from environment.costs.neighbourhood import neighbourhood
-from environment.costs.price_list import Appraisal, Price, UnrecordedError
+from environment.costs.price_list import Appraisal, UnrecordedError
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
 
@@ -77,15 +77,10 @@ class Appraiser:
           Of the kernels that it runs, by the signatures of their prices.
         """
         # Sorted: sums over them are the same in every process.
-        return {kernel: count * self._price(kernel).error_ms for kernel, count in sorted(self.bill(graph).items())}
+        return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.surroundings(self._model.opset)
-
-    def _price(self, kernel: str) -> Price:
-        found = self._prices.get(kernel)
-        assert found is not None, "kernels of appraisals have prices"
-        return found
 
     def _rows(self, appraisals: Iterable[Appraisal]) -> npt.NDArray[np.float64]:
         """[n, 3]: ms, bytes, launches."""
@@ -93,7 +88,7 @@ class Appraiser:
 
     def _row(self, appraisal: Appraisal) -> tuple[float, float, int]:
         # fsum: the same sum in every process, whatever the order of the kernels.
-        ms = math.fsum(count * self._price(kernel).ms for kernel, count in appraisal.kernels.items())
+        ms = math.fsum(count * self._prices[kernel].ms for kernel, count in appraisal.kernels.items())
         return ms, appraisal.memory_bytes, sum(appraisal.kernels.values())
 
     def _appraised(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, Appraisal]:

@@ -21,12 +21,7 @@ class KernelPrices:
       clock: what warns of prices that are not sure.
     """
 
-    def __init__(
-        self,
-        prices: PriceList,
-        runtime: OnnxRuntime | None,
-        clock: NoisyClock | None = None,
-    ) -> None:
+    def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
         self.prices, self._runtime = prices, runtime
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
 

@@ -89,6 +89,13 @@ class Measured:
         """See `Costs.of`. Models with one start graph share their prices."""
         return self._models.get(model.graph.hash, partial(self._new, model))
 
+    def forget(self, model: OnnxModel) -> None:
+        """What `of` returns next for a model follows its kernels' prices as they are by then.
+
+        What it returned before keeps to the prices that it has met: graphs do not change their costs by themselves.
+        """
+        self._models.forget(model.graph.hash)
+
     def _new(self, model: OnnxModel) -> MeasuredPrices:
         return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock)
 

@@ -10,19 +10,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 
 from environment.costs.price_file import DatabaseError, PriceFile
 from environment.costs.settings import Setting
+from environment.intervals import NORMAL_HALF_WIDTH
 from taso_ext import UnpricedError
 
 APPRAISALS = 1
 """Version of what decides an appraisal: names of surroundings (taso_ext/src/surroundings.cpp), how much of a graph is
 lowered with an operator, and which kernels then stand for it (appraisal.py, neighbourhood.py, lowering.py). A database
 forgets those of older versions; its prices stay."""
-
-
-_Z = NormalDist().inv_cdf(0.975)
 
 
 class UnrecordedError(DatabaseError, UnpricedError):
@@ -56,10 +53,10 @@ def mean_price(first: Price, other: Price) -> Price:
     """
     samples = first.samples + other.samples
     share = first.samples / samples
-    if not first.ms or not other.ms:  # views of some devices: nothing to take logarithms of
+    if not first.ms or not other.ms:  # below what the clock can tell: nothing to take logarithms of
         return Price(share * first.ms + (1 - share) * other.ms, max(first.spread, other.spread), samples)
     apart = math.log(other.ms / first.ms)
-    error = max(other.spread, _Z * abs(apart) * math.sqrt(share))
+    error = max(other.spread, NORMAL_HALF_WIDTH * abs(apart) * math.sqrt(share))
     spread = math.hypot(share * first.spread, (1 - share) * error)
     return Price(first.ms * math.exp((1 - share) * apart), spread, samples)
 
@@ -120,6 +117,17 @@ class PriceList:
                 return None
             self._seen[signature] = found
         return self._seen[signature]
+
+    def __getitem__(self, signature: str) -> Price:
+        """The price of a signature that has one.
+
+        Raises:
+          KeyError: it has none.
+        """
+        found = self.get(signature)
+        if found is None:
+            raise KeyError(signature)
+        return found
 
     def put(self, signature: str, price: Price) -> Price:
         """Keeps a price, or its mean with the one that there is; returns what is kept."""

@@ -31,3 +31,7 @@ class Recent(Generic[Value]):
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)
         return self._kept[name]
+
+    def forget(self, name: str) -> None:
+        """The value of a name is made anew when it is asked for next."""
+        self._kept.pop(name, None)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from environment.correlation import Numbers
-
-_Z = NormalDist().inv_cdf(0.975)
+from environment.intervals import NORMAL_HALF_WIDTH
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
@@ -34,7 +32,7 @@ def attainable(measured: Numbers, half_widths: Numbers) -> float:
     """
     values = np.asarray(measured, np.float64)
     variance = float(values.var())
-    errors = float(np.mean((values * np.asarray(half_widths) / _Z) ** 2))
+    errors = float(np.mean((values * np.asarray(half_widths) / NORMAL_HALF_WIDTH) ** 2))
     return math.sqrt(max(1 - errors / variance, 0.0)) if variance else 0.0
 
 

@@ -4,7 +4,8 @@ What is finished here is in `runs/reproduce`. Results that do not depend on the 
 
     mkdir -p experiments/results/units/TABLE && cp runs/reproduce/TABLE/GRAPH-*.json experiments/results/units/TABLE/
 
-and a run in a fresh clone does not do them again. Where times are measured, nobody else's result will do.
+and a run in a fresh clone does not do them again. Where times are measured, nobody else's result will do: units of such
+tables come with the source only to be looked at.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.base import Controller, factory
 from controller.records import EpisodeRecord
-from controller.search import SearchLimits
+from controller.search import Search, SearchLimits
 from experiments.run import Run, in_round, of_round
 from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes, joined, parted
 from experiments.stages.exploit import compare_with_reality
 from experiments.stages.load import Loaded
 from experiments.stages.recollect import recollect_episodes
+from experiments.stages.sharpen import sharpen_gain
 from experiments.stages.world_model import RoundModel, train_further, train_world_model
 from experiments.tensorflow_start import start_tensorflow
 from worldmodel.episodes import EpisodeBuffer
@@ -73,9 +74,14 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
         "random": {"noop_probability": run.config.collect.noop_probability},
     }
     controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
-    loaded.env.reset(seed=run.seed(STAGE))
-    train(run, controller, lambda: loaded.env, search.budget)
-    return Prepared(controller, facts=TrainingFacts(stop_reason=getattr(controller, "stop_reason", "")))
+    if not isinstance(controller, Search):
+        return Prepared(controller)
+    for number in range(search.rounds):
+        loaded.env.reset(seed=run.seed(STAGE))
+        train(run, controller, lambda: loaded.env, search.budget, number=number)
+        if not sharpen_gain(run, loaded, controller, number):
+            break
+    return Prepared(controller, facts=TrainingFacts(stop_reason=controller.stop_reason))
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:

@@ -34,3 +34,11 @@ def test_what_fails_is_not_kept() -> None:
         with pytest.raises(ZeroDivisionError):
             recent.get("a", lambda: 1 // 0)
     assert recent.get("a", lambda: 3) == 3
+
+
+def test_what_is_forgotten_is_made_anew() -> None:
+    recent: Recent[int] = Recent(2)
+    recent.get("a", lambda: 1)
+    for name in ("a", "b"):
+        recent.forget(name)
+    assert recent.get("a", lambda: 2) == 2

@@ -1,0 +1,44 @@
+"""Times kernels again that make the gain of what a search has found unsure, where kernels are priced by measuring."""
+
+from __future__ import annotations
+
+from controller.search import Search
+from environment.costs.measured import Measured
+from environment.costs.sharpening import difference, sharpen
+from experiments.run import Run, in_round, of_round
+from experiments.stages.load import Loaded
+
+STAGE = "sharpen"
+
+
+def sharpen_gain(run: Run, loaded: Loaded, search: Search, number: int) -> bool:
+    """Makes the price of what a round of a search has found surer; `loaded.env` goes by the new prices.
+
+    Returns:
+      Whether any price has changed; then another round may find something else.
+    """
+    costs, seconds = loaded.env.costs, run.config.search.sharpen_seconds
+    if not isinstance(costs, Measured) or not search.actions or not seconds:
+        return False
+    stage = of_round(STAGE, number)
+    name = f"checkpoints/{stage}.json"
+    if not run.directory.finished(stage):
+        with run.stage(stage, in_round("time what the gain rests on [s]", number), round(seconds)) as bar:
+            prices = costs.of(loaded.model)
+            start, found = loaded.model.graph, loaded.env.replay(search.actions)
+            before = difference(prices, start, found)
+            timed = sharpen(prices, start, found, seconds=seconds, on_timed=lambda passed: bar.update(round(passed)))
+            after = difference(prices, start, found)
+            run.directory.write_json(name, {"timed": timed, "before": before, "after": after})
+        if timed:
+            run.progress.note(
+                f"Kernels were timed again, {timed} times: what the search has found saves {_percent(*after)} of the "
+                f"model's time; {_percent(*before)} before."
+            )
+            costs.forget(loaded.model)
+            loaded.env.reset(options={"graph": loaded.model})
+    return bool(run.directory.read_json(name)["timed"])
+
+
+def _percent(value: float, half_width: float) -> str:
+    return f"{100 * value:.1f} ± {100 * half_width:.1f} %"
