@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from environment.costs.cost_warnings import NoisyClock
 from environment.costs.kernel import Kernel
-from environment.costs.kernel_timing import time_kernel, time_yardstick
+from environment.costs.kernel_timing import time_kernel
 from environment.costs.price_list import Price, PriceList, UnrecordedError
+from environment.costs.yardstick import time_yardstick
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05

@@ -1,8 +1,4 @@
-"""How long a kernel takes, by running copies of it beside a yardstick.
-
-The speed of a machine drifts by more than what tells good kernels from bad ones, and prices that are compared may be
-measured hours apart. So each is measured as a ratio to the same small product of matrices, interleaved with it, and
-stated in the milliseconds that this took when the database was begun.
+"""How long a kernel takes, by running copies of it beside the yardstick.
 
 Where others share a processor, they slow different kernels down by different factors for seconds or minutes. No single
 timing can tell, however long: timing a kernel again later, and taking the mean, can (`PriceList.put`). To wait for
@@ -13,25 +9,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from onnx import TensorProto
-
-from environment.costs.kernel import Kernel, Operand
+from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import copies_model, input_bytes, is_view, views_model, weight_bytes
 from environment.costs.price_list import Price
+from environment.costs.yardstick import measure_beside, plain, usual_ms
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
-from taso_ext.detached import DetachedModel
 
-YARDSTICK = Kernel(
-    "",
-    "MatMul",
-    13,
-    "{}",
-    (Operand(TensorProto.FLOAT, (64, 512), True), Operand(TensorProto.FLOAT, (512, 512), True)),
-    (True,),
-)
 FEWEST_COPIES, MOST_COPIES = 4, 64
 """Of a small kernel: fewer would time the session's own work, more take longer to load than to run."""
 LONG_MS, LONGEST_MS = 20.0, 40.0
@@ -47,15 +32,6 @@ SESSIONS_DIFFER = 0.006
 identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
 OTHERS_SHARE = 0.4
 """Part of the logarithm of what others change a yardstick's time by that may be in a kernel's ratio to it."""
-CAREFUL = Effort(resolution=0.002, pairs=200, seconds=0.5, sessions=3, warmup=3, control=False)
-_TIMES_CAREFUL = 4
-
-
-def time_yardstick(runtime: OnnxRuntime) -> float:
-    """Milliseconds of one run of the yardstick, by the clock, as it mostly is."""
-    alone, (model, feeds) = _plain(runtime), copies_model(YARDSTICK, FEWEST_COPIES)
-    timings = (measure(Variant("yardstick", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL))
-    return float(np.median([timing.reference.ms.value for timing in timings])) / FEWEST_COPIES
 
 
 def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardstick_ms: float) -> Price:
@@ -69,18 +45,16 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     Raises:
       ModelError: the kernel cannot be run alone.
     """
-    alone = _plain(runtime)
+    alone = plain(runtime)
     if is_view(kernel):
         copies, (model, feeds) = MOST_COPIES, views_model(MOST_COPIES)
     else:
         copies = _affordable_copies(kernel, weights_mb, alone)
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
-    yardstick = Variant("yardstick", alone, _yardstick_with_inputs_of(model))
-    timing = measure(yardstick, [Variant(kernel.op_type, alone, model)], EFFORT, feeds=feeds)
-    usual_ms = yardstick_ms * FEWEST_COPIES
-    others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual_ms))
+    timing, usual = measure_beside(kernel.op_type, model, alone, EFFORT, feeds), usual_ms(yardstick_ms)
+    others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
     spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
-    return Price(timing.ratio.value * usual_ms / copies, spread, timing.pairs)
+    return Price(timing.ratio.value * usual / copies, spread, timing.pairs)
 
 
 def _affordable_copies(kernel: Kernel, weights_mb: float, alone: OnnxRuntime) -> int:
@@ -102,15 +76,3 @@ def _copies(kernel: Kernel, weights_mb: float) -> tuple[int, int]:
 
 def _input_sets(kernel: Kernel, copies: int) -> int:
     return min(copies, math.ceil(RECENT_MB * 1e6 / max(input_bytes(kernel), 1)))
-
-
-def _plain(runtime: OnnxRuntime) -> OnnxRuntime:
-    """A kernel is what the optimiser has made; it is not optimised again."""
-    return OnnxRuntime(runtime.device, runtime.threads, "disabled")
-
-
-def _yardstick_with_inputs_of(model: DetachedModel) -> DetachedModel:
-    """The yardstick, fed what the model is fed: what is interleaved shares its inputs."""
-    yardstick, _ = copies_model(YARDSTICK, FEWEST_COPIES)
-    yardstick.skeleton.graph.input.extend(model.skeleton.graph.input)
-    return yardstick

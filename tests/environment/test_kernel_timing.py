@@ -23,11 +23,11 @@ from environment.costs.kernel_timing import (
     MOST_MB,
     OTHERS_SHARE,
     SESSIONS_DIFFER,
-    YARDSTICK,
     time_kernel,
-    time_yardstick,
 )
 from environment.costs.lowering import lower
+from environment.costs.yardstick import COPIES, YARDSTICK, measure_beside, time_yardstick, usual_ms
+from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from taso_ext import ModelError, OnnxModel
 from taso_ext.weights import content_bytes
@@ -72,7 +72,7 @@ def test_a_price_is_what_a_run_takes(
     price = time_kernel(kernel, weights_mb, RUNTIME, yardstick_ms)
     assert price.ms == pytest.approx(ms * yardstick_ms / YARDSTICK_MS, rel=0.01)
     assert (kernel.op_type, copies) in runtime.opened
-    assert {count for op_type, count in runtime.opened if op_type == "MatMul"} == {FEWEST_COPIES}
+    assert {count for op_type, count in runtime.opened if op_type == "MatMul"} == {COPIES}
 
 
 def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +112,16 @@ def test_a_price_is_less_sure_where_the_machine_is_not_as_fast_as_it_was(monkeyp
 def test_the_yardstick_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     run_on(TimedKernels({"MatMul": YARDSTICK_MS}, FakeMachine(drift=0.0002)), monkeypatch)
     assert time_yardstick(RUNTIME) == pytest.approx(YARDSTICK_MS, rel=0.02)
+
+
+def test_other_models_too_are_timed_in_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine's speed is at the time."""
+    (model, feeds), effort = copies_model(RELU, 10), Effort(pairs=20, seconds=60, sessions=2, control=False)
+    for speed in (1.0, 0.3):
+        ms = {"Relu": 0.5 / speed, "MatMul": YARDSTICK_MS / speed}
+        run_on(TimedKernels(ms, FakeMachine(drift=0.0002)), monkeypatch)
+        timing = measure_beside("graph", model, RUNTIME, effort, feeds)
+        assert timing.ratio.value * usual_ms(YARDSTICK_MS) == pytest.approx(10 * 0.5, rel=0.01)
 
 
 def test_a_kernel_that_cannot_be_run_alone_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
