@@ -2,16 +2,19 @@
 
 rlflow reproduce discrepancy
 
-The first figures are of the zoo's graphs as they are: the sum of their kernels' prices, times one factor fitted on all
-other graphs. The others are of graphs that rewriting makes of each: at random, and by one rule wherever it applies, in
-the whole graph or in its first part. Their ratio to the start is predicted, by the full model and by the fast one, and
-measured. `rlflow reproduce discrepancy-rules` shows the same units rule by rule.
+The first figures are of the zoo's graphs as they are, measured beside the same yardstick as kernels, in turn and more
+than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs that
+rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part. Their
+ratio to the start is predicted, by the full model and by the fast one, and measured. `rlflow reproduce discrepancy-
+rules` shows the same units rule by rule.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +42,7 @@ UNDEFINED = "–"
 
 COLUMNS = {
     "graph": "cleaned in full",
-    "measured_ms": "one inference",
+    "measured_ms": "one inference, where the yardstick of prices takes what it took when the database was begun",
     "summed_ms": "the sum of its kernels' prices",
     "error": "of the sum times a factor fitted on all other graphs [%]",
     "graphs": "rewritten graphs that were measured",
@@ -76,21 +79,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Measures each graph and what is made of it; finished graphs are not measured again."""
-    records = list(studied(options, progress))
+    found = studies(options, progress)
+    with warnings_noted(progress):
+        records = [study.record() for study in found]
+        measured_ms = _looks(found, progress)
+    errors = _errors(records, measured_ms)
+    size = np.abs(errors)
     return Table(
         "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
         COLUMNS,
         FORMATS,
-        _rows(records),
+        [_row(*each) for each in zip(records, measured_ms, errors, strict=True)],
         options.command_line,
-        notes(records, options),
+        f"{label(options)}. Absolute error {size.mean():.1f} % in the mean, {size.max():.1f} % at most.",
         {"discrepancy-graphs.png": partial(_draw, records)},
     )
 
 
-def studied(options: argparse.Namespace, progress: ProgressDisplay) -> Iterator[Record]:
-    """`Study.record` of each graph.
+def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Study]:
+    """Of the chosen graphs.
 
     Raises:
       UserError: numbers that make no sense.
@@ -98,9 +106,7 @@ def studied(options: argparse.Namespace, progress: ProgressDisplay) -> Iterator[
     names, costs, rules = graphs.chosen(options.graphs), costs_of(options), RuleSet.default()
     if options.seed < 0:
         raise UserError(f"--seed must be at least 0, got {options.seed}.")
-    with warnings_noted(progress):
-        for name in names:
-            yield Study(name, rules, costs, options.scale, options.seed, progress).record()
+    return [Study(name, rules, costs, options.scale, options.seed, progress) for name in names]
 
 
 def costs_of(options: argparse.Namespace) -> Measured:
@@ -114,32 +120,37 @@ def costs_of(options: argparse.Namespace) -> Measured:
     return Measured(options.device, threads=options.threads)
 
 
-def notes(records: Sequence[Record], options: argparse.Namespace) -> str:
-    """What was measured with, and the errors in short."""
-    errors = np.abs(_errors(records))
-    label = costs_of(options).runtime.label
-    return f"{label}. Absolute error {errors.mean():.1f} % in the mean, {errors.max():.1f} % at most."
+def label(options: argparse.Namespace) -> str:
+    """What was measured with."""
+    return costs_of(options).runtime.label
 
 
-def _rows(records: Sequence[Record]) -> list[Record]:
-    return [_row(record, error) for record, error in zip(records, _errors(records), strict=True)]
+def _looks(found: Sequence[Study], progress: ProgressDisplay) -> list[float]:
+    """Milliseconds of the zoo's graphs: means of looks, between which all others were looked at."""
+    looks = [(number, study) for number in found[0].looks for study in found]
+    logarithms: dict[str, list[float]] = defaultdict(list)
+    with progress.stage("measure the zoo's graphs", len(looks)) as bar:
+        for done, (number, study) in enumerate(looks, 1):
+            logarithms[study.name].append(math.log(study.look(number)))
+            bar.update(done)
+    return [math.exp(np.mean(each)) for each in logarithms.values()]
 
 
-def _errors(records: Sequence[Record]) -> list[float]:
+def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> list[float]:
     """Percent."""
-    summed, measured = ([record[key] for record in records] for key in ("summed_ms", "measured_ms"))
-    scaled = np.array(summed) * left_out_scales(summed, measured)
-    errors: list[float] = (100 * (scaled / np.array(measured) - 1)).tolist()
+    summed = [record["summed_ms"] for record in records]
+    scaled = np.array(summed) * left_out_scales(summed, measured_ms)
+    errors: list[float] = (100 * (scaled / np.array(measured_ms) - 1)).tolist()
     return errors
 
 
-def _row(record: Record, error: float) -> Record:
+def _row(record: Record, measured_ms: float, error: float) -> Record:
     points = record["points"]
     measured, fast, full = (np.array([point[key] for point in points]) for key in ("measured", "fast", "full"))
     (fast_right, differ), (full_right, _) = (signs_right(side, measured, BEYOND) for side in (fast, full))
     return {
         "graph": record["graph"],
-        "measured_ms": record["measured_ms"],
+        "measured_ms": measured_ms,
         "summed_ms": record["summed_ms"],
         "error": error,
         "graphs": len(points),

@@ -13,10 +13,11 @@ import argparse
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import discrepancy
 from experiments.reproduce.agreement import signs_right
-from experiments.reproduce.discrepancy import BEYOND, notes, studied
+from experiments.reproduce.discrepancy import BEYOND, label, studies
 from experiments.reproduce.discrepancy_study import of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
+from experiments.warnings_noted import warnings_noted
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -35,7 +36,8 @@ add_options = discrepancy.add_options
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """One row for each graph and rule, slowest last; finished graphs are not measured again."""
-    records = list(studied(options, progress))
+    with warnings_noted(progress):
+        records = [study.record() for study in studies(options, progress)]
     rows = [
         _row(record["graph"], point)
         for record in records
@@ -48,7 +50,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        notes(records, options),
+        f"{label(options)}.",
     )
 
 

@@ -13,7 +13,9 @@ from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
 from environment.costs.price_list import Price
 from environment.costs.settings import setting_of
+from environment.costs.yardstick import measure_beside, usual_ms
 from environment.effort import Effort
+from environment.model_inputs import input_specs, random_feeds
 from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
@@ -36,16 +38,28 @@ class Scale:
     Attributes:
       random: graphs of random rewriting.
       rules: whether rules are applied wherever they apply, and wherever they do in the first part of the graph.
+      effort: on each of these.
+      looks: at the zoo's graph itself, at different times.
+      look: effort on one of them.
     """
 
     random: int
     rules: bool
     effort: Effort
+    looks: int
+    look: Effort
 
 
+QUICK = Effort(resolution=None, pairs=3, sessions=1, control=False)
 SCALES = {
-    "smoke": Scale(4, False, Effort(resolution=None, pairs=3, sessions=1, control=False)),
-    "full": Scale(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
+    "smoke": Scale(4, False, QUICK, looks=1, look=QUICK),
+    "full": Scale(
+        60,
+        True,
+        Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False),
+        looks=3,
+        look=Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False),
+    ),
 }
 
 
@@ -64,18 +78,38 @@ class Study:
         """What is predicted, by the prices as they are now, and what was measured.
 
         Returns:
-          "graph"; "measured_ms" and "summed_ms", of one inference of the zoo's graph by the clock and by its kernels'
-          prices; "points", for each graph made of it: "how" it was made and in how many "steps", its "measured" ratio
-          to the zoo's graph with its "half_width", and its ratios by the "fast" and the "full" model.
+          "graph"; "summed_ms", of one inference of the zoo's graph by its kernels' prices; "points", for each graph
+          made of it: "how" it was made and in how many "steps", its "measured" ratio to the zoo's graph with its
+          "half_width", and its ratios by the "fast" and the "full" model.
         """
         units = [self._once("", self._whole), self._once("-early", self._early)]
         self._time_new([key for unit in units for key in unit["kernels"]])
         return {
             "graph": self.name,
-            "measured_ms": units[0]["measured_ms"],
             "summed_ms": self._ms(units[0], units[0]["full"]),
             "points": [self._predicted(unit, point) for unit in units for point in unit["points"]],
         }
+
+    def look(self, number: int) -> float:
+        """Milliseconds of one inference of the zoo's graph, in the unit of kernels' prices: of those that are known."""
+        settings: Record = {"effort": asdict(self._scale.look), "setting": str(setting_of(self._costs.runtime))}
+        unit = f"{self.name}-look{number}-{self._scale_name}"
+        of_yardstick: float = once(TABLE, unit, settings, self._beside_yardstick)["of_yardstick"]
+        yardstick_ms = self._kernels.prices.yardstick_ms
+        assert yardstick_ms is not None, "kernels have been priced"
+        return of_yardstick * usual_ms(yardstick_ms)
+
+    @property
+    def looks(self) -> range:
+        """Numbers of `look`: those of several graphs in turn are far apart."""
+        return range(self._scale.looks)
+
+    def _beside_yardstick(self) -> Record:
+        model = OnnxModel.load(zoo.build(self.name))
+        detached, effort = model.export_detached(model.graph), self._scale.look
+        feeds = random_feeds(input_specs(detached), np.random.default_rng(self._seed))
+        timing = measure_beside(self.name, detached, self._costs.runtime, effort, feeds)
+        return {"of_yardstick": timing.ratio.value, "half_width": timing.ratio.half_width}
 
     def _predicted(self, unit: Record, point: Record) -> Record:
         ratios = {model: self._ms(unit, point[model]) / self._ms(unit, unit[model]) for model in ("fast", "full")}
@@ -115,7 +149,7 @@ class Study:
         model = OnnxModel.load(zoo.build(self.name))
         costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
-        made, points, measured_ms = make(start), [], []
+        made, points = make(start), []
         numbers: dict[str, int] = {}  # of kernels, by the signatures of their prices
 
         def bills(graph: Graph) -> Record:
@@ -129,24 +163,20 @@ class Study:
         with self._progress.stage(f"{title}: measure", len(made)) as bar:
             for begin in range(0, len(made), TOGETHER):
                 batch = made[begin : begin + TOGETHER]
-                found, ms = self._ratios(model, batch)
-                measured_ms.append(ms)
-                for each, record in zip(batch, found, strict=True):
+                for each, record in zip(batch, self._ratios(model, batch), strict=True):
                     points.append(record | {"how": each.how, "steps": each.steps} | bills(each.state.graph))
                 bar.update(len(points))
-        median_ms = float(np.median(measured_ms)) if measured_ms else None
-        return {"graph": self.name, "measured_ms": median_ms, **of_start, "points": points, "kernels": list(numbers)}
+        return {"graph": self.name, **of_start, "points": points, "kernels": list(numbers)}
 
-    def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> tuple[list[Record], float]:
-        """The measured ratios of some graphs, and the milliseconds of the start."""
+    def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> list[Record]:
+        """The measured ratios of some graphs."""
         found = measure(
             Variant("start", self._costs.runtime, model.export_detached(model.graph)),
             [Variant(each.how, self._costs.runtime, model.export_detached(each.state.graph)) for each in batch],
             self._scale.effort,
         )
         ratios = [each.ratio for each in found.candidates]
-        records: list[Record] = [{"measured": ratio.value, "half_width": ratio.half_width} for ratio in ratios]
-        return records, found.reference.ms.value
+        return [{"measured": ratio.value, "half_width": ratio.half_width} for ratio in ratios]
 
 
 def of_rules(record: Record) -> list[Record]:

@@ -15,8 +15,10 @@ from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
 from environment.costs.lowering import lower
 from environment.costs.price_list import Price
+from environment.costs.yardstick import usual_ms
 from environment.effort import Effort
 from environment.intervals import Estimate
+from environment.model_inputs import Feeds
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, VariantTiming
 from experiments.cli import main
@@ -48,6 +50,16 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
     return Timing(timed(reference), found, None, 3, 1, "pairs", effort.resolution, 0.01, "clock", 1.0)
 
 
+def fake_measure_beside(name: str, model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
+    """Beside a yardstick of one millisecond."""
+    assert feeds
+    reference, graph = Variant("yardstick", runtime, model), Variant(name, runtime, model)
+    found = fake_measure(reference, [graph], effort)
+    timed, of_yardstick = found.candidates[0], found.candidates[0].ms.value / usual_ms(1.0)
+    ratio = Estimate(of_yardstick, 0.99 * of_yardstick, 1.01 * of_yardstick)
+    return dataclasses.replace(found, candidates=(dataclasses.replace(timed, ratio=ratio),))
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,6 +67,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01, 3))
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
     monkeypatch.setattr(discrepancy_study, "measure", fake_measure)
+    monkeypatch.setattr(discrepancy_study, "measure_beside", fake_measure_beside)
     small = dataclasses.replace(discrepancy_study.SCALES["smoke"], random=8, rules=True)
     monkeypatch.setitem(discrepancy_study.SCALES, "smoke", small)
 
@@ -95,7 +108,8 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
         return Price(factors.get(kernel.op_type, 3.0) * price(kernel), 0.01, 3)
 
     monkeypatch.setattr(kernel_prices, "time_kernel", dearer)
-    monkeypatch.setattr(discrepancy_study, "measure", lambda *_: pytest.fail("measured again"))
+    for name in ("measure", "measure_beside"):
+        monkeypatch.setattr(discrepancy_study, name, lambda *_: pytest.fail("measured again"))
     assert reproduce("discrepancy") == 0
     after = read_rows("discrepancy")
     assert timed
@@ -108,7 +122,8 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
 
 def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reproduce("discrepancy") == 0
-    monkeypatch.setattr(discrepancy_study, "measure", lambda *_: pytest.fail("measured again"))
+    for name in ("measure", "measure_beside"):
+        monkeypatch.setattr(discrepancy_study, name, lambda *_: pytest.fail("measured again"))
     assert reproduce("discrepancy-rules") == 0
     rows = read_rows("discrepancy-rules")
     assert any(row["rule"].endswith(", early") for row in rows)
