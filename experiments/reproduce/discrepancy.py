@@ -5,8 +5,8 @@ rlflow reproduce discrepancy
 The first figures are of the zoo's graphs as they are, measured beside the same yardstick as kernels, in turn and more
 than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs that
 rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part. Their
-ratio to the start is predicted, by the full model and by the fast one, and measured. `rlflow reproduce discrepancy-
-rules` shows the same units rule by rule.
+ratio to the start is predicted, by the full model and by the fast one, and measured.
+`rlflow reproduce discrepancy-rules` shows the same units rule by rule.
 """
 
 from __future__ import annotations
