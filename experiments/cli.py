@@ -110,7 +110,7 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     search.add_argument("--width", type=int, help="beam: graphs of a level (16)")
     search.add_argument("--walk", type=int, help="restarts: random rewrites before each descent (10)")
     search.add_argument("--budget", type=int, help="graphs to expand, or passes to try (1000)")
-    search.add_argument("--time", dest="seconds", metavar="SECONDS", type=float, help="time limit (none)")
+    search.add_argument("--time", dest="seconds", metavar="SECONDS", type=float, help="time limit of searching (none)")
     search.add_argument("--memory", dest="memory_mb", metavar="MB", type=int, help="memory limit (512)")
     search.add_argument("--threads", type=int, help="of the search; the result does not depend on it (1)")
     search.add_argument("--rules", metavar="FILE", help="a rule file instead of the built-in rules")

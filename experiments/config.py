@@ -161,8 +161,8 @@ class SearchConfig:
       walk: restarts: random rewrites before each descent.
       budget: graphs to expand, or passes to try.
       seconds: limit of time; 0 means none. A run that it stops is not repeatable.
-      rounds: searches at most, each within these limits, where kernels are priced by measuring: after each those are
-        timed again that make the gain of what it found unsure, and what they really take may lead elsewhere.
+      rounds: searches at most where kernels are priced by measuring: after each those are timed again that make the
+        gain of what it found unsure, and what they really take may lead elsewhere. They share the limit of time.
       sharpen_seconds: limit of time of timing kernels again, in each round; 0: not at all.
       memory_mb: limit of memory of the search.
       threads: of the search; the result does not depend on it.

@@ -34,7 +34,7 @@ from taso_ext.onnx_file import read_model
 TABLE = "never-slower"
 SEARCHES: Mapping[str, Record] = {
     "smoke": {"budget": 20, "rounds": 1, "sharpen_seconds": 2.0},
-    "full": {"budget": 1000, "seconds": 120, "passes": True},
+    "full": {"budget": 1000, "seconds": 360, "passes": True},
 }
 MEASUREMENTS: Mapping[str, Record] = {"smoke": {"pairs": 24}, "full": {"pairs": 150, "sessions": 5, "seconds": 120}}
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.base import Controller, factory
 from controller.records import EpisodeRecord
-from controller.search import Search, SearchLimits
+from controller.search import Actions, Search, SearchLimits
 from experiments.run import Run, in_round, of_round
 from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes, joined, parted
 from experiments.stages.exploit import compare_with_reality
 from experiments.stages.load import Loaded
 from experiments.stages.recollect import recollect_episodes
-from experiments.stages.sharpen import sharpen_gain
+from experiments.stages.sharpen import can_sharpen, sharpen_gain
 from experiments.stages.world_model import RoundModel, train_further, train_world_model
 from experiments.tensorflow_start import start_tensorflow
 from worldmodel.episodes import EpisodeBuffer
@@ -65,7 +65,8 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     if run.config.controller == "ppo":
         return _ppo_in_the_dream(run, loaded) if run.config.world == "dream" else _ppo_in_the_real_world(run, loaded)
     search = run.config.search
-    limits = SearchLimits(search.budget, search.seconds, search.memory_mb, search.threads)
+    rounds = search.rounds if can_sharpen(loaded) else 1
+    limits = SearchLimits(search.budget, search.seconds / rounds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
@@ -76,12 +77,21 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
     if not isinstance(controller, Search):
         return Prepared(controller)
-    for number in range(search.rounds):
+    plans: list[Actions] = []
+    for number in range(rounds):
         loaded.env.reset(seed=run.seed(STAGE))
         train(run, controller, lambda: loaded.env, search.budget, number=number)
-        if not sharpen_gain(run, loaded, controller, number):
+        assert controller.actions is not None
+        plans.append(controller.actions)
+        if not sharpen_gain(run, loaded, _cheapest(loaded, plans), number):
             break
+    controller.actions = _cheapest(loaded, plans)
     return Prepared(controller, facts=TrainingFacts(stop_reason=controller.stop_reason))
+
+
+def _cheapest(loaded: Loaded, plans: Sequence[Actions]) -> Actions:
+    """By prices as they are now."""
+    return min(plans, key=lambda plan: loaded.env.replay(plan).cost(loaded.env.cost_model).ms)
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.search import Search
+from controller.search import Actions
 from environment.costs.measured import Measured
 from environment.costs.sharpening import difference, sharpen
 from experiments.run import Run, in_round, of_round
@@ -11,21 +11,26 @@ from experiments.stages.load import Loaded
 STAGE = "sharpen"
 
 
-def sharpen_gain(run: Run, loaded: Loaded, search: Search, number: int) -> bool:
-    """Makes the price of what a round of a search has found surer; `loaded.env` goes by the new prices.
+def can_sharpen(loaded: Loaded) -> bool:
+    """Whether kernels are priced by measuring, here."""
+    return isinstance(loaded.env.costs, Measured)
+
+
+def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
+    """Makes the price of what a search has found by some round surer; `loaded.env` goes by the new prices.
 
     Returns:
       Whether any price has changed; then another round may find something else.
     """
     costs, seconds = loaded.env.costs, run.config.search.sharpen_seconds
-    if not isinstance(costs, Measured) or not search.actions or not seconds:
+    if not isinstance(costs, Measured) or not plan or not seconds:
         return False
     stage = of_round(STAGE, number)
     name = f"checkpoints/{stage}.json"
     if not run.directory.finished(stage):
         with run.stage(stage, in_round("time what the gain rests on [s]", number), round(seconds)) as bar:
             prices = costs.of(loaded.model)
-            start, found = loaded.model.graph, loaded.env.replay(search.actions)
+            start, found = loaded.model.graph, loaded.env.replay(plan)
             before = difference(prices, start, found)
             timed = sharpen(prices, start, found, seconds=seconds, on_timed=lambda passed: bar.update(round(passed)))
             after = difference(prices, start, found)

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from controller.search import Search
+from controller.base import ProgressCallback
+from controller.search import Found, Search
+from controller.taso import TasoController
 from environment.costs import kernel_prices
 from environment.costs.kernel import Kernel
 from environment.costs.measured import Measured
@@ -23,6 +25,9 @@ from experiments.run import Run
 from experiments.run_directory import RunDirectory
 from experiments.stages.controller import prepare_controller
 from experiments.stages.load import Loaded, load
+from taso_ext import State
+
+pytestmark = pytest.mark.filterwarnings("ignore::environment.costs.cost_warnings.NoisyClockWarning")
 
 MODEL = "squeezenet1.1-tiny"
 CONFIG = RunConfig(controller="taso", costs="measured:cpu", search=SearchConfig(budget=20))
@@ -70,7 +75,6 @@ def rounds(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-@pytest.mark.filterwarnings("ignore::environment.costs.cost_warnings.NoisyClockWarning")
 def test_luck_is_found_out(tmp_path: Path, clock: Optimist) -> None:
     loaded = loaded_by(clock)
     search = prepare_controller(run_in(tmp_path), loaded).controller
@@ -87,7 +91,21 @@ def test_luck_is_found_out(tmp_path: Path, clock: Optimist) -> None:
     assert found.cost(loaded.env.cost_model).ms == pytest.approx((1 - gain) * loaded.env.initial_cost.ms)
 
 
-@pytest.mark.filterwarnings("ignore::environment.costs.cost_warnings.NoisyClockWarning")
+def test_a_later_round_that_finds_less_is_not_followed(
+    tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, plans = TasoController.find, list[Found]()
+
+    def find_once(self: TasoController, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
+        plans.append(find(self, state, seed, on_progress) if not plans else Found([], state.cost.ms, "tired"))
+        return plans[-1]
+
+    monkeypatch.setattr(TasoController, "find", find_once)
+    search = prepare_controller(run_in(tmp_path), loaded_by(clock)).controller
+    assert isinstance(search, Search) and len(plans) > 1
+    assert search.actions == plans[0].actions != []
+
+
 def test_a_resumed_run_does_nothing_twice(tmp_path: Path, clock: Optimist) -> None:
     first = prepare_controller(run_in(tmp_path), loaded_by(clock)).controller
     timings, kept = clock.timings.total(), rounds(tmp_path)
@@ -97,7 +115,6 @@ def test_a_resumed_run_does_nothing_twice(tmp_path: Path, clock: Optimist) -> No
     assert clock.timings.total() == timings and rounds(tmp_path) == kept
 
 
-@pytest.mark.filterwarnings("ignore::environment.costs.cost_warnings.NoisyClockWarning")
 @pytest.mark.parametrize("changes", [{"rounds": 1}, {"sharpen_seconds": 0.0}])
 def test_one_round_can_be_asked_for(changes: dict[str, Any], tmp_path: Path, clock: Optimist) -> None:
     config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, **changes))
