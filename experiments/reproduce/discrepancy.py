@@ -27,7 +27,7 @@ from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.agreement import attainable, left_out_scales, signs_right
-from experiments.reproduce.discrepancy_study import Study, of_rules
+from experiments.reproduce.discrepancy_study import LOOKS, Study, of_rules
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from experiments.warnings_noted import warnings_noted
@@ -82,7 +82,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     found = studies(options, progress)
     with warnings_noted(progress):
         records = [study.record() for study in found]
-        measured_ms = _looks(found, progress)
+        measured_ms = _looks(found, len(LOOKS[options.scale]), progress)
     errors = _errors(records, measured_ms)
     size = np.abs(errors)
     return Table(
@@ -125,9 +125,9 @@ def label(options: argparse.Namespace) -> str:
     return costs_of(options).runtime.label
 
 
-def _looks(found: Sequence[Study], progress: ProgressDisplay) -> list[float]:
+def _looks(found: Sequence[Study], times: int, progress: ProgressDisplay) -> list[float]:
     """Milliseconds of the zoo's graphs: means of looks, between which all others were looked at."""
-    looks = [(number, study) for number in found[0].looks for study in found]
+    looks = [(number, study) for number in range(times) for study in found]
     logarithms: dict[str, list[float]] = defaultdict(list)
     with progress.stage("measure the zoo's graphs", len(looks)) as bar:
         for done, (number, study) in enumerate(looks, 1):

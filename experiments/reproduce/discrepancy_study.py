@@ -33,34 +33,28 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Scale:
-    """How many graphs are measured, and how well.
+    """How many graphs of rewriting are measured, and how well.
 
     Attributes:
       random: graphs of random rewriting.
       rules: whether rules are applied wherever they apply, and wherever they do in the first part of the graph.
-      effort: on each of these.
-      looks: at the zoo's graph itself, at different times.
-      look: effort on one of them.
     """
 
     random: int
     rules: bool
     effort: Effort
-    looks: int
-    look: Effort
 
 
 QUICK = Effort(resolution=None, pairs=3, sessions=1, control=False)
 SCALES = {
-    "smoke": Scale(4, False, QUICK, looks=1, look=QUICK),
-    "full": Scale(
-        60,
-        True,
-        Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False),
-        looks=3,
-        look=Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False),
-    ),
+    "smoke": Scale(4, False, QUICK),
+    "full": Scale(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
+LOOKS = {
+    "smoke": [QUICK],
+    "full": 3 * [Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False)],
+}
+"""At the zoo's graph itself, at different times."""
 
 
 class Study:
@@ -92,21 +86,17 @@ class Study:
 
     def look(self, number: int) -> float:
         """Milliseconds of one inference of the zoo's graph, in the unit of kernels' prices: of those that are known."""
-        settings: Record = {"effort": asdict(self._scale.look), "setting": str(setting_of(self._costs.runtime))}
+        effort = LOOKS[self._scale_name][number]
+        settings: Record = {"effort": asdict(effort), "setting": str(setting_of(self._costs.runtime))}
         unit = f"{self.name}-look{number}-{self._scale_name}"
-        of_yardstick: float = once(TABLE, unit, settings, self._beside_yardstick)["of_yardstick"]
+        of_yardstick: float = once(TABLE, unit, settings, lambda: self._beside_yardstick(effort))["of_yardstick"]
         yardstick_ms = self._kernels.prices.yardstick_ms
         assert yardstick_ms is not None, "kernels have been priced"
         return of_yardstick * usual_ms(yardstick_ms)
 
-    @property
-    def looks(self) -> range:
-        """Numbers of `look`: those of several graphs in turn are far apart."""
-        return range(self._scale.looks)
-
-    def _beside_yardstick(self) -> Record:
+    def _beside_yardstick(self, effort: Effort) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
-        detached, effort = model.export_detached(model.graph), self._scale.look
+        detached = model.export_detached(model.graph)
         feeds = random_feeds(input_specs(detached), np.random.default_rng(self._seed))
         timing = measure_beside(self.name, detached, self._costs.runtime, effort, feeds)
         return {"of_yardstick": timing.ratio.value, "half_width": timing.ratio.half_width}
