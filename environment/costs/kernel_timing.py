@@ -54,7 +54,7 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     timing, usual = measure_beside(kernel.op_type, model, alone, EFFORT, feeds), usual_ms(yardstick_ms)
     others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
     spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
-    return Price(timing.ratio.value * usual / copies, spread, timing.pairs)
+    return Price(timing.ratio.value * usual / copies, spread)
 
 
 def _affordable_copies(kernel: Kernel, weights_mb: float, alone: OnnxRuntime) -> int:

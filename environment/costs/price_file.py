@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from environment.costs.price_tables import VERSION, can_become_current, make_current
+from environment.costs.price_tables import READ, VERSION, can_become_current, make_current
 
 _APPLICATION = 0x524C4643  # "RLFC" in the file's header, so that another program's database is told apart
 _HEADER = ("pragma application_id", "pragma user_version", "select count(*) from sqlite_master")
@@ -128,8 +128,8 @@ class PriceFile:
             raise DatabaseError(f"{self.path} is a database of another program. Name another file for the prices.")
         if version != VERSION and not can_become_current(version):
             raise DatabaseError(
-                f"{self.path} has version {version} of the prices' tables, and this RLFlow knows version {VERSION} and "
-                f"those before. Use the RLFlow that wrote it, or record the prices anew into another file."
+                f"{self.path} has version {version} of the prices' tables, and this RLFlow reads {READ}. Use the one "
+                f"that wrote it, or record the prices anew: into another file, or here once this one is moved away."
             )
         if is_new:
             self._let_readers_in()

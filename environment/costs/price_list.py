@@ -32,12 +32,12 @@ class Price:
     Attributes:
       ms: time of one run.
       spread: half the width of its 95 % interval, as a part of it.
-      samples: how many there were.
+      timings: how many it is the mean of.
     """
 
     ms: float
     spread: float
-    samples: int
+    timings: int = 1
 
     @property
     def error_ms(self) -> float:
@@ -46,19 +46,21 @@ class Price:
 
 
 def mean_price(first: Price, other: Price) -> Price:
-    """The geometric mean of two prices of one kernel, each with the weight of its samples.
+    """The geometric mean of two prices of one kernel, each with the weight of its timings.
 
-    What two timings differ by counts as an error of the later one: a timing does not know how unlike others it is. So
-    the spread of the mean of many goes down with the root of their number, however little each of them owned up to.
+    All timings have one weight, however many samples each took and however sure it says it is: those that others
+    disturb take the most samples, and those that nobody seems to disturb are no nearer to what graphs meet. What two
+    timings differ by counts as an error of the later one: a timing does not know how unlike others it is. So the spread
+    of the mean of many goes down with the root of their number, however little each of them owned up to.
     """
-    samples = first.samples + other.samples
-    share = first.samples / samples
+    timings = first.timings + other.timings
+    share = first.timings / timings
     if not first.ms or not other.ms:  # below what the clock can tell: nothing to take logarithms of
-        return Price(share * first.ms + (1 - share) * other.ms, max(first.spread, other.spread), samples)
+        return Price(share * first.ms + (1 - share) * other.ms, max(first.spread, other.spread), timings)
     apart = math.log(other.ms / first.ms)
     error = max(other.spread, NORMAL_HALF_WIDTH * abs(apart) * math.sqrt(share))
     spread = math.hypot(share * first.spread, (1 - share) * error)
-    return Price(first.ms * math.exp((1 - share) * apart), spread, samples)
+    return Price(first.ms * math.exp((1 - share) * apart), spread, timings)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class PriceList:
 
     def items(self) -> Iterator[tuple[str, Price]]:
         """All prices as they are now, by signature."""
-        query = "select signature, ms, spread, samples from price where setting = ? order by signature"
+        query = "select signature, ms, spread, timings from price where setting = ? order by signature"
         with self._file.statements() as file:
             for signature, *price in file.execute(query, (self._number,)):
                 yield signature, Price(*price)
@@ -134,13 +136,13 @@ class PriceList:
         with self._file.transaction() as file:
             known = self._read(file, signature)
             kept = price if known is None else mean_price(known, price)
-            values = (self._number, signature, kept.ms, kept.spread, kept.samples, time.time())
+            values = (self._number, signature, kept.ms, kept.spread, kept.timings, time.time())
             file.execute(f"{_INSERT} on conflict {_REPLACE}", values)
         self._seen[signature] = kept
         return kept
 
     def _read(self, file: sqlite3.Connection, signature: str) -> Price | None:
-        query = "select ms, spread, samples from price where setting = ? and signature = ?"
+        query = "select ms, spread, timings from price where setting = ? and signature = ?"
         row = file.execute(query, (self._number, signature)).fetchone()
         return None if row is None else Price(*row)
 
@@ -152,13 +154,14 @@ class PriceList:
         unit_ms = other.yardstick_ms
         factor = 1.0 if unit_ms is None else self.keep_yardstick(unit_ms) / unit_ms
         now, before = time.time(), len(self)
+        appraisals = other.appraisals  # before the prices: what another process adds meanwhile comes with its prices
         rows = [
-            (self._number, signature, price.ms * factor, price.spread, price.samples, now)
+            (self._number, signature, price.ms * factor, price.spread, price.timings, now)
             for signature, price in other.items()
         ]
         with self._file.transaction() as file:
             file.executemany(f"{_INSERT} on conflict do nothing", rows)
-        self.put_appraisals(other.appraisals)
+        self.put_appraisals(appraisals)
         return len(self) - before
 
     @property
@@ -232,9 +235,9 @@ class PriceList:
         return {name: Appraisal(kernels[name], size) for name, size in nbytes.items()}
 
 
-_INSERT = "insert into price (setting, signature, ms, spread, samples, recorded) values (?, ?, ?, ?, ?, ?)"
+_INSERT = "insert into price (setting, signature, ms, spread, timings, recorded) values (?, ?, ?, ?, ?, ?)"
 _REPLACE = """(setting, signature) do update set
-  ms = excluded.ms, spread = excluded.spread, samples = excluded.samples, recorded = excluded.recorded"""
+  ms = excluded.ms, spread = excluded.spread, timings = excluded.timings, recorded = excluded.recorded"""
 
 
 def _blob(name: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 
-VERSION = 2
+VERSION = 3
 """Of the tables below; kept in the file's `user_version`."""
 
 _TABLES = """
@@ -22,7 +22,7 @@ create table price (
   signature text not null,
   ms real not null check (ms >= 0),
   spread real not null check (spread >= 0),
-  samples integer not null check (samples > 0),
+  timings integer not null check (timings > 0),
   recorded real not null,
   unique (setting, signature)
 );
@@ -43,19 +43,17 @@ create table part (
 """
 """An appraisal says which kernels an operator takes, and how many of each; what these cost is said once."""
 
-_FROM_1 = f"""
-alter table setting rename to old_setting;
-drop table price;
-drop table appraisal;
-{_TABLES}
-insert into setting (id, device, processor, runtime, version, threads, level, yardstick_ms)
-  select id, device, processor, runtime, version, threads, 'all', yardstick_ms from old_setting;
-drop table old_setting;
+_FROM_2 = """
+alter table price rename column samples to timings;
+update price set timings = 1;
 """
-"""All levels were `all`. Prices are left out: kernels were timed with inputs that lay in the nearest cache, and views
-as copies, so that they do not go with those that are timed now; and appraisals are made of prices."""
+"""Samples of all timings had been counted instead. Version 1 is not read: its kernels were timed in another way."""
 
-_SCRIPTS: Mapping[int, str] = {0: _TABLES, 1: _FROM_1}
+_SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2}
+
+
+READ = " and ".join(f"version {version}" for version in [*_SCRIPTS, VERSION] if version)
+"""In words."""
 
 
 def can_become_current(version: int) -> bool:

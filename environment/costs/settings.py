@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import platform
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,8 @@ from taso_ext.onnx_session import Level
 
 _DRIVER = "libcuda.so.1"
 _LONGEST_NAME = 256
+CPU_INFORMATION = Path("/proc/cpuinfo")
+_VECTOR = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "i8mm", "bf16", "neon")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Setting:
 
     Attributes:
       device: `cpu`, `cuda`, ...
-      processor: its name, as the system tells it.
+      processor: its name, as the system tells it, and what else tells it from others of that name.
       runtime, version: what ran the operators.
       threads: how many of them each operator had.
       level: of the runtime's own optimisation, which decides what kernels it makes of a graph.
@@ -55,7 +58,7 @@ def setting_of(runtime: OnnxRuntime) -> Setting:
 
 @cache
 def processor(device: str) -> str:
-    """The name of what a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C` or `NVIDIA H200`.
+    """What a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C, 6-143-8, simd 1f2e3d4c` or `NVIDIA H200`.
 
     Raises:
       UnavailableError: NVIDIA's driver is not here, or shows this process no GPU.
@@ -64,11 +67,25 @@ def processor(device: str) -> str:
 
 
 def _cpu() -> str:
-    """From /proc/cpuinfo, which says more than `platform.processor()` where it is there."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(iter(named), "") or platform.processor() or platform.machine()
+    """From /proc/cpuinfo, where it is there.
+
+    Virtual machines call processors of several generations by one name: family, model and stepping tell them apart, and
+    the vector instructions that a machine lets its guests use, by which ONNX Runtime chooses its kernels.
+    """
+    said = _said_of_cpu(CPU_INFORMATION)
+    name = said.get("model name") or platform.processor() or platform.machine()
+    parts = [name, "-".join(said[key] for key in ("cpu family", "model", "stepping") if key in said)]
+    flags = (said.get("flags") or said.get("Features", "")).split()
+    if vector := sorted(flag for flag in flags if flag.startswith(_VECTOR)):
+        parts.append(f"simd {hashlib.sha256(' '.join(vector).encode()).hexdigest()[:8]}")
+    return ", ".join(part for part in parts if part)
+
+
+def _said_of_cpu(information: Path) -> dict[str, str]:
+    """Of the first processor."""
+    first = information.read_text().partition("\n\n")[0] if information.is_file() else ""
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _gpu() -> str:

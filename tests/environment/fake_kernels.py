@@ -23,7 +23,7 @@ class KernelClock:
         self.timed.append(kernel.signature)
         digest = hashlib.sha256(kernel.signature.encode()).digest()
         elements = sum(math.prod(operand.dims) for operand in kernel.operands if operand is not None)
-        return Price((1 + elements / 1000) * (1 + digest[0] / 2560), 0.01, 3)
+        return Price((1 + elements / 1000) * (1 + digest[0] / 2560), 0.01)
 
 
 def price_without_a_clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:

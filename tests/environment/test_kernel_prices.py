@@ -1,4 +1,4 @@
-"""Prices of kernels: measured by turns, better ones kept, unsure ones warned of."""
+"""Prices of kernels: measured by turns, means where they are timed anew, unsure ones warned of."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
     def __call__(self, kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, *_: object) -> Price:
         self.timed.append((kernel.op_type, weights_mb))
-        return Price(float(len(self.timed)), self.spreads.pop(0), 3)
+        return Price(float(len(self.timed)), self.spreads.pop(0))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_what_another_process_has_timed_meanwhile_is_not_timed_again(
     """It had the turn before."""
     clock = timed_by(monkeypatch)
     other = PriceDatabase(prices.place).setting(HERE)
-    known = Price(7.0, SURE, 3)
+    known = Price(7.0, SURE)
 
     @contextmanager
     def turn() -> Iterator[None]:
@@ -121,7 +121,7 @@ def test_kernel_and_yardstick_are_timed_in_one_turn(prices: PriceList, monkeypat
 
     monkeypatch.setattr(prices, "turn", turn)
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: had.append("yardstick") or 1.0)
-    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: had.append("kernel") or Price(1.0, SURE, 3))
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: had.append("kernel") or Price(1.0, SURE))
     kernels = KernelPrices(prices, RUNTIME)
     for _ in range(2):
         kernels.price(RELU, 4)

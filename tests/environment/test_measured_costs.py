@@ -211,7 +211,7 @@ def test_what_other_processes_have_said_counts(clock: KernelClock, tmp_path: Pat
     mine = MeasuredPrices(model, RUNTIME, prices(tmp_path))  # has read what there is: nothing
     theirs = prices(tmp_path)
     names = model.graph.surroundings(model.opset).tolist()
-    theirs.put("0 made up", Price(1000.0, 0.0, 1))
+    theirs.put("0 made up", Price(1000.0, 0.0))
     theirs.put_appraisals({names[0]: Appraisal({"0 made up": 2}, 5.0)})
     here, there = (model.graph.cost(each.native) for each in (mine, MeasuredPrices(model, RUNTIME, prices(tmp_path))))
     assert here.ms == there.ms > 2000
@@ -236,7 +236,7 @@ def test_a_new_timing_changes_what_graphs_cost(clock: KernelClock, tmp_path: Pat
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     before = model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     for key, price in list(prices(tmp_path).items()):
-        prices(tmp_path).put(key, Price(9 * price.ms, price.spread, price.samples))
+        prices(tmp_path).put(key, Price(9 * price.ms, price.spread))
     after = model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     assert after.ms == pytest.approx(3 * before.ms)
     assert (after.memory_bytes, after.kernel_launches) == (before.memory_bytes, before.kernel_launches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
@@ -71,3 +72,34 @@ def test_settings_differ_where_runtimes_do() -> None:
     found = [setting_of(runtime) for runtime in runtimes]
     assert len(set(found)) == len({str(each) for each in found}) == len(runtimes)
     assert Setting("cpu", found[0].processor, "onnxruntime", ort.__version__, 1) in found
+
+
+CPU_INFORMATION = """processor\t: 0
+cpu family\t: 6
+model\t\t: {model}
+model name\t: Intel(R) Xeon(R) Processor
+stepping\t: 2
+flags\t\t: fpu vme sse sse2 avx2 {flags}
+
+processor\t: 1
+model name\t: another
+"""
+
+
+def test_processors_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their model, and by the instructions that ONNX Runtime chooses its kernels by; not by others."""
+    monkeypatch.setattr(settings, "CPU_INFORMATION", tmp_path / "cpuinfo")
+    names = []
+    for model, flags in ((207, "avx512f ht"), (207, "avx512f"), (143, "avx512f"), (207, "avx512f amx_tile")):
+        (tmp_path / "cpuinfo").write_text(CPU_INFORMATION.format(model=model, flags=flags))
+        processor.cache_clear()
+        names.append(processor("cpu"))
+    assert names[0] == names[1] and len(set(names)) == 3
+    assert names[0].startswith("Intel(R) Xeon(R) Processor, 6-207-2, simd ")
+
+
+def test_a_system_that_says_nothing_of_its_processor_has_a_name_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CPU_INFORMATION", tmp_path / "none")
+    assert processor("cpu")

@@ -30,7 +30,7 @@ class Case:
 
         def time_kernel(kernel: Kernel, weights_mb: float, *_: object) -> Price:
             self.timed.append(price_key(kernel, int(weights_mb)))
-            return Price(known(kernel, weights_mb, OnnxRuntime()).ms, self.spread, 3)
+            return Price(known(kernel, weights_mb, OnnxRuntime()).ms, self.spread)
 
         monkeypatch.setattr(kernel_prices, "time_kernel", time_kernel)
         model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))

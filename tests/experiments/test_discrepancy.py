@@ -64,7 +64,7 @@ def fake_measure_beside(name: str, model: DetachedModel, runtime: OnnxRuntime, e
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01, 3))
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01))
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
     monkeypatch.setattr(discrepancy_study, "measure", fake_measure)
     monkeypatch.setattr(discrepancy_study, "measure_beside", fake_measure_beside)
@@ -105,7 +105,7 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
 
     def dearer(kernel: Kernel, *_: object) -> Price:
         timed.append(kernel.signature)
-        return Price(factors.get(kernel.op_type, 3.0) * price(kernel), 0.01, 3)
+        return Price(factors.get(kernel.op_type, 3.0) * price(kernel), 0.01)
 
     monkeypatch.setattr(kernel_prices, "time_kernel", dearer)
     for name in ("measure", "measure_beside"):

@@ -25,7 +25,7 @@ OUTPUT = Path("runs/reproduce/fig-pairwise")
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01, 3))
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
 
 

@@ -321,7 +321,7 @@ def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> N
         return optimised(request, progress)
 
     monkeypatch.setattr(never_slower, "optimised", note)
-    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01, 3))
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
     ours = our_best(GRAPH, "smoke", runtime, None)
     found = [ours.model().skeleton for _ in range(2)]
