@@ -35,11 +35,13 @@ class Variant:
       name: in the result.
       runtime: with all its settings.
       model: of the same inputs as the reference's.
+      before_each: called before each inference, not timed: to flush caches, say. Inferences are then timed one by one.
     """
 
     name: str
     runtime: Runtime
     model: Model
+    before_each: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,6 @@ class VariantTiming:
     ms: Estimate
     ratio: Estimate
     noise: float
-
-    @property
-    def significant(self) -> bool:
-        """Whether the interval excludes equal speed."""
-        return not self.ratio.covers(1.0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,6 @@ def measure(
     effort: Effort | None = None,
     *,
     feeds: Feeds | None = None,
-    before_each: Callable[[], object] | None = None,
     on_pair: Callable[[int, int], object] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Timing:
@@ -130,7 +126,6 @@ def measure(
       candidates: none: the reference alone is timed, and the resolution is that of its time.
       effort: None: what `Effort` does unless told otherwise.
       feeds: arrays by input name; None: random ones that the reference accepts.
-      before_each: called before each inference, not timed: to flush caches, say. Inferences are then timed one by one.
       on_pair: called with (pairs done, most pairs) after each pair.
       now: wall-clock seconds, for the budget.
     Raises:
@@ -146,7 +141,7 @@ def measure(
 
     def open_sampler(index: int) -> Sampler:
         session = variants[index].runtime.open(variants[index].model, feeds)
-        return Sampler(session, clock, spent.warmup, spent.settling, before_each)
+        return Sampler(session, clock, spent.warmup, spent.settling, variants[index].before_each)
 
     judged = range(1, 1 + len(candidates))
     run = Interleaving(open_sampler, len(variants), judged, spent, on_pair, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from environment.costs.cache_sweep import sweep
 from environment.costs.kernel import Kernel
 from environment.costs.kernel_model import copies_model, input_bytes, is_view, views_model, weight_bytes
 from environment.costs.price_list import Price
@@ -24,7 +25,11 @@ LONG_MS, LONGEST_MS = 20.0, 40.0
 RECENT_MB = 4.0
 """Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
 MOST_MB = 128.0
-"""Of weights of all copies, unless one has more: no cache is that large, and they have to be written first."""
+"""Of weights of all copies, unless one has more: they have to be written first, and kept."""
+COPIED_MB = 64.0
+"""Of a graph's weights, that copies stand for: more take too long to write."""
+LEAST_SWEPT_MB = 4.0
+"""Less than this of others' weights changes nothing that copies would not."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
 EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, settling=1, control=False)
 SESSIONS_DIFFER = 0.006
@@ -38,8 +43,9 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     """The price of one run.
 
     Args:
-      weights_mb: that its graph reads between two runs: so much all copies read together, as far as MOST_COPIES
-        allow. It decides what weights and results find in the caches.
+      weights_mb: that its graph reads between two runs, which decides what weights and results find in the caches: so
+        much all copies read together, as far as COPIED_MB, MOST_COPIES and time allow. What is left of it is swept
+        over before they run, where they read more of weights than of anything else.
       runtime: of one kernel; its level of optimisation does not matter.
       yardstick_ms: what the yardstick costs.
     Raises:
@@ -51,7 +57,8 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     else:
         copies = _affordable_copies(kernel, weights_mb, alone)
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
-    timing, usual = measure_beside(kernel.op_type, model, alone, EFFORT, feeds), usual_ms(yardstick_ms)
+    before_each = sweep(mb) if (mb := _left_mb(kernel, copies, weights_mb, runtime)) else None
+    timing, usual = measure_beside(model, alone, EFFORT, feeds, before_each), usual_ms(yardstick_ms)
     others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
     spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
     return Price(timing.ratio.value * usual / copies, spread)
@@ -71,7 +78,15 @@ def _copies(kernel: Kernel, weights_mb: float) -> tuple[int, int]:
     """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
     own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
     fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1) if own_mb else FEWEST_COPIES
-    return fewest, max(fewest, min(MOST_COPIES, math.ceil(weights_mb / own_mb))) if own_mb else fewest
+    return fewest, max(fewest, min(MOST_COPIES, math.ceil(min(weights_mb, COPIED_MB) / own_mb))) if own_mb else fewest
+
+
+def _left_mb(kernel: Kernel, copies: int, weights_mb: float, runtime: OnnxRuntime) -> float:
+    """Of its graph's weights, what copies leave; a GPU's caches are small, and not to be reached from here."""
+    if runtime.device != "cpu" or weight_bytes(kernel) <= input_bytes(kernel):
+        return 0.0
+    left = weights_mb - copies * weight_bytes(kernel) / 1e6
+    return left if left >= LEAST_SWEPT_MB else 0.0
 
 
 def _input_sets(kernel: Kernel, copies: int) -> int:

@@ -16,7 +16,7 @@ from environment.costs.settings import Setting
 from environment.intervals import NORMAL_HALF_WIDTH
 from taso_ext import UnpricedError
 
-APPRAISALS = 1
+APPRAISALS = 2
 """Version of what decides an appraisal: names of surroundings (taso_ext/src/surroundings.cpp), how much of a graph is
 lowered with an operator, and which kernels then stand for it (appraisal.py, neighbourhood.py, lowering.py). A database
 forgets those of older versions; its prices stay."""

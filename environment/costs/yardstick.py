@@ -7,6 +7,8 @@ begun.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from onnx import TensorProto
 
@@ -39,10 +41,20 @@ def time_yardstick(runtime: OnnxRuntime) -> float:
     return float(np.median([timing.reference.ms.value for timing in timings])) / COPIES
 
 
-def measure_beside(name: str, model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
-    """A model as a ratio to the yardstick, whose usual time is `usual_ms`."""
+def measure_beside(
+    model: DetachedModel,
+    runtime: OnnxRuntime,
+    effort: Effort,
+    feeds: Feeds,
+    before_each: Callable[[], object] | None = None,
+) -> Timing:
+    """A model as a ratio to the yardstick, whose usual time is `usual_ms`.
+
+    Args:
+      before_each: see `Variant`; of the model alone.
+    """
     yardstick = Variant("yardstick", plain(runtime), _with_inputs_of(model))
-    return measure(yardstick, [Variant(name, runtime, model)], effort, feeds=feeds)
+    return measure(yardstick, [Variant("model", runtime, model, before_each)], effort, feeds=feeds)
 
 
 def usual_ms(yardstick_ms: float) -> float:

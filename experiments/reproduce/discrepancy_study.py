@@ -98,7 +98,7 @@ class Study:
         model = OnnxModel.load(zoo.build(self.name))
         detached = model.export_detached(model.graph)
         feeds = random_feeds(input_specs(detached), np.random.default_rng(self._seed))
-        timing = measure_beside(self.name, detached, self._costs.runtime, effort, feeds)
+        timing = measure_beside(detached, self._costs.runtime, effort, feeds)
         return {"of_yardstick": timing.ratio.value, "half_width": timing.ratio.half_width}
 
     def _predicted(self, unit: Record, point: Record) -> Record:

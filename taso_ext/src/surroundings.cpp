@@ -18,7 +18,7 @@ Source source(const Graph& graph, ValueId operand) {
 }
 
 // Closest where caches end.
-constexpr auto kWeightsMb = std::to_array<std::int64_t>({1, 2, 4, 8, 11, 16, 23, 32, 45, 64});
+constexpr auto kWeightsMb = std::to_array<std::int64_t>({1, 2, 4, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512});
 
 // The operator alone, what its operands are and where they come from.
 Hash128 name_of(const Graph& graph, NodeId id) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,8 @@ from onnx import TensorProto
 from timed_kernels import YARDSTICK_MS, TimedKernels, run_on
 
 from environment import zoo
-from environment.costs import kernel_timing
+from environment.costs import cache_sweep, kernel_timing
+from environment.costs.cache_sweep import sweep
 from environment.costs.kernel import Kernel, Operand
 from environment.costs.kernel_model import copies_model, require_timeable, views_model, weight_bytes
 from environment.costs.kernel_prices import NOISY
@@ -75,6 +77,38 @@ def test_a_price_is_what_a_run_takes(
     assert {count for op_type, count in runtime.opened if op_type == "MatMul"} == {COPIES}
 
 
+@pytest.mark.parametrize(
+    ("kernel", "weights_mb", "ms", "swept_mb"),
+    [
+        pytest.param(gemm(4096), 362, 0.5, 362 - 8 * 8.39, id="the rest of the graph's weights"),
+        pytest.param(gemm(4096), 64, 5.0, 64 - 4 * 8.39, id="more than slow copies read"),
+        pytest.param(gemm(4096), 64, 0.5, None, id="as much as copies read"),
+        pytest.param(gemm(16), 362, 0.01, None, id="more of inputs than of weights"),
+        pytest.param(RELU, 362, 0.01, None, id="no weights"),
+    ],
+)
+def test_weights_come_from_where_the_rest_of_the_graph_leaves_them(
+    kernel: Kernel, weights_mb: int, ms: float, swept_mb: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each run of the copies, and not of the yardstick; it is not timed."""
+    swept: list[float] = []
+    runtime = TimedKernels({kernel.op_type: ms, "MatMul": YARDSTICK_MS})
+
+    def sweep(mb: float) -> Callable[[], object]:
+        return lambda: swept.append(mb)
+
+    run_on(runtime, monkeypatch)
+    monkeypatch.setattr(kernel_timing, "sweep", sweep)
+    price = time_kernel(kernel, weights_mb, RUNTIME, YARDSTICK_MS)
+    assert price.ms == pytest.approx(ms, rel=0.01)
+    assert sorted(set(swept)) == pytest.approx([swept_mb] if swept_mb else [], abs=0.1)
+
+
+def test_a_sweep_reads_as_much_as_it_says() -> None:
+    for mb in (8.0, 2.0):
+        assert sweep(mb)() == 1.0 and cache_sweep._memory.nbytes >= 1e6 * mb
+
+
 def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """And never surer than sessions of one model agree: a single one of them cannot know."""
     spreads = []
@@ -120,7 +154,7 @@ def test_other_models_too_are_timed_in_its_unit(monkeypatch: pytest.MonkeyPatch)
     for speed in (1.0, 0.3):
         ms = {"Relu": 0.5 / speed, "MatMul": YARDSTICK_MS / speed}
         run_on(TimedKernels(ms, FakeMachine(drift=0.0002)), monkeypatch)
-        timing = measure_beside("graph", model, RUNTIME, effort, feeds)
+        timing = measure_beside(model, RUNTIME, effort, feeds)
         assert timing.ratio.value * usual_ms(YARDSTICK_MS) == pytest.approx(10 * 0.5, rel=0.01)
 
 

@@ -50,10 +50,10 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
     return Timing(timed(reference), found, None, 3, 1, "pairs", effort.resolution, 0.01, "clock", 1.0)
 
 
-def fake_measure_beside(name: str, model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
+def fake_measure_beside(model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
     """Beside a yardstick of one millisecond."""
     assert feeds
-    reference, graph = Variant("yardstick", runtime, model), Variant(name, runtime, model)
+    reference, graph = Variant("yardstick", runtime, model), Variant("model", runtime, model)
     found = fake_measure(reference, [graph], effort)
     timed, of_yardstick = found.candidates[0], found.candidates[0].ms.value / usual_ms(1.0)
     ratio = Estimate(of_yardstick, 0.99 * of_yardstick, 1.01 * of_yardstick)
