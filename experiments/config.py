@@ -1,6 +1,6 @@
 """Every setting of a run, documented where it is declared. Presets (`presets/*.toml`) and `--set` replace some.
 
-All budgets are counts, never seconds: with a roofline cost model, one seed gives one result on one machine.
+Budgets of what a roofline prices are counts, not seconds: then one seed gives one result on one machine.
 """
 
 from __future__ import annotations
@@ -239,15 +239,15 @@ class MeasureConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """A run. Two runs with equal configurations on one model and one machine have equal results.
+    """A run. Two runs with equal configurations on one model and one machine have equal results, unless they measure.
 
     Attributes:
       controller: what picks the rewrites.
       world: where ppo is trained: in the world model or in the real environment.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
-        threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a
-        roofline, and the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels,
-        each timed once and kept for later runs, with threads and level of `measure`; the path of a database of such
+        threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a roofline, and
+        the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels, each timed when
+        it is first met and kept for later runs, with threads and level of `measure`; the path of a database of such
         prices, which ends in `.sqlite`, replays them and times no kernel. Where prices are of the device that the
         result is measured on, the clock has the last word on what is exported.
       device: where the result is measured end to end.

@@ -7,6 +7,7 @@ operators around it.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from functools import cached_property, partial
@@ -126,6 +127,14 @@ class Recorded:
     def name(self) -> str:
         """The file's."""
         return str(self._database)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the prices, whatever else is in the file."""
+        said = hashlib.sha256(str(self.setting).encode())
+        for signature, price in self.prices.items():
+            said.update(f"{signature} {price}".encode())
+        return said.hexdigest()[:16]
 
     @cached_property
     def prices(self) -> PriceList:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import onnx
 
+from environment.costs.settings import processor
 from environment.effort import Effort
 from environment.intervals import Estimate
 from environment.runtimes import OnnxRuntime
@@ -63,7 +64,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     results = []
     with progress.stage("compare on zoo graphs", total=len(names)) as bar:
         for name in names:
-            results.append(_compared(name, {**tools, OURS: _ours(runtime, ours[name])}, ours[name], options.scale))
+            results.append(_compared(name, {**tools, OURS: _ours(runtime, ours[name])}, ours[name], options))
             bar.update(len(results))
     labels = {name: each.label for name, each in tools.items()} | {OURS: f"{runtime.label}, on {ours[names[0]].words}"}
     return Table(
@@ -119,9 +120,9 @@ class _Result:
         return {"graph": self.name, "figure": figure, "reference": reference, **missing, **found}
 
 
-def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, scale: str) -> _Result:
-    contest = Contest(name, contestants, REFERENCE, {OURS})
-    times = contest.times(EFFORTS[scale], {"ours": ours.settings})
+def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, options: argparse.Namespace) -> _Result:
+    contest = Contest(name, contestants, REFERENCE, {OURS}, processor(options.device))
+    times = contest.times(EFFORTS[options.scale], {"ours": ours.settings})
     fit = [each for each in contestants if each not in times["refused"]]
     memory = {each: contest.memory(each, {"ours": ours.settings} if each == OURS else {}) for each in fit}
     memory[CONTROL] = contest.memory(REFERENCE, {"again": True})

@@ -35,10 +35,14 @@ class Contest:
       contestants: by name.
       reference: name of the one that others are compared with.
       required: names of those that have to be able to run it; what others cannot is a result like any other.
+      processor: that runs them.
     """
 
-    def __init__(self, name: str, contestants: Mapping[str, Contestant], reference: str, required: set[str]) -> None:
+    def __init__(
+        self, name: str, contestants: Mapping[str, Contestant], reference: str, required: set[str], processor: str
+    ) -> None:
         self._name, self._contestants, self._reference = name, contestants, reference
+        self._processor = processor
         self._required = {*required, reference}
         self._prepared: dict[str, DetachedModel | ModelError] = {}
 
@@ -58,7 +62,7 @@ class Contest:
         return once(
             TABLE,
             f"{self._name}-time",
-            {"effort": asdict(effort), "labels": labels, **settings},
+            {"effort": asdict(effort), "labels": labels, "processor": self._processor, **settings},
             lambda: self._time(effort),
         )
 
@@ -66,12 +70,17 @@ class Contest:
         """Peak memory of one contestant in a process of its own; a finished measurement is not made again.
 
         Returns:
-          `total` bytes of the process and those that the model `added`; or `refused`, why there are none.
+          `total` bytes of the process and those that the model `added`; or `refused`, why there are none. A process
+          that was killed, or took too long, is tried again by the next run.
         Raises:
           UserError: one that has to cannot run the graph.
         """
         label = self._contestants[name].label
-        return once(TABLE, f"{self._name}-memory-{name}", {"label": label, **settings}, lambda: self._remember(name))
+        settings = {"label": label, "processor": self._processor, **settings}
+        try:
+            return once(TABLE, f"{self._name}-memory-{name}", settings, lambda: self._remember(name))
+        except MeasuringProcessError as error:
+            return {"refused": str(error)}
 
     @cached_property
     def _original(self) -> onnx.ModelProto:
@@ -156,8 +165,8 @@ class Contest:
     def _remember(self, name: str) -> Record:
         try:
             found = peak_memory(self._contestants[name].runtime, self._model(name), feeds=self._feeds)
-        except (ModelError, MeasuringProcessError) as error:
-            if name in self._required and isinstance(error, ModelError):
+        except ModelError as error:
+            if name in self._required:
                 raise self._has_to_run(name, error) from error
             return {"refused": str(error)}
         return {"total": found.total_bytes, "added": found.session_bytes}

@@ -84,7 +84,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         records = [study.record() for study in found]
         measured_ms = _looks(found, len(LOOKS[options.scale]), progress)
     errors = _errors(records, measured_ms)
-    size = np.abs(errors)
     return Table(
         "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
@@ -92,7 +91,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         [_row(*each) for each in zip(records, measured_ms, errors, strict=True)],
         options.command_line,
-        f"{label(options)}. Absolute error {size.mean():.1f} % in the mean, {size.max():.1f} % at most.",
+        f"{label(options)}.{_in_short(errors)}",
         {"discrepancy-graphs.png": partial(_draw, records)},
     )
 
@@ -136,15 +135,24 @@ def _looks(found: Sequence[Study], times: int, progress: ProgressDisplay) -> lis
     return [math.exp(np.mean(each)) for each in logarithms.values()]
 
 
-def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> list[float]:
-    """Percent."""
+def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> Sequence[float | None]:
+    """Percent; None of a single graph, which has no others to fit a factor on."""
+    if len(records) < 2:
+        return [None]
     summed = [record["summed_ms"] for record in records]
     scaled = np.array(summed) * left_out_scales(summed, measured_ms)
     errors: list[float] = (100 * (scaled / np.array(measured_ms) - 1)).tolist()
     return errors
 
 
-def _row(record: Record, measured_ms: float, error: float) -> Record:
+def _in_short(errors: Sequence[float | None]) -> str:
+    size = np.abs([error for error in errors if error is not None])
+    if not len(size):
+        return ""
+    return f" Absolute error {size.mean():.1f} % in the mean, {size.max():.1f} % at most."
+
+
+def _row(record: Record, measured_ms: float, error: float | None) -> Record:
     points = record["points"]
     measured, fast, full = (np.array([point[key] for point in points]) for key in ("measured", "fast", "full"))
     (fast_right, differ), (full_right, _) = (signs_right(side, measured, BEYOND) for side in (fast, full))
@@ -152,7 +160,7 @@ def _row(record: Record, measured_ms: float, error: float) -> Record:
         "graph": record["graph"],
         "measured_ms": measured_ms,
         "summed_ms": record["summed_ms"],
-        "error": error,
+        "error": UNDEFINED if error is None else error,
         "graphs": len(points),
         "noise": 100 * float(np.median([point["half_width"] for point in points])),
         "spread": 100 * float(np.std(measured)),

@@ -11,7 +11,7 @@ import numpy as np
 from environment import zoo
 from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
-from environment.costs.price_list import Price
+from environment.costs.price_list import APPRAISALS, Price
 from environment.costs.settings import setting_of
 from environment.costs.yardstick import measure_beside, usual_ms
 from environment.effort import Effort
@@ -124,7 +124,7 @@ class Study:
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"setting": str(setting_of(self._costs.runtime)), "program": PROGRAM}
+        settings |= {"setting": str(setting_of(self._costs.runtime)), "program": PROGRAM, "appraisals": APPRAISALS}
         unit = f"{self.name}{kind}-{self._scale_name}"
         return once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}"))
 

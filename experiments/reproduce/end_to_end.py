@@ -21,6 +21,7 @@ import numpy as np
 
 from controller.passes import exhaust
 from environment import zoo
+from environment.costs.settings import setting_of
 from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, measure
@@ -111,9 +112,7 @@ def settings_of(rules: RuleSet, scale: str, runtime: OnnxRuntime) -> Record:
     return {
         "scale": asdict(SCALES[scale]),
         "rules": rules.fingerprint,
-        "device": runtime.device,
-        "threads": runtime.threads,
-        "level": runtime.level,
+        "setting": str(setting_of(runtime)),
     }
 
 

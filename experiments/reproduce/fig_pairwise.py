@@ -3,7 +3,8 @@
 rlflow reproduce fig-pairwise
 
 Each point is a graph on a way: of random rewriting, or of TASO's search to the best graph that it found. All quantities
-are in percent of the start graph's. If one of those that are counted told the run time, nobody would have to measure.
+are in percent of the start graph's; run time is what the cost model says, and no surer than that. If one of those that
+are counted told the run time, nobody would have to measure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from environment.correlation import Numbers, pearson, spearman
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Cost, Costs, ModelCosts
 from environment.costs.measured import Measured, Recorded
-from environment.costs.settings import setting_of
+from environment.costs.settings import processor, setting_of
 from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.progress import ProgressDisplay
@@ -30,7 +31,7 @@ from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from experiments.rewriting import affordable, random_step
-from taso_ext import OnnxModel, RuleSet, State, search_taso
+from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
 DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"
 MOST_MATCHES = 4096
@@ -119,9 +120,9 @@ def where(costs: Costs) -> str:
     """What the prices depend on beside the name of their cost model."""
     if isinstance(costs, Measured):
         return str(setting_of(costs.runtime))
-    if isinstance(costs, Recorded):
-        return str(costs.setting)
-    return costs.runtime.label if isinstance(costs, EndToEnd) else "analytic"
+    if isinstance(costs, EndToEnd):
+        return f"{costs.runtime.label}, {processor(costs.device)}"
+    return f"{costs.setting}, file {costs.digest}" if isinstance(costs, Recorded) else "analytic"
 
 
 def rows(name: str, points: dict[str, list[Record]]) -> list[Record]:
@@ -181,13 +182,13 @@ class Study:
         return State(model.graph, self._rules, prices.native, MOST_MATCHES), prices
 
     def _walk(self, start: State, prices: ModelCosts) -> list[Record]:
-        """A step that leads to a graph too large to be run ends a walk."""
+        """A step that leads to a graph without a price, or too large to be run, ends a walk."""
         met, walks, steps = Met(start, prices), self._scale.walks, self._scale.steps
         with self._progress.stage(f"{self.name}: random", walks * steps) as bar:
             for walk in range(walks):
                 rng, state = np.random.default_rng((self._seed, walk)), start.copy()
                 for step in range(steps):
-                    if not random_step(state, rng) or not affordable(start.cost, state.cost):
+                    if not _stepped(state, rng) or not affordable(start.cost, state.cost):
                         break
                     met.add(state)
                     bar.update(walk * steps + step + 1)
@@ -199,13 +200,22 @@ class Study:
             for search in range(searches):
                 rng, state = np.random.default_rng((self._seed, search)), start.copy()
                 for _ in range(AWAY if search else 0):
-                    random_step(state, rng)
+                    if not _stepped(state, rng):
+                        break
                 met.add(state)
                 for action in search_taso(state, ALPHA, budget, progress=_unless_interrupted).actions:
                     state.step(*action)
                     met.add(state)
                 bar.update(search + 1)
         return met.points
+
+
+def _stepped(state: State, rng: np.random.Generator) -> bool:
+    """Whether a random step led on."""
+    try:
+        return random_step(state, rng)
+    except UnpricedError:
+        return False
 
 
 def _unless_interrupted(expanded: int, best_ms: float) -> None:

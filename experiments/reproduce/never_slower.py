@@ -21,6 +21,7 @@ from environment.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
 from experiments.config import RunConfig, load_config
+from experiments.config_tree import as_mapping
 from experiments.optimise import optimised
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
@@ -95,13 +96,11 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
     path = result_path(name, scale, device)
 
     def work() -> Record:
-        config = config_of(scale, device)
-        request = Request(name, path, config, path.with_suffix(""), (TABLE, name))
-        result, _ = optimised(request, progress)
+        result, _ = optimised(_request(name, scale, device), progress)
         return {
             "graph": name,
             "estimated": max(result.improvements.values()),
-            **(_measured(name, path, config) if result.measured else dict.fromkeys(MEASURED, UNDEFINED)),
+            **(_measured(name, scale, device) if result.measured else dict.fromkeys(MEASURED, UNDEFINED)),
             "steps": sum(result.rules_applied.values()),
             "minutes": sum(result.stage_seconds.values()) / 60,
             "choice": result.selection,
@@ -109,11 +108,19 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
         }
 
     record = once(TABLE, f"{name}-{scale}", settings_of(scale, device), work)
-    return record if path.is_file() else work()  # the run is finished; only its result has been removed
+    if not path.is_file():  # it has been removed: the run, which is finished, writes it anew
+        optimised(_request(name, scale, device), progress)
+    return record
 
 
-def _measured(name: str, result: Path, config: RunConfig) -> Record:
+def _request(name: str, scale: str, device: str) -> Request:
+    path = result_path(name, scale, device)
+    return Request(name, path, config_of(scale, device), path.with_suffix(""), (TABLE, name))
+
+
+def _measured(name: str, scale: str, device: str) -> Record:
     """A result against its model, by a measurement that decides nothing."""
+    result, config = result_path(name, scale, device), config_of(scale, device)
     runtime = OnnxRuntime(config.device, config.measure.threads, config.measure.level)
     found = measure(
         Variant("model", runtime, zoo.build(name)),
@@ -145,9 +152,8 @@ def config_of(scale: str, device: str) -> RunConfig:
 
 def settings_of(scale: str, device: str) -> Record:
     """All that a result depends on."""
-    setting = setting_of(OnnxRuntime(device))
-    searched = {"search": SEARCHES[scale], "measure": MEASUREMENTS[scale]}
-    return {**searched, "setting": str(setting), "rules": RuleSet.default().fingerprint}
+    setting, config = setting_of(OnnxRuntime(device)), as_mapping(config_of(scale, device))
+    return {"config": config, "setting": str(setting), "rules": RuleSet.default().fingerprint}
 
 
 def result_path(name: str, scale: str, device: str) -> Path:

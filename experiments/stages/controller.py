@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.base import Controller, factory
 from controller.records import EpisodeRecord
-from controller.search import Actions, Search, SearchLimits
+from controller.search import SHORTEST_S, Actions, Search, SearchLimits
+from experiments.config import RunConfig
 from experiments.run import Run, in_round, of_round
 from experiments.stages.accuracy import measure_accuracy
 from experiments.stages.collect import best_collected, collect_episodes, joined, parted
@@ -64,34 +65,56 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     """The controller that the configuration names, trained with everything that it needs."""
     if run.config.controller == "ppo":
         return _ppo_in_the_dream(run, loaded) if run.config.world == "dream" else _ppo_in_the_real_world(run, loaded)
-    search = run.config.search
-    rounds = search.rounds if can_sharpen(loaded) else 1
-    limits = SearchLimits(search.budget, search.seconds / rounds, search.memory_mb, search.threads)
+    controller = _new_controller(run.config, run.config.search.seconds)
+    return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
+
+
+def _searched(run: Run, loaded: Loaded) -> Prepared:
+    """The search that, of several rounds, has found the cheapest graph, by prices as they are at last."""
+    config = run.config.search
+    rounds = config.rounds if can_sharpen(loaded) and config.sharpen_seconds else 1
+    searches: list[Search] = []
+    for number in range(rounds):
+        search = _new_controller(run.config, _time_left(run, number) / (rounds - number))
+        assert isinstance(search, Search)
+        loaded.env.reset(seed=run.seed(STAGE))
+        train(run, search, lambda: loaded.env, config.budget, number=number)
+        searches.append(search)
+        if not sharpen_gain(run, loaded, _found(_best(loaded, searches)), number):
+            break
+    best = _best(loaded, searches)
+    return Prepared(best, facts=TrainingFacts(stop_reason=best.stop_reason))
+
+
+def _best(loaded: Loaded, searches: Sequence[Search]) -> Search:
+    """The first of equals, by prices as they are now."""
+    return min(searches, key=lambda search: loaded.env.replay(_found(search)).cost(loaded.env.cost_model).ms)
+
+
+def _found(search: Search) -> Actions:
+    assert search.actions is not None  # it has been trained
+    return search.actions
+
+
+def _time_left(run: Run, number: int) -> float:
+    """Seconds that rounds of a search before this one have left of their limit; 0 where there is none."""
+    spent = run.directory.stage_seconds()
+    left = run.config.search.seconds - sum(spent.get(of_round(STAGE, before), 0.0) for before in range(number))
+    return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
+
+
+def _new_controller(config: RunConfig, seconds: float) -> Controller:
+    """One that needs no world model; a search gets so much time."""
+    search = config.search
+    limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
         "passes": {"limits": limits},
         "restarts": {"walk": search.walk, "limits": limits},
-        "random": {"noop_probability": run.config.collect.noop_probability},
+        "random": {"noop_probability": config.collect.noop_probability},
     }
-    controller = factory(run.config.controller)(**settings.get(run.config.controller, {}))
-    if not isinstance(controller, Search):
-        return Prepared(controller)
-    plans: list[Actions] = []
-    for number in range(rounds):
-        loaded.env.reset(seed=run.seed(STAGE))
-        train(run, controller, lambda: loaded.env, search.budget, number=number)
-        assert controller.actions is not None
-        plans.append(controller.actions)
-        if not sharpen_gain(run, loaded, _cheapest(loaded, plans), number):
-            break
-    controller.actions = _cheapest(loaded, plans)
-    return Prepared(controller, facts=TrainingFacts(stop_reason=controller.stop_reason))
-
-
-def _cheapest(loaded: Loaded, plans: Sequence[Actions]) -> Actions:
-    """By prices as they are now."""
-    return min(plans, key=lambda plan: loaded.env.replay(plan).cost(loaded.env.cost_model).ms)
+    return factory(config.controller)(**settings.get(config.controller, {}))
 
 
 def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:

@@ -23,11 +23,13 @@ class RunCosts:
       clock_chooses: whether it was measured on the device that the result is for; then the clock has the last word on
         what is exported.
       caveat: one sentence where it was measured on a machine that is not here; else empty.
+      prices: what the costs depend on beside the configuration; empty where that is nothing.
     """
 
     costs: Costs
     clock_chooses: bool = False
     caveat: str = ""
+    prices: str = ""
 
 
 def find_costs(config: RunConfig) -> RunCosts:
@@ -39,7 +41,9 @@ def find_costs(config: RunConfig) -> RunCosts:
     kind, _, device = config.costs.partition(":")
     try:
         if config.measures_costs and device:
-            return RunCosts(_measuring(kind, device, config), clock_chooses=True)
+            costs, settings = _measuring(kind, device, config), config.measure
+            setting = setting_of(OnnxRuntime(device, settings.threads, settings.level))
+            return RunCosts(costs, clock_chooses=True, prices=str(setting))
         costs = cost_models.find(config.costs)
     except ValueError as error:  # an unknown cost model or device: the texts list what there is
         raise UserError(str(error)) from error
@@ -67,7 +71,7 @@ def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
     here = runtime_here(setting)
     if here is None or setting_of(here) != setting:
         caveat = f"The prices are of another machine, {setting}: that the result is faster there was not checked."
-        return RunCosts(costs, caveat=caveat)
+        return RunCosts(costs, caveat=caveat, prices=costs.digest)
     if (setting.device, setting.threads, setting.level) != (config.device, measure.threads, measure.level):
         raise UserError(
             f"The prices in {config.costs} are of this machine's {setting}, but the result is measured on "
@@ -75,4 +79,4 @@ def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
             f"both. Add --device {setting.device} --set measure.threads={setting.threads} "
             f"--set measure.level={setting.level}, or choose other --costs."
         )
-    return RunCosts(costs, clock_chooses=True)
+    return RunCosts(costs, clock_chooses=True, prices=costs.digest)

@@ -80,7 +80,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         env=env,
         num_candidates=len(env.legal_actions()),
         inputs=_given_inputs(config.inputs),
-        fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint},
+        fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint, "prices": found.prices},
         seconds=time.perf_counter() - start,
         clock_chooses=found.clock_chooses,
         caveat=found.caveat,

@@ -28,17 +28,22 @@ def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
     stage = of_round(STAGE, number)
     name = f"checkpoints/{stage}.json"
     if not run.directory.finished(stage):
+        prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
+        facts = run.directory.read_json(name) or {"timed": 0, "before": difference(prices, start, found)}
         with run.stage(stage, in_round("time what the gain rests on [s]", number), round(seconds)) as bar:
-            prices = costs.of(loaded.model)
-            start, found = loaded.model.graph, loaded.env.replay(plan)
-            before = difference(prices, start, found)
-            timed = sharpen(prices, start, found, seconds=seconds, on_timed=lambda passed: bar.update(round(passed)))
-            after = difference(prices, start, found)
-            run.directory.write_json(name, {"timed": timed, "before": before, "after": after})
-        if timed:
+
+            def on_timed(passed: float) -> None:
+                facts["timed"] += 1
+                run.directory.write_json(name, facts)  # what prices were before would be lost to an interruption
+                bar.update(round(passed))
+
+            sharpen(prices, start, found, seconds=seconds, on_timed=on_timed)
+            run.directory.write_json(name, facts | {"after": difference(prices, start, found)})
+        if facts["timed"]:
+            now = difference(prices, start, found)
             run.progress.note(
-                f"Kernels were timed again, {timed} times: what the search has found saves {_percent(*after)} of the "
-                f"model's time; {_percent(*before)} before."
+                f"Kernels were timed again, {facts['timed']} times: what the search has found saves {_percent(*now)} "
+                f"of the model's time; {_percent(*facts['before'])} before."
             )
             costs.forget(loaded.model)
             loaded.env.reset(options={"graph": loaded.model})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from environment.costs import kernel_prices
+from environment.costs import appraisal, kernel_prices
 from environment.costs.price_list import Price
 from experiments.cli import main
 from experiments.plots import plot_pairs
@@ -113,3 +113,11 @@ def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest
     assert mine.read_text(encoding="utf-8") == "mine"
     assert reproduce("-o", str(tmp_path), "--force") == 0
     assert imread(mine).ndim == 3
+
+
+def test_a_walk_ends_before_a_graph_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under measured costs those of more than a few times the work have none; here those that are larger at all."""
+    monkeypatch.setattr(appraisal, "affordable", lambda start, cost: cost.flops <= start.flops)
+    assert reproduce(costs="measured:cpu") == 0
+    found = read_rows()
+    assert all(int(row["random"]) > 1 for row in found.values())

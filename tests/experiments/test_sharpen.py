@@ -6,15 +6,18 @@ import dataclasses
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.base import ProgressCallback
+from controller.native_search import NativeSearch
 from controller.search import Found, Search
 from controller.taso import TasoController
 from environment.costs import kernel_prices
+from environment.costs import sharpening as sharpening_module
 from environment.costs.kernel import Kernel
 from environment.costs.measured import Measured
 from environment.costs.price_list import Price
@@ -23,6 +26,7 @@ from experiments.config import RunConfig, SearchConfig
 from experiments.progress import make_progress
 from experiments.run import Run
 from experiments.run_directory import RunDirectory
+from experiments.stages import sharpen as sharpen_stage
 from experiments.stages.controller import prepare_controller
 from experiments.stages.load import Loaded, load
 from taso_ext import State
@@ -113,6 +117,47 @@ def test_a_resumed_run_does_nothing_twice(tmp_path: Path, clock: Optimist) -> No
     assert isinstance(first, Search) and isinstance(again, Search)
     assert again.actions == first.actions
     assert clock.timings.total() == timings and rounds(tmp_path) == kept
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_round_counts_what_it_has_timed(
+    after: int, tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prices are kept as they come: nothing may be left to time, and yet another round is due."""
+    whole, timings = sharpening_module.sharpen, 0
+
+    def interrupted(*args: Any, on_timed: Callable[[float], None], **options: Any) -> int:
+        def count(elapsed: float) -> None:
+            nonlocal timings
+            on_timed(elapsed)
+            timings += 1
+            if timings == after:
+                raise KeyboardInterrupt
+
+        return whole(*args, on_timed=count, **options)
+
+    monkeypatch.setattr(sharpen_stage, "sharpen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_controller(run_in(tmp_path), loaded_by(clock))
+    assert rounds(tmp_path)[0]["timed"] == after
+    prepare_controller(run_in(tmp_path), loaded_by(clock))
+    first = rounds(tmp_path)[0]
+    assert first["timed"] >= after and first["after"][0] < first["before"][0] == pytest.approx(0.337, abs=0.001)
+    assert (tmp_path / "run" / "checkpoints" / "controller-1").exists()
+
+
+def test_rounds_share_the_limit_of_time(tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    search = NativeSearch.find
+
+    def find(self: TasoController, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
+        seconds.append(self._limits.seconds)
+        return search(self, state, seed, on_progress)
+
+    monkeypatch.setattr(TasoController, "find", find)
+    config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, seconds=60.0))
+    prepare_controller(run_in(tmp_path, config), loaded_by(clock, config))
+    assert seconds == pytest.approx([20.0, 30.0], rel=0.05)  # the second has half of what the first has left
 
 
 @pytest.mark.parametrize("changes", [{"rounds": 1}, {"sharpen_seconds": 0.0}])
