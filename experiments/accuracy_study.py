@@ -33,6 +33,7 @@ from experiments.stages.recollect import RECOLLECTED
 from experiments.stages.world_model import BUNDLE, MDN_RNN
 from worldmodel import metrics, trivial
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
 from worldmodel.open_loop import cut_windows, longest_open_loop, play
 from worldmodel.trivial import Trivial
@@ -179,22 +180,35 @@ class AccuracyStudy:
     @cached_property
     def trivial(self) -> Trivial:
         """The predictors that the model has to beat."""
-        return Trivial.of(self.training, self.model.table)
+        return Trivial.of(self.training, self.model)
 
     @cached_property
     def single_steps(self) -> OpenLoop:
         """Every step of the held-out episodes from depth `FIRST` on, predicted from the real state before it."""
-        return play(self.model, cut_windows(self.model, self.held_out, steps=1, first=FIRST, stride=1))
+        found = longest_open_loop(self.model, self.held_out, (1,), first=FIRST, stride=1, seen=self._seen)
+        if found is None:
+            raise self._too_little()
+        return found
 
     @cached_property
     def played(self) -> OpenLoop:
         """Stretches of the held-out episodes, as long as possible, predicted from their first state."""
-        found = longest_open_loop(self.model, self.held_out, FURTHEST, first=FIRST, stride=STRIDE, at_least=ENOUGH)
+        found = longest_open_loop(
+            self.model, self.held_out, FURTHEST, first=FIRST, stride=STRIDE, seen=self._seen, at_least=ENOUGH
+        )
         if found is None:
-            raise UserError(
-                f"{self.path} has no held-out episode with a rewrite: collect deeper ones, or hold out more."
-            )
+            raise self._too_little()
         return found
+
+    @cached_property
+    def _seen(self) -> frozenset[str]:
+        return frozenset(states_of(self.training))
+
+    def _too_little(self) -> UserError:
+        return UserError(
+            f"{self.path} has no held-out episode with a rewrite from depth {FIRST} on, of a state that training did "
+            f"not meet: collect deeper ones, or hold out more."
+        )
 
     def rewards(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Predicted rewards of single steps by predictor, and the real ones: [n], percent."""

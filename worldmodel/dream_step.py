@@ -78,7 +78,7 @@ def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf
 
 
 def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Next latents [B, Z], every row's from a member drawn for it."""
+    """Next latents [B, Z], every row's from a member drawn for it; at temperature 0, where nothing is, the first's."""
     drawn = [
         member.latent.sample(each.latent, temperature, seed)
         for member, each in zip(model.members, predictions, strict=True)
@@ -87,4 +87,5 @@ def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Ten
         return drawn[0]
     rows = tf.shape(drawn[0])[0]
     which = tf.random.stateless_uniform([rows], seed + 1, maxval=len(drawn), dtype=tf.int32, alg=ALGORITHM)
+    which = tf.where(temperature > 0.0, which, 0)
     return tf.gather(tf.stack(drawn, axis=1), which, batch_dims=1)

@@ -27,7 +27,13 @@ def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: 
 
 
 def read_figures(
-    played: OpenLoop, probes: Probes, held_out: EpisodeBuffer, step: int, *, resamples: int = RESAMPLES
+    played: OpenLoop,
+    trivial: Trivial,
+    probes: Probes,
+    held_out: EpisodeBuffer,
+    step: int,
+    *,
+    resamples: int = RESAMPLES,
 ) -> list[Figure]:
     """What frozen heads read from latents after `step` steps, predicted and real ones.
 
@@ -46,7 +52,7 @@ def read_figures(
     figures = []
     for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
         read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
-        constant = {MEAN: (np.broadcast_to(probes.read_cost(np.zeros_like(z[:1])), cost.shape), cost)}
+        constant = {MEAN: (np.broadcast_to(probes.read_cost(trivial.mean_latent[np.newaxis]), cost.shape), cost)}
         wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
         exact = {
             MODEL: (metrics.exact_numbers(probes.read_counts(z), counts),),

@@ -105,7 +105,9 @@ def find_windows(
     stride: int = 10,
     seen: Collection[str] = (),
 ) -> Windows | None:
-    """The windows of `open_loop`; None where there is none."""
+    """The windows of `open_loop`; None where there is none, as of no episodes."""
+    if not len(buffer):
+        return None
     data = world_model.sequences(buffer)
     found: list[tuple[np.ndarray, ...]] = []
     for rows in np.array_split(np.arange(len(data)), len(data) // _EPISODES_AT_ONCE + 1):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from worldmodel.actions import ActionTable
+from worldmodel.embedding import used_graphs
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule
 from worldmodel.windows import Windows
+from worldmodel.world_model import WorldModel
 
 COPY_LAST, MEAN, ZERO, PER_RULE, PER_SITE = "copy_last", "mean", "zero", "per_rule", "per_site"
 PREDICTORS: Mapping[str, str] = {
@@ -30,16 +32,19 @@ class Trivial:
       mean_reward: of all steps.
       per_rule, per_site: float32 [A + 1], mean rewards as a reward for each action of the table.
       usual_mask: bool [A], the bits that are set in more than half of the states.
+      mean_latent: float32 [Z], of all states, as often as they are visited.
     """
 
     mean_reward: float
     per_rule: np.ndarray
     per_site: np.ndarray
     usual_mask: np.ndarray
+    mean_latent: np.ndarray
 
     @classmethod
-    def of(cls, training: EpisodeBuffer, table: ActionTable) -> Trivial:
-        """From training episodes, for actions of a table."""
+    def of(cls, training: EpisodeBuffer, model: WorldModel) -> Trivial:
+        """From training episodes, for a model's actions and latents."""
+        table = model.table
         rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in training)])
         codes = np.concatenate([np.zeros(0, np.int32), *(episode.legal_codes for episode in training)])
         known = table.find_codes(codes)
@@ -49,6 +54,7 @@ class Trivial:
             per_rule=mean_reward_per_rule(training)[table.rules],
             per_site=mean_reward_per_action(training, table),
             usual_mask=2 * np.bincount(known[known >= 0], minlength=table.num_actions) > states,
+            mean_latent=_mean_latent(training, model),
         )
 
     def rewards(self, windows: Windows) -> dict[str, np.ndarray]:
@@ -69,5 +75,16 @@ class Trivial:
         return {COPY_LAST: before, MEAN: np.broadcast_to(usual, before.shape)}
 
     def latents(self, windows: Windows) -> dict[str, np.ndarray]:
-        """Predicted latents [W, Z] by predictor; standardised ones have mean zero."""
-        return {COPY_LAST: windows.z[0], MEAN: np.zeros_like(windows.z[0])}
+        """Predicted latents [W, Z] by predictor."""
+        return {COPY_LAST: windows.z[0], MEAN: np.broadcast_to(self.mean_latent, windows.z[0].shape)}
+
+
+def _mean_latent(training: EpisodeBuffer, model: WorldModel) -> np.ndarray:
+    """Float32 [Z]."""
+    visits = Counter(state for episode in training for state in episode.hashes)
+    latents = model.encode(used_graphs(training))
+    if not visits:
+        return np.zeros(model.latent_size, np.float32)
+    states = list(visits)
+    mean = np.average([latents[state] for state in states], axis=0, weights=[visits[state] for state in states])
+    return np.asarray(mean, np.float32)

@@ -195,7 +195,7 @@ class WorldModel:
         if len(self.scenes) != 1:
             raise IncompatibleWorldModel(
                 f"the world model knows {len(self.scenes)} start graphs: say which one is meant, "
-                f"{', '.join(self.scenes)}."
+                f"{', '.join(self.scenes)}, by facing() it."
             )
         (scene,) = self.scenes.values()
         return scene
@@ -214,6 +214,17 @@ class WorldModel:
         """A scene as the networks take it."""
         statistics = self.statistics
         return scene.inputs((scene.embedding - statistics.start_mean) / statistics.start_deviation)
+
+    def facing(self, start: str) -> WorldModel:
+        """This model before one of the start graphs that it knows, which is the only scene of what is returned.
+
+        What judges a model, dreams of it or collects for it faces one graph.
+
+        Raises:
+          IncompatibleWorldModel: it knows no such graph.
+        """
+        parts = self.signature, self.encoder, self.mdn_rnn, self.statistics
+        return WorldModel(*parts, [self.scene(start)], embeddings=self._embeddings)
 
     def encode(self, graphs: Mapping[str, GraphLike], scene: Scene | None = None) -> dict[str, np.ndarray]:
         """Latents [latent] of graphs by hash; every hash is encoded once in the life of this object.

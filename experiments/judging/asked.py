@@ -68,6 +68,16 @@ _OF_POLICIES: Mapping[str, Asked] = {
 }
 
 
+TRAINED_FOR = "bert-base"
+"""The graph that is asked how much its training takes."""
+OF_TRAINING: Mapping[str, Asked] = {
+    "real_steps": Asked(at_most=100_000),
+    "seconds": Asked(at_most=15),
+    "peak_bytes": Asked(at_most=3072),
+}
+"""By key of a record, in the unit of its row: minutes on two cores, MiB."""
+
+
 def asked(play: str, figure: str, step: int) -> Asked | None:
     """What is asked of a figure on random play, greedy play, or (any other name) of a policy; None where nothing is."""
     if play not in _BY_PLAY:

@@ -141,7 +141,7 @@ def held_out_figures(
     from worldmodel.probes import Probes
     from worldmodel.trivial import Trivial
 
-    trivial, probes, rules = Trivial.of(training, model.table), Probes.of(model, training), model.table.rules[:-1]
+    trivial, probes, rules = Trivial.of(training, model), Probes.of(model, training), model.table.rules[:-1]
     seen, resamples = states_of(training), effort.resamples
     ones = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)
     if ones is None:
@@ -157,7 +157,7 @@ def held_out_figures(
         assert played is not None  # some steps were reached
         yield from latent_figures(played, trivial, step, resamples=resamples)
         yield from mask_figures(played, trivial, rules, step, resamples=resamples)
-        yield from read_figures(played, probes, held_out, step, resamples=resamples)
+        yield from read_figures(played, trivial, probes, held_out, step, resamples=resamples)
         if step > 1:
             yield from total_figures(played, trivial, step, resamples=resamples)
 

@@ -48,7 +48,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         bar.update(1)
         dreamed = dreamed_then_replayed(
             model,
-            rounds.root_dream(number),
+            rounds.root_dream(model),
             rounds.env,
             policy,
             episodes=effort.policy_episodes,

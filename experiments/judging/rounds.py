@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is trained
 
     from controller.ppo_controller import PpoController
     from worldmodel.dream import DreamEnv
+    from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
 
@@ -38,6 +39,10 @@ class Rounds:
     Round 0 learns from random play; the model of round r goes on from that of the round before, with episodes of its
     policy too. Everything is a function of setting and seed. Models, policies and their episodes are kept and read from
     where they are; the random play is collected again, which takes less than reading it would need of the disk.
+
+    The last bits of an embedding depend on which graphs are encoded together, and a model keeps the embeddings of all
+    that it has seen. So who uses one reads it anew: what others have shown theirs, or would have shown it if they had
+    not been finished before, changes nothing.
     """
 
     def __init__(
@@ -50,8 +55,6 @@ class Rounds:
         """
         self.setting, self.seed = setting, seed
         self._first_model, self._directory, self._progress = first_model, directory, progress
-        self._models: dict[int, WorldModel] = {}
-        self._policies: dict[int, PpoController] = {}
 
     @functools.cached_property
     def env(self) -> GraphSubstitutionEnv:
@@ -116,7 +119,7 @@ class Rounds:
                 controller.policy,
                 episodes=settings.episodes,
                 seed=seed_for(self.seed, f"recollect {number}"),
-                dream=self.root_dream(number),
+                dream=self.root_dream(model),
                 dreamed=settings.dreamed,
                 on_episode=noting(bar),
             )
@@ -124,25 +127,28 @@ class Rounds:
         return played
 
     def model(self, number: int) -> WorldModel:
-        """The world model of a round."""
-        if number not in self._models:
-            self._models[number] = self._trained(number)
-        return self._models[number]
-
-    def _trained(self, number: int) -> WorldModel:
+        """The world model of a round, as its training has left it: it has seen that round's training data only."""
         import_tensorflow()
-        from worldmodel.fit import fit_world_model, refit_world_model
         from worldmodel.graphs import FeatureSpec
         from worldmodel.world_model import Signature, WorldModel
 
         directory = self._path(number) if number else self._first_model
-        bundle, scratch = directory / "world_model", directory / "training"
+        bundle = directory / "world_model"
         signature = Signature(self.env.rule_names, FeatureSpec.current(), self.env.rules.fingerprint)
-        if bundle.is_dir():
-            return WorldModel.load(bundle, signature)
-        started = None if scratch.is_dir() else Started.now()  # what an interrupted command has used is not known
+        if not bundle.is_dir():
+            self._train(number, signature, directory, bundle)
+        return WorldModel.load(bundle, signature)
+
+    def _train(self, number: int, signature: Signature, directory: Path, bundle: Path) -> None:
+        from worldmodel.fit import fit_world_model, refit_world_model
+
+        scratch = directory / "training"
+        is_new = not scratch.is_dir()  # what an interrupted command has used is not known
+        started = Started.now()
         before = self.model(number - 1) if number else None
         training, _ = self.episodes(number)
+        if number:  # what comes before is another round's, and may have been done by another command
+            started = Started.now()
         config, refit = self.setting.config.world_model, self.setting.config.refit()
         done_before = {"encoder": 0, "mdn_rnn": 0 if number else config.encoder_training.steps}
         total = done_before["mdn_rnn"] + (refit.steps if number else config.mdn_rnn_training.steps)
@@ -158,31 +164,27 @@ class Rounds:
                 if before is None
                 else refit_world_model(before, training, refit, seed=seed, directory=scratch, on_step=note)
             )
-        if started is not None:
+        if is_new:
             write_text(directory / "spent.json", json.dumps(started.spent()))
         model.save(bundle)
         shutil.rmtree(scratch)  # it is of use to an interrupted training only, and large
-        return model
 
     def spent(self, number: int) -> Record | None:
-        """What training a round's model took, see `Started.spent`; None where that is not known."""
+        """What a round's model took, see `Started.spent`: round 0's from random play on, later ones' training alone.
+
+        None where that is not known.
+        """
         path = (self._path(number) if number else self._first_model) / "spent.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
-    def root_dream(self, number: int) -> DreamEnv:
-        """A round's dream of the start graph."""
-        model = self.model(number)
+    def root_dream(self, model: WorldModel) -> DreamEnv:
+        """A model's dream of the start graph."""
         from worldmodel.root_dream import root_dream
 
         return root_dream(model, self.env, **self.setting.config.dream.from_root())
 
     def controller(self, number: int) -> PpoController:
         """A round's policy, trained in nothing but its dream."""
-        if number not in self._policies:
-            self._policies[number] = self._trained_controller(number)
-        return self._policies[number]
-
-    def _trained_controller(self, number: int) -> PpoController:
         model, config = self.model(number), self.setting.config
         from controller.ppo_controller import PpoController
         from worldmodel.dream import DreamEnv

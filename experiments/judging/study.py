@@ -20,6 +20,8 @@ TABLE = "accuracy"
 """Whose units they are, whichever table asks for them."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
 MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
+IGNORED = ("rules", "opset", "portable", "dims", "clean", "inputs")
+"""Settings of a run that nothing here goes by: other values of theirs would be promises."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +101,13 @@ def training_config(options: argparse.Namespace) -> RunConfig:
         )
     if config.measures_costs:
         raise UserError(f"Costs are measured ('{config.costs}'), and vary. Choose a roofline:<device>.")
+    usual = RunConfig()
+    for name in IGNORED:
+        if getattr(config, name) != getattr(usual, name):
+            raise UserError(
+                f"{name} is {getattr(config, name)!r}, but these tables are of the zoo's graphs under the built-in "
+                f"rules. Leave it as it is, and study other models with `rlflow optimise` and the notebook."
+            )
     if not config.collect.held_out:
         raise UserError("collect.held_out is 0, but intervals are fitted on held-out random play: set it to 0.1.")
     return config

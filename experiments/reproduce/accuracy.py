@@ -15,6 +15,7 @@ A unit of work is what is judged of one model or policy, of one graph, seed and 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from experiments.config import RunConfig
 from experiments.judging import study
@@ -68,16 +69,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     rounds = config.recollect.rounds
     rows: list[Record] = []
     for name in names:
-        judged: list[Record] = []
+        # A study anew wherever one is needed: what it has collected is let go when it is done.
+        of_seed = partial(_study, Setting(name, config), effort, progress)
+        search = of_seed(0).search()
+        judged = [of_seed(seed).accuracy() for seed in seeds[name]]
+        last = rounds if best_known(search, judged, []) >= COUNTS_FROM_PERCENT else 0  # of all seeds, or of none
         played: list[Record] = []
-        for seed in seeds[name]:  # one after another: what a study has trained is let go when it is done
-            of_seed = Study(Setting(name, config), seed, effort, progress)
-            search = of_seed.search()
-            judged.append(of_seed.accuracy())
-            last = rounds if best_known(search, judged, []) >= COUNTS_FROM_PERCENT else 0
-            if not options.without_policy:
-                played += [of_seed.exploit(number) for number in range(1 + last)]
-                judged += [of_seed.accuracy(last)] if last else []
+        for seed in seeds[name] if not options.without_policy else ():
+            one = of_seed(seed)
+            played += [one.exploit(number) for number in range(1 + last)]
+            judged += [one.accuracy(last)] if last else []
         best_percent = best_known(search, judged, played)
         for record in (record for record in played if raises_alarm(record, best_percent)):
             progress.note(alarm(record, best_percent))
@@ -91,6 +92,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         notes(effort, config),
     )
+
+
+def _study(setting: Setting, effort: Effort, progress: ProgressDisplay, seed: int) -> Study:
+    return Study(setting, seed, effort, progress)
 
 
 def alarm(played: Record, best_percent: float) -> str:

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from environment.intervals import Estimate
-from experiments.judging.asked import DREAM_GAP, DREAM_ILLEGAL, REAL_GAP, asked, asked_figures
+from experiments.judging.asked import (
+    DREAM_GAP,
+    DREAM_ILLEGAL,
+    OF_TRAINING,
+    REAL_GAP,
+    TRAINED_FOR,
+    asked,
+    asked_figures,
+)
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.reproduce.units import Record
@@ -80,15 +88,26 @@ def _by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
 def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Record]:
     common: Record = {"graph": graph, "round": number, "seeds": len(judged)}
     for key, figure in _FACTS.items():
-        yield common | {"figure": figure, "model": _mean(record[key] for record in judged)}
+        mean = _mean(record[key] for record in judged)
+        yield common | {"figure": figure, "model": mean} | _asked_of_training(graph, number, key, mean)
     spent = [record["spent"] for record in judged if record["spent"]]
     for key, (figure, unit) in _SPENT.items() if spent else ():
-        yield common | {"figure": figure, "model": _mean(each[key] / unit for each in spent), "seeds": len(spent)}
+        mean = _mean(each[key] / unit for each in spent)
+        row = common | {"figure": figure, "model": mean, "seeds": len(spent)}
+        yield row | _asked_of_training(graph, number, key, mean)
     factors = [record["intervals"] for record in judged if record["intervals"]["factor"] is not None]
     if factors:
         factor, elsewhere = _mean(each["factor"] for each in factors), _mean(not each["as_judged"] for each in factors)
         yield common | {"figure": "factor of all σ, fitted on validation", "model": factor, "seeds": len(factors)}
         yield common | {"figure": FITTED_ELSEWHERE, "model": elsewhere, "seeds": len(factors)}
+
+
+def _asked_of_training(graph: str, number: int, key: str, value: float | None) -> Record:
+    """Of what round 0 takes."""
+    wanted = OF_TRAINING.get(key) if graph == TRAINED_FOR and number == 0 else None
+    if wanted is None or value is None:
+        return {}
+    return {"asked": str(wanted), "met": "yes" if wanted.met(value, {}) else "no"}
 
 
 _FACTS = {

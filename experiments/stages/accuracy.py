@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 from experiments.run import Run, in_round, of_round
 from experiments.stages.world_model import RoundModel
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.held_out import states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from worldmodel.world_model import WorldModel
 
 STAGE = "accuracy"
 STEPS = (1, 5, 10, 20)
+FIRST = 5
+"""Depth from which on states are judged: training has met most that are shallower."""
+ENOUGH = 10
+"""Windows that are enough for a number of steps."""
 
 
 def measure_accuracy(
     run: Run, model: RoundModel, training: EpisodeBuffer, held_out: EpisodeBuffer
 ) -> list[dict[str, Any]]:
-    """Open-loop accuracy after each of `STEPS` that the episodes reach.
+    """Open-loop accuracy after each of `STEPS` that the episodes reach, from states that training has not met.
 
     Kept as `checkpoints/accuracy.json`, of a later round as `accuracy-<number>.json`.
     """
@@ -42,10 +47,11 @@ def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
     from worldmodel.open_loop import longest_open_loop
     from worldmodel.trivial import Trivial
 
-    played = longest_open_loop(model, held_out, STEPS)
+    seen = states_of(training)
+    played = longest_open_loop(model, held_out, STEPS, first=FIRST, seen=seen, at_least=ENOUGH)
     if played is None:
         return []
-    trivial, rules = Trivial.of(training, model.table), model.table.rules[:-1]
+    trivial, rules = Trivial.of(training, model), model.table.rules[:-1]
     shown = {
         names.LATENT_ERROR: "latent_error",
         names.MASK_ERROR: "mask_error",

@@ -122,7 +122,7 @@ def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
     random_play = collect_episodes(run, loaded)
     training, held_out = parted(run.config, random_play)
     start_tensorflow(run)
-    latest = _trained(run, loaded, train_world_model(run, training), [training], held_out)
+    latest = _trained(run, loaded, train_world_model(run, loaded, training), [training], held_out)
     played: list[EpisodeBuffer] = []
     rounds = [latest.row]
     for _ in range(run.config.recollect.rounds):
@@ -173,8 +173,8 @@ def _trained_in_the_dream(run: Run, model: RoundModel, training: EpisodeBuffer) 
     )
 
     def make_dream() -> DreamEnv:
-        starts = model.versed().start_states(training, seed=seed)
-        return DreamEnv(model.versed(), starts, **dataclasses.asdict(config.dream))
+        dreaming = model.fresh()
+        return DreamEnv(dreaming, dreaming.start_states(training, seed=seed), **dataclasses.asdict(config.dream))
 
     train(run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=model.number)
     return controller

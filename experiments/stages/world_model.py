@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.progress import Bar
 from experiments.run import Run, in_round, of_round
 from experiments.stages.collect import joined
+from experiments.stages.load import Loaded
 from worldmodel.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the import of TensorFlow belongs to the stage that needs it
@@ -33,43 +34,26 @@ class RoundModel:
       signature: what it was trained for.
     """
 
-    def __init__(
-        self, run: Run, number: int, signature: Signature, parts: Sequence[EpisodeBuffer], trained: WorldModel | None
-    ) -> None:
-        """
-        Args:
-          parts: the episodes that it was trained on: random ones, and those that each round has added.
-          trained: as training has left it, knowing the embeddings of `parts`; None if this command did not train it.
-        """
+    def __init__(self, run: Run, number: int, signature: Signature) -> None:
         self.number, self.signature = number, signature
-        self._bundle, self._parts, self._trained = run.directory.checkpoint(of_round(BUNDLE, number)), parts, trained
+        self._bundle = run.directory.checkpoint(of_round(BUNDLE, number))
 
     def fresh(self) -> WorldModel:
-        """It, knowing no embeddings yet."""
+        """It, knowing the embeddings of its training data, and no others."""
         from worldmodel.world_model import WorldModel
 
         return WorldModel.load(self._bundle, self.signature)
 
-    def versed(self) -> WorldModel:
-        """It, knowing the embeddings of its training data; to be asked for those only."""
-        if self._trained is None:
-            from worldmodel.embedding import used_graphs
 
-            self._trained = self.fresh()
-            for part in self._parts:  # one after another, as training has met them
-                self._trained.encode(used_graphs(part))
-        return self._trained
-
-
-def train_world_model(run: Run, buffer: EpisodeBuffer) -> RoundModel:
+def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:
     """A world model of the episodes of `buffer`; continues from the last checkpoint of either part."""
     from worldmodel.fit import fit_world_model
     from worldmodel.graphs import FeatureSpec
     from worldmodel.signature import Signature
 
-    signature = Signature(buffer.rule_names, FeatureSpec.current())
+    signature = Signature(buffer.rule_names, FeatureSpec.current(), loaded.env.rules.fingerprint)
     if run.directory.finished(MDN_RNN):
-        return RoundModel(run, 0, signature, [buffer], None)
+        return RoundModel(run, 0, signature)
     config = run.config.world_model
     parts = {
         "encoder": _Part(ENCODER, "train the encoder", config.encoder_training.steps),
@@ -85,7 +69,7 @@ def train_world_model(run: Run, buffer: EpisodeBuffer) -> RoundModel:
             on_step=stages.on_step,
         )
         model.save(run.directory.checkpoint(BUNDLE))
-    return RoundModel(run, 0, signature, [buffer], model)
+    return RoundModel(run, 0, signature)
 
 
 def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) -> RoundModel:
@@ -100,12 +84,12 @@ def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) 
     number = before.number + 1
     stage = of_round(MDN_RNN, number)
     if run.directory.finished(stage):
-        return RoundModel(run, number, before.signature, parts, None)
+        return RoundModel(run, number, before.signature)
     config = run.config.refit()
     part = _Part(stage, in_round("train the MDN-RNN", number), config.steps)
     with _TrainingStages(run, {"mdn_rnn": part}) as stages:
         model = refit_world_model(
-            before.versed(),
+            before.fresh(),
             joined(parts),
             config,
             seed=run.seed(of_round("world model", number)),
@@ -113,7 +97,7 @@ def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) 
             on_step=stages.on_step,
         )
         model.save(run.directory.checkpoint(of_round(BUNDLE, number)))
-    return RoundModel(run, number, before.signature, parts, model)
+    return RoundModel(run, number, before.signature)
 
 
 class _Part(NamedTuple):

@@ -54,8 +54,7 @@ def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeyp
     monkeypatch.setattr("worldmodel.root_dream.root_dream", lambda model, env, **settings: asked.append(settings))
     setting = Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"))
     rounds = Rounds(setting, 0, tmp_path / "model", tmp_path / "rounds", make_progress())
-    rounds._models[1] = object()  # type: ignore[assignment]
-    rounds.root_dream(1)
+    rounds.root_dream(object())  # type: ignore[arg-type]
     assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
 
 

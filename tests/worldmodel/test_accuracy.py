@@ -8,6 +8,7 @@ import pytest
 
 from worldmodel import figure_names as names
 from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
+from worldmodel.embedding import used_graphs
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.figures import Figure
 from worldmodel.latent_accuracy import (
@@ -32,7 +33,7 @@ def played(world_model: WorldModel, split: Split) -> OpenLoop:
 
 @pytest.fixture(scope="module")
 def trivial(world_model: WorldModel, split: Split) -> Trivial:
-    return Trivial.of(split[0], world_model.table)
+    return Trivial.of(split[0], world_model)
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +168,9 @@ def test_ends_are_foreseen(world_model: WorldModel, split: Split) -> None:
     assert terminal_figures(nowhere, 1) == []
 
 
-def test_frozen_heads_read_predicted_latents(played: OpenLoop, probes: Probes, split: Split) -> None:
+def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial, probes: Probes, split: Split) -> None:
     """Nearly what they read from real ones, and more than from the latent that was seen last."""
-    figures = by_name(read_figures(played, probes, split[1], 5, resamples=0))
+    figures = by_name(read_figures(played, trivial, probes, split[1], 5, resamples=0))
     cost, at_best = figures[names.READ_COST_R2], figures[names.READ_COST_R2 + names.OF_REAL_LATENTS]
     assert at_best.model.value > 0.9
     assert at_best.model.value - 0.1 < cost.model.value
@@ -180,9 +181,23 @@ def test_frozen_heads_read_predicted_latents(played: OpenLoop, probes: Probes, s
     assert at_best.model.value > counts.trivial[COPY_LAST] and abs(counts.model.value - at_best.model.value) < 0.1
 
 
-def test_real_latents_are_read_alike_however_they_come(played: OpenLoop, probes: Probes, split: Split) -> None:
+def test_the_mean_is_that_of_the_training_data(
+    played: OpenLoop, trivial: Trivial, probes: Probes, split: Split, world_model: WorldModel
+) -> None:
+    """Of latents and of the costs that are read from them."""
+    latents = world_model.encode(used_graphs(split[0]))
+    visited = np.stack([latents[state] for episode in split[0] for state in episode.hashes])
+    np.testing.assert_allclose(trivial.mean_latent, visited.mean(axis=0), atol=1e-5)
+    np.testing.assert_array_equal(trivial.latents(played.real)[MEAN][3], trivial.mean_latent)
+    costs = [100 * np.log(episode.cost_ms / episode.cost_ms[0]) for episode in split[0]]
+    assert probes.read_cost(trivial.mean_latent[np.newaxis])[0] == pytest.approx(np.concatenate(costs).mean(), abs=1e-2)
+
+
+def test_real_latents_are_read_alike_however_they_come(
+    played: OpenLoop, trivial: Trivial, probes: Probes, split: Split
+) -> None:
     real = played._replace(z=played.real.z)
-    figures = by_name(read_figures(real, probes, split[1], 3, resamples=0))
+    figures = by_name(read_figures(real, trivial, probes, split[1], 3, resamples=0))
     for name, figure in figures.items():
         if not name.endswith(names.OF_REAL_LATENTS):
             assert figure.model.value == figures[name + names.OF_REAL_LATENTS].model.value

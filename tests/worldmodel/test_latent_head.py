@@ -17,7 +17,7 @@ from worldmodel.encoder import discretised
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.fit import fit_world_model
 from worldmodel.latent_head import CategoricalHead, LatentHead, MixtureHead, PointHead, make_latent_head
-from worldmodel.open_loop import open_loop
+from worldmodel.open_loop import open_loop, play
 
 LATENT, GROUPS = 12, 4
 HEADS: dict[str, LatentHead] = {
@@ -104,6 +104,8 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
     model = fit_world_model(split[0], SIGNATURE, config, seed=0)
     one = open_loop(model, split[1], steps=1, stride=1)
     assert spearman(one.reward[0], one.real.reward[0]) > 0.9
+    again = [play(model, one.real, seed=seed).z for seed in (1, 2)]
+    assert np.array_equal(*again), "temperature 0 leaves nothing to chance, nor which member of an ensemble is asked"
     played = open_loop(model, split[1], steps=3, stride=3)
     copied = np.mean((played.real.z[3] - played.real.z[0]) ** 2)
     assert np.mean((played.z[3] - played.real.z[3]) ** 2) < copied

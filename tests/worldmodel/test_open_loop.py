@@ -80,6 +80,7 @@ def test_the_longest_length_with_enough_windows_is_taken(world_model: WorldModel
     few = longest_open_loop(world_model, split[1], lengths, at_least=10**6)
     assert few is not None and few.real.steps == 2
     assert longest_open_loop(world_model, split[1], [500]) is None
+    assert longest_open_loop(world_model, EpisodeBuffer(split[1].rule_names, split[1].graphs), [1]) is None
 
 
 def test_windows_do_not_depend_on_how_many_are_played_at_once(
@@ -111,7 +112,8 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
     rows["neighbours"] = np.full_like(rows["neighbours"], half.num_actions)
     scenes = [dataclasses.replace(scene, table=half, **rows)]
     parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
-    judged = open_loop(WorldModel(*parts, scenes, embeddings=world_model._embeddings), held_out, steps=1, stride=1)
+    blinkered = WorldModel(*parts, scenes, embeddings=world_model._embeddings)
+    judged = open_loop(blinkered, held_out, steps=1, stride=1)
     windows = judged.real
     assert len(windows.episode) and len(windows.unknown_rules) == windows.unknown.shape[-1] > 3
     legal, foretold = windows.legal(), judged.legal()
@@ -120,7 +122,7 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
             assert legal[step, w].sum() == len(held_out[number].legal_actions(depth + step))
     np.testing.assert_array_equal(foretold[0], legal[0])
     assert not foretold[1][:, half.num_actions :].any() and legal[1][:, half.num_actions :].any()
-    trivial = Trivial.of(split[0], half)
+    trivial = Trivial.of(split[0], blinkered)
     figures = {figure.name: figure for figure in mask_figures(judged, trivial, half.rules[:-1], 1, resamples=0)}
     wrong = (foretold[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
     assert figures[names.MASK_ERROR].model.value == pytest.approx(wrong)

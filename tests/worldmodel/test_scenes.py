@@ -7,11 +7,16 @@ import pytest
 from test_dream import UniformPolicy
 from toy_world import SIGNATURE, ToyEnv, uniform_policy
 
+from environment.correlation import spearman
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.latent_env import LatentEnv
+from worldmodel.open_loop import open_loop
+from worldmodel.recollection import recollect
+from worldmodel.root_dream import root_dream
 from worldmodel.scenes import UNKNOWN, Scene, nodes_at_sites
 from worldmodel.signature import IncompatibleWorldModel
+from worldmodel.trivial import Trivial
 from worldmodel.world_model import WorldModel
 
 
@@ -67,6 +72,20 @@ def test_what_was_not_trained_on_has_only_what_all_share(world_of_two: WorldMode
     assert np.isfinite(rollout.rewards.numpy()).all() and rollout.action_mask.shape[-1] == len(scene.table.rules)
     observation, _ = LatentEnv(ToyEnv(start=(0, 1, 1, 0, 0, 1, 0)), model).reset()
     assert observation.action_mask.shape == (1, scene.table.num_actions + 1)
+
+
+def test_a_model_of_several_graphs_faces_one_to_be_judged_and_recollected(
+    world_of_two: WorldModel, two_starts: EpisodeBuffer
+) -> None:
+    envs = [ToyEnv(8, max_steps=6), ToyEnv(start=(1, 0, 0, 1, 0, 1), max_steps=6)]
+    for (start, part), env in zip(two_starts.by_start().items(), envs, strict=True):
+        facing = world_of_two.facing(start)
+        assert facing.scene() is world_of_two.scenes[start] and facing.mdn_rnn is world_of_two.mdn_rnn
+        played = open_loop(facing, part, steps=2)
+        assert spearman(played.reward[0], played.real.reward[0]) > 0.5
+        assert Trivial.of(part, facing).usual_mask.shape == (facing.num_actions,)
+        collected = recollect(facing, env, UniformPolicy(), episodes=3, seed=0, dream=root_dream(facing, env))
+        assert {episode.start for episode in collected} == {start}
 
 
 def test_an_unknown_start_graph_is_refused_by_name(world_of_two: WorldModel, third: EpisodeBuffer) -> None:
