@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from controller.storage import write_text
 from environment import zoo
 from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
@@ -19,7 +22,7 @@ from environment.model_inputs import input_specs, random_feeds
 from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
-from experiments.reproduce.units import Record, once
+from experiments.reproduce.units import Record, once, unit_path
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 
 TABLE = "discrepancy"
@@ -126,7 +129,10 @@ class Study:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
         settings |= {"setting": str(setting_of(self._costs.runtime)), "program": PROGRAM, "appraisals": APPRAISALS}
         unit = f"{self.name}{kind}-{self._scale_name}"
-        return once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}"))
+        part = unit_path(TABLE, unit, settings).with_suffix(".part")
+        record = once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}", part))
+        part.unlink(missing_ok=True)
+        return record
 
     def _whole(self, start: State) -> list[Rewritten]:
         made = list(at_random(start, self._scale.random, self._seed))
@@ -135,12 +141,16 @@ class Study:
     def _early(self, start: State) -> list[Rewritten]:
         return list(early(start, self._rules.names)) if self._scale.rules else []
 
-    def _measured(self, make: Callable[[State], list[Rewritten]], title: str) -> Record:
+    def _measured(self, make: Callable[[State], list[Rewritten]], title: str, part: Path) -> Record:
+        """A unit; what is measured of it is in `part` until it is finished, and goes on from there."""
         model = OnnxModel.load(zoo.build(self.name))
         costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
-        made, points = make(start), []
-        numbers: dict[str, int] = {}  # of kernels, by the signatures of their prices
+        made = make(start)
+        stored: Record = (
+            json.loads(part.read_text(encoding="utf-8")) if part.is_file() else {"points": [], "kernels": []}
+        )
+        points, numbers = stored["points"], {key: number for number, key in enumerate(stored["kernels"])}
 
         def bills(graph: Graph) -> Record:
             billed = {"fast": costs.fast_bill(graph), "full": costs.full_bill(graph)}
@@ -151,10 +161,11 @@ class Study:
 
         of_start = bills(model.graph)
         with self._progress.stage(f"{title}: measure", len(made)) as bar:
-            for begin in range(0, len(made), TOGETHER):
+            for begin in range(len(points), len(made), TOGETHER):
                 batch = made[begin : begin + TOGETHER]
                 for each, record in zip(batch, self._ratios(model, batch), strict=True):
                     points.append(record | {"how": each.how, "steps": each.steps} | bills(each.state.graph))
+                write_text(part, json.dumps({"points": points, "kernels": list(numbers)}))
                 bar.update(len(points))
         return {"graph": self.name, **of_start, "points": points, "kernels": list(numbers)}
 

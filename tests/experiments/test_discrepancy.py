@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +121,33 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
         assert 3 <= float(new["summed_ms"]) / float(old["summed_ms"]) <= 6
     assert float(after[0]["summed_ms"]) > 3.5 * float(before[0]["summed_ms"]), "SqueezeNet is made of convolutions"
     assert float(after[0]["full"]) < 1 == pytest.approx(float(before[0]["full"]))
+
+
+def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reproduce("discrepancy") == 0
+    whole = read_rows("discrepancy")
+    batches = 0
+
+    def interrupted(*given: Any) -> Timing:
+        nonlocal batches
+        batches += 1
+        if batches == 3:
+            raise KeyboardInterrupt
+        return fake_measure(*given)
+
+    shutil.rmtree("runs")
+    monkeypatch.setattr(discrepancy_study, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("discrepancy")
+    (part,) = Path("runs/reproduce/discrepancy").glob("*.part")
+    assert len(json.loads(part.read_text())["points"]) == 2 * discrepancy_study.TOGETHER
+    assert reproduce("discrepancy") == 0
+    assert read_rows("discrepancy") == whole and not part.exists()
+    interrupted_once = batches - 1  # the batch that was interrupted is measured again
+    shutil.rmtree("runs")
+    batches = 3
+    assert reproduce("discrepancy") == 0
+    assert batches - 3 == interrupted_once
 
 
 def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
