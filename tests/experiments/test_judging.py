@@ -76,14 +76,14 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
         setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8")),
         seed=0,
         env=None,
-        model=lambda number: None,
+        model=lambda number: f"model {number}",
         controller=lambda number: SimpleNamespace(policy=None),
-        root_dream=lambda number: ("dream of round", number),
+        root_dream=lambda model: f"dream of {model}",
         random_play=SimpleNamespace(num_transitions=1),
         policy_play=lambda number: SimpleNamespace(num_transitions=10),
     )
     record = exploit(rounds, 2, EFFORT, make_progress())
-    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, ("dream of round", 2))
+    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, "dream of model 2")
     assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
 
 
