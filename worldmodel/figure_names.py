@@ -22,3 +22,8 @@ COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LE
 FITTED_HERE = ", fitted on the other half of these episodes"
 """Ends the names of those that would hold if validation were of the same play."""
 AT_FLOOR = "latents: share of dimensions at the floor of log σ"
+
+
+def at_temperature(name: str, temperature: float) -> str:
+    """The name of a figure of what is dreamed at a τ; names alone are of τ = 0."""
+    return f"{name} (τ = {temperature:g})"

@@ -129,7 +129,7 @@ def held_out_figures(
     model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, factor: float | None, effort: Effort
 ) -> Iterator[Figure]:
     """All figures of one kind of play that there are: none where training has met every state, none after more steps
-    than enough windows have, none of intervals without a `factor`.
+    than enough windows have, none of intervals without a `factor`, none of temperatures that change nothing.
 
     Args:
       model: trained on `training`, which the trivial predictors and frozen heads are made of too.
@@ -139,6 +139,7 @@ def held_out_figures(
     from worldmodel.latent_accuracy import latent_figures, read_figures, uncertainty_figures
     from worldmodel.open_loop import longest_open_loop
     from worldmodel.probes import Probes
+    from worldmodel.temperature_accuracy import temperature_figures
     from worldmodel.trivial import Trivial
 
     trivial, probes, rules = Trivial.of(training, model), Probes.of(model, training), model.table.rules[:-1]
@@ -160,6 +161,8 @@ def held_out_figures(
         yield from read_figures(played, trivial, probes, held_out, step, resamples=resamples)
         if step > 1:
             yield from total_figures(played, trivial, step, resamples=resamples)
+    if played is not None and played.real.steps > 1 and model.mdn_rnn.config.dynamics != "deterministic":
+        yield from temperature_figures(model, played.real, resamples=resamples)
 
 
 def _reached(steps: Sequence[int], most: int) -> list[int]:
