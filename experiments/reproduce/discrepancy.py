@@ -27,7 +27,7 @@ from experiments.errors import UserError
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.agreement import attainable, left_out_scales, signs_right
-from experiments.reproduce.discrepancy_study import LOOKS, Study, of_rules
+from experiments.reproduce.discrepancy_study import LOOKS, TIMINGS, Study, of_rules, records
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from experiments.warnings_noted import warnings_noted
@@ -75,24 +75,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
     parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+    parser.add_argument(
+        "--timings",
+        type=int,
+        metavar="N",
+        help=f"of each kernel, at least ({TIMINGS['full']}, in smoke {TIMINGS['smoke']}); prices are their means",
+    )
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Measures each graph and what is made of it; finished graphs are not measured again."""
     found = studies(options, progress)
     with warnings_noted(progress):
-        records = [study.record() for study in found]
+        predicted = records(found, timings_of(options))
         measured_ms = _looks(found, len(LOOKS[options.scale]), progress)
-    errors = _errors(records, measured_ms)
+    errors = _errors(predicted, measured_ms)
     return Table(
         "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
         COLUMNS,
         FORMATS,
-        [_row(*each) for each in zip(records, measured_ms, errors, strict=True)],
+        [_row(*each) for each in zip(predicted, measured_ms, errors, strict=True)],
         options.command_line,
-        f"{label(options)}.{_in_short(errors)}",
-        {"discrepancy-graphs.png": partial(_draw, records)},
+        f"{label(options)}. {_timings_in_short(predicted)}{_in_short(errors)}",
+        {"discrepancy-graphs.png": partial(_draw, predicted)},
     )
 
 
@@ -119,6 +125,18 @@ def costs_of(options: argparse.Namespace) -> Measured:
     return Measured(options.device, threads=options.threads)
 
 
+def timings_of(options: argparse.Namespace) -> int:
+    """How often each kernel is timed at least.
+
+    Raises:
+      UserError: less than once.
+    """
+    timings: int = TIMINGS[options.scale] if options.timings is None else options.timings
+    if timings < 1:
+        raise UserError(f"--timings must be at least 1, got {timings}.")
+    return timings
+
+
 def label(options: argparse.Namespace) -> str:
     """What was measured with."""
     return costs_of(options).runtime.label
@@ -143,6 +161,11 @@ def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> Sequence
     scaled = np.array(summed) * left_out_scales(summed, measured_ms)
     errors: list[float] = (100 * (scaled / np.array(measured_ms) - 1)).tolist()
     return errors
+
+
+def _timings_in_short(predicted: Sequence[Record]) -> str:
+    timings = [each for record in predicted for each in record["timings"]]
+    return f"Prices are means of {min(timings)} to {max(timings)} timings, {np.mean(timings):.1f} in the mean."
 
 
 def _in_short(errors: Sequence[float | None]) -> str:

@@ -13,8 +13,8 @@ import argparse
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import discrepancy
 from experiments.reproduce.agreement import signs_right
-from experiments.reproduce.discrepancy import BEYOND, label, studies
-from experiments.reproduce.discrepancy_study import of_rules
+from experiments.reproduce.discrepancy import BEYOND, label, studies, timings_of
+from experiments.reproduce.discrepancy_study import of_rules, records
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from experiments.warnings_noted import warnings_noted
@@ -37,10 +37,10 @@ add_options = discrepancy.add_options
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """One row for each graph and rule, slowest last; finished graphs are not measured again."""
     with warnings_noted(progress):
-        records = [study.record() for study in studies(options, progress)]
+        predicted = records(studies(options, progress), timings_of(options))
     rows = [
         _row(record["graph"], point)
-        for record in records
+        for record in predicted
         for point in sorted(of_rules(record), key=lambda point: float(point["measured"]))
     ]
     return Table(

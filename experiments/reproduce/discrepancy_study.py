@@ -14,7 +14,7 @@ from controller.storage import write_text
 from environment import zoo
 from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
-from environment.costs.price_list import APPRAISALS, Price
+from environment.costs.price_list import APPRAISALS
 from environment.costs.settings import setting_of
 from environment.costs.yardstick import measure_beside, usual_ms
 from environment.effort import Effort
@@ -53,6 +53,8 @@ SCALES = {
     "smoke": Scale(4, False, QUICK),
     "full": Scale(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
+TIMINGS = {"smoke": 1, "full": 3}
+"""Of each kernel, at least: a price is their mean, and one timing is off by what its neighbours did just then."""
 LOOKS = {
     "smoke": [QUICK],
     "full": 3 * [Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False)],
@@ -71,21 +73,38 @@ class Study:
         self._scale_name, self._scale = scale, SCALES[scale]
         self._kernels = KernelPrices(costs.prices, costs.runtime, costs.clock)
 
+    def kernels(self) -> list[str]:
+        """Signatures of the prices that its predictions are made of; measures what is not finished."""
+        return list(dict.fromkeys(key for unit in self._units() for key in unit["kernels"]))
+
+    def time_kernels(self, timings: int) -> None:
+        """Times once more those that have been timed less often, or never: units may be older than the database."""
+        known = self._kernels.prices
+        if rare := [key for key in self.kernels() if (price := known.get(key)) is None or price.timings < timings]:
+            with self._progress.stage(f"{self.name}: kernels, time {timings}", len(rare)) as bar:
+                for done, key in enumerate(rare, 1):
+                    weights_mb, kernel = split_key(key)
+                    self._kernels.price(kernel, weights_mb, anew=True)
+                    bar.update(done)
+
     def record(self) -> Record:
-        """What is predicted, by the prices as they are now, and what was measured.
+        """What is predicted, by the prices as they are now, and what was measured. All kernels must have been timed.
 
         Returns:
           "graph"; "summed_ms", of one inference of the zoo's graph by its kernels' prices; "points", for each graph
           made of it: "how" it was made and in how many "steps", its "measured" ratio to the zoo's graph with its
-          "half_width", and its ratios by the "fast" and the "full" model.
+          "half_width", and its ratios by the "fast" and the "full" model; "timings", of every kernel.
         """
-        units = [self._once("", self._whole), self._once("-early", self._early)]
-        self._time_new([key for unit in units for key in unit["kernels"]])
+        units = self._units()
         return {
             "graph": self.name,
             "summed_ms": self._ms(units[0], units[0]["full"]),
             "points": [self._predicted(unit, point) for unit in units for point in unit["points"]],
+            "timings": [self._kernels.prices[key].timings for key in self.kernels()],
         }
+
+    def _units(self) -> list[Record]:
+        return [self._once("", self._whole), self._once("-early", self._early)]
 
     def look(self, number: int) -> float:
         """Milliseconds of one inference of the zoo's graph, in the unit of kernels' prices: of those that are known."""
@@ -110,20 +129,8 @@ class Study:
 
     def _ms(self, unit: Record, bill: Mapping[str, int]) -> float:
         """What a bill comes to."""
-        return math.fsum(count * self._price(unit["kernels"][int(number)]).ms for number, count in bill.items())
-
-    def _time_new(self, keys: Sequence[str]) -> None:
-        """Times the kernels that have no price yet: the units may be older than the database."""
         prices = self._kernels.prices
-        if new := [key for key in dict.fromkeys(keys) if prices.get(key) is None]:
-            with self._progress.stage(f"{self.name}: kernels", len(new)) as bar:
-                for done, key in enumerate(new, 1):
-                    self._price(key)
-                    bar.update(done)
-
-    def _price(self, key: str) -> Price:
-        weights_mb, kernel = split_key(key)
-        return self._kernels.price(kernel, weights_mb)
+        return math.fsum(count * prices[unit["kernels"][int(number)]].ms for number, count in bill.items())
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
@@ -183,3 +190,14 @@ class Study:
 def of_rules(record: Record) -> list[Record]:
     """The points of a study that one rule has made, without those of random rewriting."""
     return [point for point in record["points"] if point["how"] != RANDOM]
+
+
+def records(found: Sequence[Study], timings: int) -> list[Record]:
+    """The records of studies whose kernels have been timed a number of times, each time all others after it.
+
+    A neighbour that keeps the machine busy for some minutes is then in one of a kernel's timings, not in all.
+    """
+    for number in range(1, timings + 1):
+        for study in found:
+            study.time_kernels(number)
+    return [study.record() for study in found]

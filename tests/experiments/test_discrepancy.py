@@ -123,6 +123,25 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
     assert float(after[0]["full"]) < 1 == pytest.approx(float(before[0]["full"]))
 
 
+def test_kernels_are_timed_in_turn_until_all_have_been_often_enough(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce("discrepancy") == 0
+    assert "Prices are means of 1 to 1 timings" in capsys.readouterr().out
+    timed: list[str] = []
+    monkeypatch.setattr(
+        kernel_prices,
+        "time_kernel",
+        lambda kernel, weights_mb, *_: timed.append(f"{weights_mb} {kernel.signature}") or Price(price(kernel), 0.01),
+    )
+    assert reproduce("discrepancy", "--timings", "3") == 0
+    assert "Prices are means of 3 to 3 timings, 3.0 in the mean." in capsys.readouterr().out
+    once = timed[: len(timed) // 2]
+    assert len(set(once)) == len(once) and timed == 2 * once, "each once, before any for the second time"
+    assert reproduce("discrepancy-rules", "--timings", "2") == 0
+    assert len(timed) == 2 * len(once), "all have been"
+
+
 def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reproduce("discrepancy") == 0
     whole = read_rows("discrepancy")
@@ -169,6 +188,7 @@ def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["--seed", "-1"], "--seed must be at least 0"),
         (["--threads", "0"], "--threads must be at least 1"),
+        (["--timings", "0"], "--timings must be at least 1, got 0"),
         (["--device", "cuda"], "device 'cuda' is not available"),
     ],
 )

@@ -16,7 +16,6 @@ import numpy as np
 import onnxruntime
 
 from environment.correlation import spearman
-from environment.costs.kernel_prices import KernelPrices, split_key
 from environment.costs.measured import Measured
 from environment.costs.price_list import PriceList
 from experiments.progress import ProgressDisplay, make_progress
@@ -36,8 +35,7 @@ def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> li
     study = Study(name, RuleSet.default(), costs, "full", 0, progress)
     found = []
     for number in range(1, timings + 1):
-        if number > 1:
-            time_again(KernelPrices(costs.prices, costs.runtime, costs.clock), f"{name}: pass {number}", progress)
+        study.time_kernels(number)
         points = study.record()["points"]
         measured, predicted = ([point[key] for point in points] for key in ("measured", "full"))
         right, differ = signs_right(predicted, measured, BEYOND)
@@ -49,16 +47,6 @@ def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> li
         ]
         found.append([name, str(number), *figures])
     return found
-
-
-def time_again(kernels: KernelPrices, title: str, progress: ProgressDisplay) -> None:
-    """All that is known, once more."""
-    signatures = [signature for signature, _ in kernels.prices.items()]
-    with progress.stage(title, len(signatures)) as bar:
-        for done, signature in enumerate(signatures, 1):
-            weights_mb, kernel = split_key(signature)
-            kernels.price(kernel, weights_mb, anew=True)
-            bar.update(done)
 
 
 def median_spread(prices: PriceList) -> float:
