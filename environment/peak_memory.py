@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.model_inputs import Feeds, input_specs, timing_feeds
 from environment.runtimes import Model, Runtime, UnavailableError
 from taso_ext.detached import detach
 from taso_ext.errors import ModelError, one_paragraph
@@ -80,7 +80,7 @@ def peak_memory(
         raise MeasuringProcessError(f"peak memory is read from {_STATUS}, which is not here: measure on Linux.")
     detached = detach(model)
     if feeds is None:
-        feeds = random_feeds(input_specs(detached), np.random.default_rng(seed))
+        feeds = timing_feeds(input_specs(detached), np.random.default_rng(seed))
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         write_model(detached, directory / _MODEL)

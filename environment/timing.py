@@ -21,7 +21,7 @@ from environment.clocks import common_clock
 from environment.effort import Effort, Ended
 from environment.interleaving import Groups, Interleaving
 from environment.intervals import Estimate
-from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.model_inputs import Feeds, input_specs, timing_feeds
 from environment.runtimes import Model, Runtime
 from environment.sampling import Sampler
 from taso_ext.detached import detach
@@ -125,7 +125,7 @@ def measure(
     Args:
       candidates: none: the reference alone is timed, and the resolution is that of its time.
       effort: None: what `Effort` does unless told otherwise.
-      feeds: arrays by input name; None: random ones that the reference accepts.
+      feeds: arrays by input name; None: `timing_feeds` of the reference.
       on_pair: called with (pairs done, most pairs) after each pair.
       now: wall-clock seconds, for the budget.
     Raises:
@@ -134,7 +134,7 @@ def measure(
     """
     begin, spent = now(), effort or Effort()
     if feeds is None:
-        feeds = random_feeds(input_specs(detach(reference.model)), np.random.default_rng(spent.seed))
+        feeds = timing_feeds(input_specs(detach(reference.model)), np.random.default_rng(spent.seed))
     again = [replace(reference, name=f"{reference.name}, again")] if spent.control and candidates else []
     variants = [replace(each, model=detach(each.model)) for each in (reference, *candidates, *again)]
     clock = common_clock(each.runtime.clock for each in variants)

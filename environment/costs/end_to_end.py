@@ -12,7 +12,7 @@ from environment.costs.cost_warnings import NoisyClock
 from environment.costs.interface import MeasuredCost, Priced
 from environment.costs.recent import Recent
 from environment.effort import Effort
-from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.model_inputs import Feeds, input_specs, timing_feeds
 from environment.runtimes import OnnxRuntime, Runtime
 from environment.runtimes.devices import require_working
 from environment.timing import Variant, measure
@@ -127,4 +127,4 @@ class EndToEndPrices:
 
     @cached_property
     def _feeds(self) -> Feeds:
-        return random_feeds(input_specs(self._start_model), np.random.default_rng(self._costs.effort.seed))
+        return timing_feeds(input_specs(self._start_model), np.random.default_rng(self._costs.effort.seed))

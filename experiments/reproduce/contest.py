@@ -13,7 +13,7 @@ from environment import zoo
 from environment.comparison import Scale, difference, spread_of
 from environment.effort import Effort
 from environment.intervals import Estimate
-from environment.model_inputs import Feeds, input_specs, random_feeds
+from environment.model_inputs import TIMED_ON, Feeds, InputSpec, input_specs, random_feeds, timing_feeds
 from environment.peak_memory import MeasuringProcessError, peak_memory
 from environment.timing import Variant, measure
 from experiments.baselines.contestants import Contestant
@@ -62,7 +62,7 @@ class Contest:
         return once(
             TABLE,
             f"{self._name}-time",
-            {"effort": asdict(effort), "labels": labels, "processor": self._processor, **settings},
+            {"effort": asdict(effort), "labels": labels, "processor": self._processor, "feeds": TIMED_ON, **settings},
             lambda: self._time(effort),
         )
 
@@ -87,8 +87,16 @@ class Contest:
         return zoo.build(self._name)
 
     @cached_property
-    def _feeds(self) -> Feeds:
-        return random_feeds(input_specs(detach(self._original)), np.random.default_rng(0))
+    def _specs(self) -> list[InputSpec]:
+        return input_specs(detach(self._original))
+
+    @cached_property
+    def _compared_on(self) -> Feeds:
+        return random_feeds(self._specs, np.random.default_rng(0))
+
+    @cached_property
+    def _timed_on(self) -> Feeds:
+        return timing_feeds(self._specs, np.random.default_rng(0))
 
     def _model(self, name: str) -> DetachedModel:
         """What a contestant makes of the model, made once."""
@@ -106,7 +114,7 @@ class Contest:
         refused = self._refused()
         fit = [name for name in self._contestants if name not in refused and name != self._reference]
         found = measure(
-            self._variant(self._reference), [self._variant(name) for name in fit], effort, feeds=self._feeds
+            self._variant(self._reference), [self._variant(name) for name in fit], effort, feeds=self._timed_on
         )
         if found.control is None:
             raise ValueError("the effort of a comparison has to have a control")
@@ -142,7 +150,7 @@ class Contest:
         return refused
 
     def _outputs(self, name: str) -> list[np.ndarray]:
-        session = self._contestants[name].runtime.open(self._model(name), self._feeds)
+        session = self._contestants[name].runtime.open(self._model(name), self._compared_on)
         session.run()
         return session.outputs()
 
@@ -164,7 +172,7 @@ class Contest:
 
     def _remember(self, name: str) -> Record:
         try:
-            found = peak_memory(self._contestants[name].runtime, self._model(name), feeds=self._feeds)
+            found = peak_memory(self._contestants[name].runtime, self._model(name), feeds=self._timed_on)
         except ModelError as error:
             if name in self._required:
                 raise self._has_to_run(name, error) from error

@@ -18,7 +18,7 @@ from environment.costs.price_list import APPRAISALS
 from environment.costs.settings import setting_of
 from environment.costs.yardstick import measure_beside, usual_ms
 from environment.effort import Effort
-from environment.model_inputs import input_specs, random_feeds
+from environment.model_inputs import TIMED_ON, input_specs, timing_feeds
 from environment.timing import Variant, measure
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.rewritten import RANDOM, Rewritten, at_random, early, everywhere
@@ -72,6 +72,7 @@ class Study:
         self._rules, self._costs, self._seed, self._progress = rules, costs, seed, progress
         self._scale_name, self._scale = scale, SCALES[scale]
         self._kernels = KernelPrices(costs.prices, costs.runtime, costs.clock)
+        self._measured_with: Record = {"setting": str(setting_of(costs.runtime)), "feeds": TIMED_ON}
 
     def kernels(self) -> list[str]:
         """Signatures of the prices that its predictions are made of; measures what is not finished."""
@@ -109,7 +110,7 @@ class Study:
     def look(self, number: int) -> float:
         """Milliseconds of one inference of the zoo's graph, in the unit of kernels' prices: of those that are known."""
         effort = LOOKS[self._scale_name][number]
-        settings: Record = {"effort": asdict(effort), "setting": str(setting_of(self._costs.runtime))}
+        settings: Record = {"effort": asdict(effort), **self._measured_with}
         unit = f"{self.name}-look{number}-{self._scale_name}"
         of_yardstick: float = once(TABLE, unit, settings, lambda: self._beside_yardstick(effort))["of_yardstick"]
         yardstick_ms = self._kernels.prices.yardstick_ms
@@ -119,7 +120,7 @@ class Study:
     def _beside_yardstick(self, effort: Effort) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
         detached = model.export_detached(model.graph)
-        feeds = random_feeds(input_specs(detached), np.random.default_rng(self._seed))
+        feeds = timing_feeds(input_specs(detached), np.random.default_rng(self._seed))
         timing = measure_beside(detached, self._costs.runtime, effort, feeds)
         return {"of_yardstick": timing.ratio.value, "half_width": timing.ratio.half_width}
 
@@ -134,7 +135,7 @@ class Study:
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"setting": str(setting_of(self._costs.runtime)), "program": PROGRAM, "appraisals": APPRAISALS}
+        settings |= {"program": PROGRAM, "appraisals": APPRAISALS, **self._measured_with}
         unit = f"{self.name}{kind}-{self._scale_name}"
         part = unit_path(TABLE, unit, settings).with_suffix(".part")
         record = once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}", part))

@@ -18,6 +18,7 @@ from pathlib import Path
 from environment import zoo
 from environment.costs.settings import setting_of
 from environment.effort import Effort
+from environment.model_inputs import TIMED_ON
 from environment.runtimes import OnnxRuntime
 from environment.timing import Variant, measure
 from experiments.config import RunConfig, load_config
@@ -153,7 +154,7 @@ def config_of(scale: str, device: str) -> RunConfig:
 def settings_of(scale: str, device: str) -> Record:
     """All that a result depends on."""
     setting, config = setting_of(OnnxRuntime(device)), as_mapping(config_of(scale, device))
-    return {"config": config, "setting": str(setting), "rules": RuleSet.default().fingerprint}
+    return {"config": config, "setting": str(setting), "rules": RuleSet.default().fingerprint, "feeds": TIMED_ON}
 
 
 def result_path(name: str, scale: str, device: str) -> Path:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from environment import zoo
 from environment.comparison import Scale, difference
 from environment.input_ranges import InputReaders, accepted_range
-from environment.model_inputs import edge_feeds, input_specs, random_feeds
+from environment.model_inputs import edge_feeds, input_specs, random_feeds, timing_feeds
 from environment.verification import find_first_bad_rewrite, verify
 from taso_ext import ModelError, OnnxModel
 from taso_ext.detached import detach
@@ -231,6 +231,9 @@ def test_integer_inputs_stay_in_the_range_their_readers_accept() -> None:
         assert set(np.unique([feeds[name] for feeds in drawn])) == set(values)
     for feeds in edge_feeds(specs, rng):
         assert feeds["ids"].min() >= 0 and feeds["ids"].max() <= 6
+    timed = timing_feeds(specs, rng)
+    assert timed["mask"].dtype == np.int64 and (timed["mask"] == 1).all(), "nothing is masked"
+    assert len(np.unique(timed["ids"])) > 1, "what is looked up is random"
     assert verify(token_model(), token_model()).equal
 
 
