@@ -124,8 +124,8 @@ def random_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
 def timing_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
     """One input set to time a model on: random, with nothing masked, as in most of what models meet.
 
-    What is masked costs time of its own: of a softmax that half of is masked, ONNX Runtime computes numbers that are
-    too small for the usual arithmetic of a CPU, and takes eleven times as long.
+    What is masked costs time of its own: of a softmax part of which is masked, ONNX Runtime computes numbers that are
+    too small for a CPU's usual arithmetic (denormal ones), and takes many times as long.
     """
     return {spec.name: spec.usual(rng) for spec in specs}
 

@@ -132,7 +132,7 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--dim", metavar="NAME=VALUE", action="append", default=[], help="bind a symbolic dimension (repeatable)"
     )
     model.add_argument("--clean", help="clean-up before the search: full (default), basic, none")
-    model.add_argument("--inputs", metavar="FILE.npz", help="inputs to verify with, by input name")
+    model.add_argument("--inputs", metavar="FILE.npz", help="inputs to verify and to time with, by input name")
 
     run = parser.add_argument_group("the run")
     run.add_argument("--preset", help="settings: demo (minutes), best (default), paper (the papers' numbers)")

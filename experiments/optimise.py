@@ -66,7 +66,7 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
         evaluation, training = train_and_evaluate(run, loaded)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
-    measured = measure(run, loaded.model.original, exported.model) if exported.changed else None
+    measured = measure(run, loaded, exported.model) if exported.changed else None
     if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)

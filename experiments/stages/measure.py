@@ -8,14 +8,17 @@ import onnx
 
 from environment import timing
 from environment.effort import Effort
+from environment.model_inputs import Feeds, check_given, input_specs
 from environment.runtimes import OnnxRuntime
 from experiments.result import MeasuredRatio
 from experiments.run import Run
+from experiments.stages.load import Loaded
+from taso_ext.detached import detach
 
 STAGE = "measure"
 
 
-def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> MeasuredRatio:
+def measure(run: Run, loaded: Loaded, result: onnx.ModelProto) -> MeasuredRatio:
     """Time of the result over time of the model on the run's device; kept as `checkpoints/measured.json`."""
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
@@ -24,9 +27,10 @@ def measure(run: Run, model: onnx.ModelProto, result: onnx.ModelProto) -> Measur
     runtime, effort = runtime_of(run), effort_of(run, STAGE, control=settings.control)
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
         found = timing.measure(
-            timing.Variant("model", runtime, model),
+            timing.Variant("model", runtime, loaded.model.original),
             [timing.Variant("result", runtime, result)],
             effort,
+            feeds=feeds_of(loaded),
             on_pair=lambda done, total: bar.update(done),
         )
         measured = _measured_ratio(found, run.config.device)
@@ -38,6 +42,13 @@ def runtime_of(run: Run) -> OnnxRuntime:
     """What a run measures whole graphs in."""
     settings = run.config.measure
     return OnnxRuntime(run.config.device, settings.threads, settings.level)
+
+
+def feeds_of(loaded: Loaded) -> Feeds | None:
+    """What whole graphs are timed on: the first input set that the user gave; None: what timing makes up."""
+    if loaded.inputs is None:
+        return None
+    return check_given(input_specs(detach(loaded.model.original)), loaded.inputs)[0]
 
 
 def effort_of(run: Run, stage: str, *, control: bool) -> Effort:

@@ -17,7 +17,7 @@ from environment.timing import VariantTiming
 from experiments.result import MeasuredRatio, is_faster
 from experiments.run import Run
 from experiments.stages.load import Loaded
-from experiments.stages.measure import effort_of, runtime_of
+from experiments.stages.measure import effort_of, feeds_of, runtime_of
 from taso_ext.detached import detach
 
 STAGE = "select"
@@ -104,7 +104,7 @@ def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Seq
         for index, record in enumerate(records)
     ]
     model = timing.Variant("model", runtime, detach(loaded.model.original))
-    return timing.measure(model, variants, effort_of(run, STAGE, control=False)).candidates
+    return timing.measure(model, variants, effort_of(run, STAGE, control=False), feeds=feeds_of(loaded)).candidates
 
 
 def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:

@@ -21,6 +21,7 @@ from environment.costs.price_database import PriceDatabase
 from environment.costs.price_list import Price
 from environment.costs.settings import setting_of
 from environment.intervals import Estimate
+from environment.model_inputs import Feeds, input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, VariantTiming
 from experiments.config import MeasureConfig, RunConfig
@@ -31,10 +32,12 @@ from experiments.run import Run
 from experiments.run_directory import RunDirectory
 from experiments.stages import cost_model
 from experiments.stages import load as loading
+from experiments.stages import measure as measuring
 from experiments.stages import select as selecting
 from experiments.stages.load import Loaded, load
 from experiments.stages.select import MOST, Selected, confirmed, select
 from taso_ext import OnnxModel, RuleSet, State
+from taso_ext.detached import detach
 
 CONFIG = RunConfig(controller="random", costs="measured:cpu")
 
@@ -44,8 +47,18 @@ class Clock:
 
     def __init__(self, ratios: Sequence[float]) -> None:
         self.ratios, self.asked = list(ratios), 0
+        self.feeds: Feeds | None = None
 
-    def __call__(self, reference: Variant, candidates: Sequence[Variant], effort: object) -> Timing:
+    def __call__(
+        self,
+        reference: Variant,
+        candidates: Sequence[Variant],
+        effort: object,
+        *,
+        feeds: Feeds | None = None,
+        on_pair: object = None,
+    ) -> Timing:
+        self.feeds = feeds
         found = []
         for each in candidates:
             ratio = self.ratios[min(self.asked, len(self.ratios) - 1)]
@@ -109,6 +122,28 @@ def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch:
     found, _ = selected(run, loaded, record, [0.97, 0.9, 0.95], monkeypatch)
     assert found.record.best_cost_ms == 8
     assert "0.970" in found.note and "0.900" in found.note
+
+
+def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is masked decides how long a softmax takes; of several input sets the first."""
+    _, clock = selected(run, loaded, episode(loaded, [10, 9]), [0.9], monkeypatch)
+    assert clock.feeds is None, "made up where they are timed"
+    specs = input_specs(detach(loaded.model.original))
+    sets = [random_feeds(specs, np.random.default_rng(seed)) for seed in range(2)]
+    given = dataclasses.replace(loaded, inputs={name: np.stack([each[name] for each in sets]) for name in sets[0]})
+    run = dataclasses.replace(run, directory=RunDirectory.open(run.directory.path.with_name("other"), {}, {}))
+    _, clock = selected(run, given, episode(loaded, [10, 9]), [0.9], monkeypatch)
+    for feeds in (clock.feeds, measured_on(run, given, monkeypatch)):
+        assert feeds is not None and feeds.keys() == sets[0].keys()
+        for name, array in feeds.items():
+            np.testing.assert_array_equal(array, sets[0][name])
+
+
+def measured_on(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> Feeds | None:
+    clock = Clock([0.9])
+    monkeypatch.setattr(measuring.timing, "measure", clock)
+    measuring.measure(run, loaded, loaded.model.original)
+    return clock.feeds
 
 
 def test_of_equally_fast_graphs_the_one_that_costs_less_is_taken(
