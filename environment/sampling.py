@@ -35,7 +35,8 @@ class Sampler:
     Args:
       warmup: inferences that are not counted; at least one beside the probes.
       settling: inferences before each sample that are not counted, at most.
-      before_each: called before each inference, not timed; None: inferences follow one another, and are timed together.
+      before_each: called before each inference, not timed, and a sample is one; None: inferences follow one another, and
+        as many are timed together as make a sample long enough.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Sampler:
         fastest = max(fastest, 1e-9)
         self._settling = 0 if before_each else min(settling, int(_SETTLING_S / fastest))
         shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # what was settled for is made use of
-        self._repeats = int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
+        self._repeats = 1 if before_each else int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1
 
     def sample(self) -> float:

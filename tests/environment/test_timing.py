@@ -197,6 +197,8 @@ def test_what_comes_before_each_inference_is_not_timed() -> None:
     found = measure(machine.variant("r", inference_s=0.002), [flushed], effort, feeds={}, now=machine.now)
     assert found.candidates[0].ms.value == pytest.approx(1.0) and found.reference.ms.value == pytest.approx(2.0)
     assert calls == machine.ran.count("0") - found.sessions  # the first inference of each session only warms it up
+    probes = 2 * found.sessions
+    assert calls == probes + found.pairs, "a sample is one inference, however short"
 
 
 @pytest.mark.parametrize("inference_s", [2e-5, 4e-4, 3e-3])
