@@ -35,8 +35,8 @@ class Sampler:
     Args:
       warmup: inferences that are not counted; at least one beside the probes.
       settling: inferences before each sample that are not counted, at most.
-      before_each: called before each inference, not timed, and a sample is one; None: inferences follow one another, and
-        as many are timed together as make a sample long enough.
+      before_each: called before each inference, not timed; a sample is one inference then. None: they follow one
+        another, and as many are timed together as make a sample long enough.
     """
 
     def __init__(

@@ -26,8 +26,9 @@ RECENT_MB = 4.0
 """Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
 MOST_MB = 128.0
 """Of weights of all copies, unless one has more: they have to be written first, and kept."""
-COPIED_MB = 64.0
-"""Of a graph's weights, that copies stand for: more take too long to write."""
+COPIED_MB, COPIED_OF_SWEPT_MB = 64.0, 16.0
+"""Of a graph's weights, that copies stand for: more take too long to write. Where what they leave is swept over, fewer
+do, but not so few that a session's own work would count."""
 LEAST_SWEPT_MB = 4.0
 """Less than this of others' weights changes nothing that copies would not."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
@@ -55,7 +56,7 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     if is_view(kernel):
         copies, (model, feeds) = MOST_COPIES, views_model(MOST_COPIES)
     else:
-        copies = _affordable_copies(kernel, weights_mb, alone)
+        copies = _affordable_copies(kernel, weights_mb, runtime)
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
     before_each = sweep(mb) if (mb := _left_mb(kernel, copies, weights_mb, runtime)) else None
     timing, usual = measure_beside(model, alone, EFFORT, feeds, before_each), usual_ms(yardstick_ms)
@@ -64,21 +65,24 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, yardsti
     return Price(timing.ratio.value * usual / copies, spread)
 
 
-def _affordable_copies(kernel: Kernel, weights_mb: float, alone: OnnxRuntime) -> int:
+def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> int:
     """As many copies as are wanted, or as many as run in the time that there is."""
-    fewest, wanted = _copies(kernel, weights_mb)
+    fewest, wanted = _copies(kernel, weights_mb, runtime)
     if wanted == 1:
         return 1
     model, feeds = copies_model(kernel, 1)
-    one_ms = measure(Variant(kernel.op_type, alone, model), effort=GLANCE, feeds=feeds).reference.ms.value
+    one_ms = measure(Variant(kernel.op_type, plain(runtime), model), effort=GLANCE, feeds=feeds).reference.ms.value
     return max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
 
 
-def _copies(kernel: Kernel, weights_mb: float) -> tuple[int, int]:
+def _copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> tuple[int, int]:
     """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
     own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
     fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1) if own_mb else FEWEST_COPIES
-    return fewest, max(fewest, min(MOST_COPIES, math.ceil(min(weights_mb, COPIED_MB) / own_mb))) if own_mb else fewest
+    if not own_mb:
+        return fewest, fewest
+    copied_mb = COPIED_OF_SWEPT_MB if _left_mb(kernel, fewest, weights_mb, runtime) else COPIED_MB
+    return fewest, max(fewest, min(MOST_COPIES, math.ceil(min(weights_mb, copied_mb) / own_mb)))
 
 
 def _left_mb(kernel: Kernel, copies: int, weights_mb: float, runtime: OnnxRuntime) -> float:
