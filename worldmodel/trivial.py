@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worldmodel.embedding import used_graphs
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule
 from worldmodel.windows import Windows
-from worldmodel.world_model import WorldModel
+
+if TYPE_CHECKING:  # TensorFlow is imported when latents are made, not by tables that name predictors
+    from worldmodel.world_model import WorldModel
 
 COPY_LAST, MEAN, ZERO, PER_RULE, PER_SITE = "copy_last", "mean", "zero", "per_rule", "per_site"
 PREDICTORS: Mapping[str, str] = {
@@ -81,6 +83,8 @@ class Trivial:
 
 def _mean_latent(training: EpisodeBuffer, model: WorldModel) -> np.ndarray:
     """Float32 [Z]."""
+    from worldmodel.embedding import used_graphs
+
     visits = Counter(state for episode in training for state in episode.hashes)
     latents = model.encode(used_graphs(training))
     if not visits:

@@ -333,6 +333,8 @@ insert into price values (5, 3, 'Relu', 0.5, 0.01, 25, 1e9);
 insert into price values (6, 7, 'Relu', 0.25, 0.01, 9, 1e9);
 insert into appraisal values (1, 3, 1, x'0807060504030201', 2.0);
 insert into part values (1, 5, 3);
+insert into appraisal values (2, 3, 2, x'0807060504030202', 4.0);
+insert into part values (2, 5, 6);
 pragma application_id = 0x524C4643;
 pragma user_version = 2;
 """
@@ -351,7 +353,10 @@ def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
             assert set(prices.settings()) == {CPU, replace(CPU, device="cuda")}
             here = prices.setting(CPU)
             assert here.yardstick_ms == 2.5 and dict(here.items()) == {"Relu": Price(0.5, 0.01)}
-            assert here.appraisals == {0x0102030405060708: Appraisal({"Relu": 3}, 2.0)}
+            # Of two readings of surroundings the present one's.
+            assert here.appraisals == {0x0202030405060708: Appraisal({"Relu": 6}, 4.0)}, (
+                "what another reading made is not"
+            )
             with prices.statements() as file:
                 assert not file.execute("pragma foreign_key_check").fetchall()
             prices.require_sound()
