@@ -66,17 +66,11 @@ class Sampler:
         return elapsed / self._repeats
 
     def _elapsed(self, repeats: int) -> float:
-        """Seconds of several inferences."""
+        """Seconds of several inferences; of one, if something comes before each."""
         run, now = self._session.run, self._clock.now
-        if self._before_each is None:
-            start = now()
-            for _ in range(repeats):
-                run()
-            return now() - start
-        elapsed = 0.0
-        for _ in range(repeats):
+        if self._before_each is not None:
             self._before_each()
-            start = now()
+        start = now()
+        for _ in range(repeats):
             run()
-            elapsed += now() - start
-        return elapsed
+        return now() - start

@@ -27,6 +27,7 @@ from experiments.plot_style import Curve
 from experiments.report import loss_curves, stages_of_losses
 from experiments.run import of_round
 from experiments.run_directory import RunDirectory
+from experiments.stages.accuracy import FIRST
 from experiments.stages.collect import parted, read_episodes
 from experiments.stages.evaluate import EVALUATION
 from experiments.stages.recollect import RECOLLECTED
@@ -45,8 +46,6 @@ FURTHEST = (30, 20, 15, 10, 5, 2, 1)
 """Steps to predict without a look at reality; the most that enough episodes have are taken."""
 STRIDE = 5
 ENOUGH = 30
-FIRST = 5
-"""Depth from which predictions start: what lies nearer to the start graph was met in training."""
 MODEL = "world model"
 LABELS = {
     trivial.COPY_LAST: "copying the first state",
@@ -202,7 +201,7 @@ class AccuracyStudy:
 
     @cached_property
     def _seen(self) -> frozenset[str]:
-        return frozenset(states_of(self.training))
+        return states_of(self.training)
 
     def _too_little(self) -> UserError:
         return UserError(

@@ -78,9 +78,9 @@ def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) 
 def _copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> tuple[int, int]:
     """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
     own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
-    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1) if own_mb else FEWEST_COPIES
     if not own_mb:
-        return fewest, fewest
+        return FEWEST_COPIES, FEWEST_COPIES
+    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1)
     copied_mb = COPIED_OF_SWEPT_MB if _left_mb(kernel, fewest, weights_mb, runtime) else COPIED_MB
     return fewest, max(fewest, min(MOST_COPIES, math.ceil(min(weights_mb, copied_mb) / own_mb)))
 

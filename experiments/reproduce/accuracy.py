@@ -70,7 +70,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     rows: list[Record] = []
     for name in names:
         # A study anew wherever one is needed: what it has collected is let go when it is done.
-        of_seed = partial(_study, Setting(name, config), effort, progress)
+        of_seed = partial(Study, Setting(name, config), effort=effort, progress=progress)
         search = of_seed(0).search()
         judged = [of_seed(seed).accuracy() for seed in seeds[name]]
         last = rounds if best_known(search, judged, []) >= COUNTS_FROM_PERCENT else 0  # of all seeds, or of none
@@ -92,10 +92,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         notes(effort, config),
     )
-
-
-def _study(setting: Setting, effort: Effort, progress: ProgressDisplay, seed: int) -> Study:
-    return Study(setting, seed, effort, progress)
 
 
 def alarm(played: Record, best_percent: float) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ class Study:
 
     def kernels(self) -> list[str]:
         """Signatures of the prices that its predictions are made of; measures what is not finished."""
-        return list(dict.fromkeys(key for unit in self._units() for key in unit["kernels"]))
+        return list(dict.fromkeys(key for unit in self._units for key in unit["kernels"]))
 
     def time_kernels(self, timings: int) -> None:
         """Times once more those that have been timed less often, or never: units may be older than the database."""
@@ -96,7 +97,7 @@ class Study:
           made of it: "how" it was made and in how many "steps", its "measured" ratio to the zoo's graph with its
           "half_width", and its ratios by the "fast" and the "full" model; "timings", of every kernel.
         """
-        units = self._units()
+        units = self._units
         return {
             "graph": self.name,
             "summed_ms": self._ms(units[0], units[0]["full"]),
@@ -104,6 +105,7 @@ class Study:
             "timings": [self._kernels.prices[key].timings for key in self.kernels()],
         }
 
+    @cached_property
     def _units(self) -> list[Record]:
         return [self._once("", self._whole), self._once("-early", self._early)]
 

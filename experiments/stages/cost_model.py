@@ -41,16 +41,14 @@ def find_costs(config: RunConfig) -> RunCosts:
     kind, _, device = config.costs.partition(":")
     try:
         if config.measures_costs and device:
-            costs, settings = _measuring(kind, device, config), config.measure
-            setting = setting_of(OnnxRuntime(device, settings.threads, settings.level))
-            return RunCosts(costs, clock_chooses=True, prices=str(setting))
+            return _measuring(kind, device, config)
         costs = cost_models.find(config.costs)
     except ValueError as error:  # an unknown cost model or device: the texts list what there is
         raise UserError(str(error)) from error
     return _replayed(costs, config) if isinstance(costs, Recorded) else RunCosts(costs)
 
 
-def _measuring(kind: str, device: str, config: RunConfig) -> Costs:
+def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
     """What measures does it as the final measurement will."""
     settings = config.measure
     runtime = OnnxRuntime(device, settings.threads, settings.level)
@@ -59,10 +57,13 @@ def _measuring(kind: str, device: str, config: RunConfig) -> Costs:
             f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
             f"{device}, or choose other --costs."
         )
+    costs: Costs
     if kind == "measured":
-        return Measured(device, threads=settings.threads, level=settings.level)
-    effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-    return EndToEnd(device, runtime=runtime, effort=effort)
+        costs = Measured(device, threads=settings.threads, level=settings.level)
+    else:
+        effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
+        costs = EndToEnd(device, runtime=runtime, effort=effort)
+    return RunCosts(costs, clock_chooses=True, prices=str(setting_of(runtime)))
 
 
 def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:

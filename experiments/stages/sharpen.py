@@ -38,12 +38,12 @@ def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
                 bar.update(round(passed))
 
             sharpen(prices, start, found, seconds=seconds, on_timed=on_timed)
-            run.directory.write_json(name, facts | {"after": difference(prices, start, found)})
+            facts["after"] = difference(prices, start, found)
+            run.directory.write_json(name, facts)
         if facts["timed"]:
-            now = difference(prices, start, found)
             run.progress.note(
-                f"Kernels were timed again, {facts['timed']} times: what the search has found saves {_percent(*now)} "
-                f"of the model's time; {_percent(*facts['before'])} before."
+                f"Kernels were timed again, {facts['timed']} times: what the search has found saves "
+                f"{_percent(*facts['after'])} of the model's time; {_percent(*facts['before'])} before."
             )
             costs.forget(loaded.model)
             loaded.env.reset(options={"graph": loaded.model})
