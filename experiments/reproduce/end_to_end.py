@@ -23,6 +23,7 @@ from controller.passes import exhaust
 from environment import zoo
 from environment.costs.settings import setting_of
 from environment.effort import Effort
+from environment.model_inputs import TIMED_ON
 from environment.runtimes import OnnxRuntime
 from environment.timing import Timing, Variant, measure
 from experiments.progress import ProgressDisplay
@@ -113,6 +114,7 @@ def settings_of(rules: RuleSet, scale: str, runtime: OnnxRuntime) -> Record:
         "scale": asdict(SCALES[scale]),
         "rules": rules.fingerprint,
         "setting": str(setting_of(runtime)),
+        "feeds": TIMED_ON,
     }
 
 

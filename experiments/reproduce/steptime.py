@@ -22,6 +22,7 @@ from environment.clocks import PROCESS_CPU
 from environment.costs.cost_warnings import NoisyClockWarning
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.effort import Effort
+from environment.model_inputs import TIMED_ON
 from environment.random_agent import RandomAgent
 from experiments.errors import UserError
 from experiments.interruption import raise_if_received
@@ -200,6 +201,7 @@ class Study:
             "scale": asdict(self._scale),
             "rules": self._rules.fingerprint,
             "runtime": self._costs.runtime.label,
+            "feeds": TIMED_ON,
             "sizes": [asdict(self._sizes.encoder), asdict(self._sizes.mdn_rnn)],
         }
         return once("steptime", f"{name}-{scale}", settings, lambda: self._time(name))
