@@ -16,9 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from experiments.plot_style import BLUE, CYCLE, GREY, INK, ORANGE, finish
 from worldmodel import metrics
 from worldmodel.accuracy import rank_correlation
+from worldmodel.components import Components
 
 if TYPE_CHECKING:  # it brings TensorFlow, and pictures need none
-    from experiments.accuracy_study import Drawn, Principal, RuleErrors, Trajectory
+    from experiments.accuracy_study import Drawn, RuleErrors, Trajectory
 
 MOST_RULES = 15
 SHADES = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.92, 256)))
@@ -117,7 +118,7 @@ def coverage_figure(levels: Sequence[float], shares: Mapping[str, np.ndarray]) -
     return figure
 
 
-def latents_figure(latents: np.ndarray, costs_percent: np.ndarray, principal: Principal, start: np.ndarray) -> Figure:
+def latents_figure(latents: np.ndarray, costs_percent: np.ndarray, principal: Components, start: np.ndarray) -> Figure:
     """States in the two directions in which their latents differ most, coloured by cost.
 
     Args:
@@ -138,7 +139,7 @@ def latents_figure(latents: np.ndarray, costs_percent: np.ndarray, principal: Pr
     return figure
 
 
-def _component_labels(principal: Principal) -> list[str]:
+def _component_labels(principal: Components) -> list[str]:
     return [f"component {i + 1} ({100 * share:.0f} % of the variance)" for i, share in enumerate(principal.explained)]
 
 
@@ -169,7 +170,7 @@ def trajectories_figure(trajectories: Sequence[Trajectory], temperature: float =
     return figure
 
 
-def temperatures_figure(drawn: Drawn, principal: Principal) -> Figure:
+def temperatures_figure(drawn: Drawn, principal: Components) -> Figure:
     """Next latents drawn at each temperature, and how far they are from the most likely one."""
     temperatures = list(drawn.latents)
     figure = Figure(figsize=(2.5 * (len(temperatures) + 1) + 0.4, 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1))

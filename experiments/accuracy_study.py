@@ -33,6 +33,7 @@ from experiments.stages.evaluate import EVALUATION
 from experiments.stages.recollect import RECOLLECTED
 from experiments.stages.world_model import BUNDLE, MDN_RNN
 from worldmodel import metrics, trivial
+from worldmodel.components import Components
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
@@ -53,31 +54,6 @@ LABELS = {
     trivial.PER_SITE: "mean per rule and site",
     trivial.PER_RULE: "mean per rule",
 }
-
-
-class Principal(NamedTuple):
-    """The two directions in which latents differ most.
-
-    Attributes:
-      mean: [Z]; axes: [2, Z], orthonormal.
-      explained: [2], their shares of the variance.
-    """
-
-    mean: np.ndarray
-    axes: np.ndarray
-    explained: np.ndarray
-
-    @classmethod
-    def of(cls, latents: np.ndarray) -> Principal:
-        """Of latents [n, Z]."""
-        mean = latents.mean(axis=0)
-        _, sizes, axes = np.linalg.svd(latents - mean, full_matrices=False)
-        return cls(mean, axes[:2], sizes[:2] ** 2 / np.sum(sizes**2))
-
-    def project(self, latents: np.ndarray) -> np.ndarray:
-        """Latents [..., Z] as points [..., 2]."""
-        points: np.ndarray = (latents - self.mean) @ self.axes.T
-        return points
 
 
 class RuleErrors(NamedTuple):
@@ -282,9 +258,9 @@ class AccuracyStudy:
         return self.model.encode({start: self.training.graphs[start]})[start]
 
     @cached_property
-    def principal(self) -> Principal:
+    def principal(self) -> Components:
         """Of the training states."""
-        return Principal.of(self.latents()[0])
+        return Components.fit([self.latents()[0]], 2)
 
     def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Trajectory]:
         """Of the first held-out episodes that are long enough, and of the controller's own."""

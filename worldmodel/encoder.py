@@ -10,7 +10,7 @@ from graph_nets import graphs as gn_graphs
 
 from worldmodel.config import EncoderConfig
 from worldmodel.graph_attention import AttentionRound
-from worldmodel.graphs import FeatureSpec
+from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.message_passing import MessagePassingRound
 from worldmodel.segments import owners_of, segment_max, segment_sum
 
@@ -70,6 +70,12 @@ def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
     return tf.concat([total / count, largest, total / tf.sqrt(count), graph.globals], axis=-1)
 
 
+def log_total_time(nodes: tf.Tensor, n_node: tf.Tensor, column: int) -> tf.Tensor:
+    """ln(1 + t) of the time t of all nodes of every graph, in microseconds: [G, 1]; `column` is their `log_time`."""
+    times = tf.math.expm1(nodes[:, column] * LOG_TIME_UNIT)
+    return tf.math.log1p(segment_sum(times[:, tf.newaxis], owners_of(n_node), tf.shape(n_node)[0]))
+
+
 def by_receiver(graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
     """The same graphs with their edges in the order of their receivers, in which sums over edges are fastest."""
     order = tf.argsort(graph.receivers, stable=True)
@@ -105,8 +111,10 @@ class GraphEncoder(snt.Module):
       config: kind and sizes.
       features: what the columns of nodes and edges are.
       make_round: builds round i; by default of the kind that `config` names.
-      make_readout: builds the map from pooled features to z; one linear layer by default, so that small differences
-        between graphs reach z undistorted.
+      make_readout: builds the map from pooled features to what is learned of z; one linear layer by default, so that
+        small differences between graphs reach z undistorted.
+    Raises:
+      ValueError: if z is to hold the total time, but nodes have no such feature.
     """
 
     def __init__(
@@ -120,12 +128,18 @@ class GraphEncoder(snt.Module):
     ) -> None:
         super().__init__(name=name)
         self.config = config
+        if config.total_time and TIME not in features.node_features:
+            raise ValueError(
+                f"expected a feature '{TIME}' of nodes, from which z can hold the total time, but there are only "
+                f"{', '.join(features.node_features)}; set total_time=false"
+            )
+        self._time_column = features.node_features.index(TIME) if config.total_time else None
         make_round = make_round or round_factory(config)
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
-        self._calibration = Calibration(4 * config.hidden)
-        self._readout = make_readout() if make_readout else snt.Linear(config.latent)
+        self._calibration = Calibration(4 * config.hidden + config.total_time)
+        self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.total_time)
 
     def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
         """The graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden]; edges in another."""
@@ -140,13 +154,19 @@ class GraphEncoder(snt.Module):
         return state
 
     def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Pooled features before calibration and readout: [G, 4 · hidden]."""
-        return pool_nodes(self.embedded(graph))
+        """Pooled features before calibration and readout, the total time last if z holds it: [G, 4 · hidden (+ 1)]."""
+        pooled = pool_nodes(self.embedded(graph))
+        if self._time_column is None:
+            return pooled
+        return tf.concat([pooled, log_total_time(graph.nodes, graph.n_node, self._time_column)], axis=-1)
 
     def calibrate(self, graphs: Sequence[gn_graphs.GraphsTuple]) -> None:
         """Fits the calibration, after training, to a batch for every start graph, as different as those to come."""
         self._calibration.measure([self.pooled(batch) for batch in graphs])
 
     def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
-        raw = self._readout(self._calibration(self.pooled(graph), is_training=is_training))
+        features = self._calibration(self.pooled(graph), is_training=is_training)
+        if self._time_column is not None:
+            return tf.concat([self._readout(features[:, :-1]), features[:, -1:]], axis=-1)
+        raw = self._readout(features)
         return discretised(raw, self.config.categories) if self.config.categories else raw

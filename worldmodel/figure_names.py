@@ -18,6 +18,8 @@ READ_MASK_ERROR = "masks read from the latent: wrong bits per wrong bit of copyi
 READ_COUNTS = "legal sites read from the latent: share of rules counted exactly"
 OF_REAL_LATENTS = " (real latents)"
 """Ends the names of figures that show what frozen heads can read at best."""
+OF_COMPONENTS = " (as many principal components)"
+"""Ends the name of what linear heads would read if latents were the principal components of what they are to read."""
 COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}
 FITTED_HERE = ", fitted on the other half of these episodes"
 """Ends the names of those that would hold if validation were of the same play."""

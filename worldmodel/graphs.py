@@ -16,6 +16,9 @@ from graph_nets import utils_tf
 
 from worldmodel.graph_store import GraphLike, StoredGraph
 
+TIME, LOG_TIME_UNIT = "log_time", 5.0
+"""The feature of nodes that is ln(1 + time in microseconds) in this unit, see `environment.features`."""
+
 
 @dataclass(frozen=True)
 class FeatureSpec:

@@ -37,8 +37,8 @@ def read_figures(
 ) -> list[Figure]:
     """What frozen heads read from latents after `step` steps, predicted and real ones.
 
-    Where rewrites are legal, no head can tell: an encoder that no order of nodes can change gives one latent to two
-    graphs that differ in which of several equal layers was rewritten.
+    Beside what heads read of masks stands what they would read if latents were as many principal components of the
+    masks: a few dozen numbers are no linear code for which of thousands of rewrites are legal.
 
     Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
     of masks and of numbers of sites, the real ones that the prediction starts from.
@@ -49,7 +49,9 @@ def read_figures(
     before, bits = windows.mask[0], windows.mask[step]
     copied = metrics.wrong_bits(before, bits)
     counts_before, counts = metrics.sites_per_rule(before, probes.rules), metrics.sites_per_rule(bits, probes.rules)
-    figures = []
+    kept = probes.components.restored(bits) > 0.5
+    coded = {MODEL: (metrics.wrong_bits(kept, bits), copied), COPY_LAST: (copied, copied)}
+    figures = [make(names.READ_MASK_ERROR + names.OF_COMPONENTS, metrics.relative_error, coded)]
     for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
         read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
         constant = {MEAN: (np.broadcast_to(probes.read_cost(trivial.mean_latent[np.newaxis]), cost.shape), cost)}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from worldmodel import metrics
-from worldmodel.episodes import EpisodeBuffer
+from worldmodel.components import Components
+from worldmodel.episodes import Episode, EpisodeBuffer
 from worldmodel.world_model import WorldModel
 
 
@@ -63,11 +64,13 @@ class Probes:
     Attributes:
       cost: reads 100 · ln(cost / cost of the start graph): percent.
       bits: reads each bit of the action table as ±1; it is set where the reading is positive.
+      components: of the bits, as many as a latent has numbers.
       rules: int [A], the rule of each bit.
     """
 
     cost: LinearProbe
     bits: LinearProbe
+    components: Components
     rules: np.ndarray
 
     @classmethod
@@ -75,12 +78,15 @@ class Probes:
         """Fitted on all states of training episodes, as often as they are visited."""
         latents = [_latents(world_model, training, index) for index in range(len(training))]
         costs = [log_cost_percent(training, np.full(len(z), i), np.arange(len(z))) for i, z in enumerate(latents)]
-        bits = (
-            (z, np.stack([world_model.table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))]) * 2.0 - 1.0)
-            for episode, z in zip(training, latents, strict=True)
-        )
+        table = world_model.table
+
+        def bits(episode: Episode) -> np.ndarray:
+            return np.stack([table.mask(episode.legal_actions(t))[:-1] for t in range(episode.num_steps + 1)])
+
         cost = LinearProbe.fit((z, cost[:, np.newaxis]) for z, cost in zip(latents, costs, strict=True))
-        return cls(cost, LinearProbe.fit(bits), world_model.table.rules[:-1])
+        of_bits = LinearProbe.fit((z, bits(episode) * 2.0 - 1.0) for episode, z in zip(training, latents, strict=True))
+        components = Components.fit(map(bits, training), world_model.latent_size)
+        return cls(cost, of_bits, components, table.rules[:-1])
 
     def read_cost(self, z: np.ndarray) -> np.ndarray:
         """[n, Z] to percent [n]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from environment import GraphSubstitutionEnv
 from environment.greedy_agent import GreedyAgent
@@ -19,6 +19,8 @@ from worldmodel.held_out import share_unseen, states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
     from worldmodel.figures import Figure
+    from worldmodel.probes import Probes
+    from worldmodel.trivial import Trivial
     from worldmodel.world_model import WorldModel
 
 RANDOM, GREEDY = "random", "greedy"
@@ -39,8 +41,9 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge {number}", len(played)) as bar:
         figures: list[Record] = []
         intervals = fitted_intervals(model, training, validation, effort)
+        yardsticks = Yardsticks.of(model, training)
         for done, (play, held_out) in enumerate(played.items()):
-            found = held_out_figures(model, training, held_out, intervals["factor"], effort)
+            found = held_out_figures(model, yardsticks, held_out, intervals["factor"], effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
             bar.update(done + 1)
     return {
@@ -125,25 +128,44 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
     return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}
 
 
+class Yardsticks(NamedTuple):
+    """What figures of a model are told by, made of its training data.
+
+    Attributes:
+      trivial: the trivial predictors.
+      probes: the frozen heads.
+      seen: hashes of the states that training met.
+    """
+
+    trivial: Trivial
+    probes: Probes
+    seen: frozenset[str]
+
+    @classmethod
+    def of(cls, model: WorldModel, training: EpisodeBuffer) -> Yardsticks:
+        from worldmodel.probes import Probes
+        from worldmodel.trivial import Trivial
+
+        return cls(Trivial.of(training, model), Probes.of(model, training), states_of(training))
+
+
 def held_out_figures(
-    model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, factor: float | None, effort: Effort
+    model: WorldModel, yardsticks: Yardsticks, held_out: EpisodeBuffer, factor: float | None, effort: Effort
 ) -> Iterator[Figure]:
     """All figures of one kind of play that there are: none where training has met every state, none after more steps
     than enough windows have, none of intervals without a `factor`, none of temperatures that change nothing.
 
     Args:
-      model: trained on `training`, which the trivial predictors and frozen heads are made of too.
+      yardsticks: of the data that the model was trained on.
       factor: of the intervals, fitted on other episodes.
     """
     from worldmodel.accuracy import mask_figures, reward_figures, terminal_figures, total_figures
     from worldmodel.latent_accuracy import latent_figures, read_figures, uncertainty_figures
     from worldmodel.open_loop import longest_open_loop
-    from worldmodel.probes import Probes
     from worldmodel.temperature_accuracy import temperature_figures
-    from worldmodel.trivial import Trivial
 
-    trivial, probes, rules = Trivial.of(training, model), Probes.of(model, training), model.table.rules[:-1]
-    seen, resamples = states_of(training), effort.resamples
+    trivial, probes, seen = yardsticks
+    rules, resamples = model.table.rules[:-1], effort.resamples
     ones = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)
     if ones is None:
         return

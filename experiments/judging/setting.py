@@ -8,11 +8,11 @@ from typing import Any, Literal
 from experiments.config import RunConfig
 from taso_ext import RuleSet
 
-PROGRAM = 5
+PROGRAM = 6
 """Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
 POLICY_PROGRAM = 6
 """The same of policies, and of what is recollected with them."""
-FIGURES = 5
+FIGURES = 6
 """The same of what models are judged by."""
 
 

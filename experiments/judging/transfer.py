@@ -10,6 +10,7 @@ from environment.random_agent import RandomAgent
 from experiments.judging.judge import (
     GREEDY,
     RANDOM,
+    Yardsticks,
     as_record,
     fitted_intervals,
     held_out_facts,
@@ -61,6 +62,7 @@ def transfer(rounds: Rounds, target: Target, effort: Effort, progress: ProgressD
         agent = RandomAgent(noop_probability=collecting.noop_probability)
         met = rounds.named(collect(env, agent, effort.episodes, seed, on_episode=noting(bar)))
     facing = model.meet(met)
+    yardsticks = Yardsticks.of(facing, met)
     played = {play: held_out_play(rounds, env, play, effort, progress) for play in (RANDOM, GREEDY)}
     return {
         "graph": target.label,
@@ -73,6 +75,6 @@ def transfer(rounds: Rounds, target: Target, effort: Effort, progress: ProgressD
         "figures": [
             {"play": play, **as_record(figure)}
             for play, held_out in played.items()
-            for figure in held_out_figures(facing, met, held_out, intervals["factor"], effort)
+            for figure in held_out_figures(facing, yardsticks, held_out, intervals["factor"], effort)
         ],
     }

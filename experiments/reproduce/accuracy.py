@@ -28,6 +28,7 @@ from experiments.reproduce import graphs
 from experiments.reproduce.accuracy_rows import best_known, raises_alarm, table_rows
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
+from worldmodel import figure_names as names
 from worldmodel.trivial import PREDICTORS
 
 GRAPHS = {
@@ -64,11 +65,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges; finished units are not done again."""
     effort, config = SCALES[options.scale].effort, training_config(options)
-    names = graphs.chosen(options.graphs or GRAPHS[options.scale])
-    seeds = {name: seeds_of(name, options.seeds) for name in names}
+    chosen = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    seeds = {name: seeds_of(name, options.seeds) for name in chosen}
     rounds = config.recollect.rounds
     rows: list[Record] = []
-    for name in names:
+    for name in chosen:
         # A study anew wherever one is needed: what it has collected is let go when it is done.
         of_seed = partial(Study, Setting(name, config), effort=effort, progress=progress)
         search = of_seed(0).search()
@@ -132,10 +133,11 @@ MIXTURES = (
     "intervals cover too much."
 )
 SITES = (
-    "Where a rewrite is legal cannot be read from a latent alone, whoever reads: the encoder does not depend on the "
-    "order of nodes, and gives one latent to two graphs that differ in which of several equal layers was rewritten. "
-    "The dream keeps the legal rewrites beside the latent. What heads read from predicted latents is to be compared "
-    "with what they read from real ones."
+    "Where a rewrite is legal can hardly be read from a latent by linear heads: it takes more numbers than a latent "
+    f"has, as the rows '{names.OF_COMPONENTS.strip(' ()')}' show, which are of latents made for nothing else. Nor does "
+    "the encoder say which of several equal layers was rewritten: it knows nodes by what surrounds them. The dream "
+    "keeps the legal rewrites beside the latent. What heads read from predicted latents is to be compared with what "
+    "they read from real ones."
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "

@@ -9,6 +9,7 @@ Every model is trained on the same number of real steps of random play, for fewe
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 
 from experiments.config import RunConfig
@@ -36,12 +37,13 @@ VARIANTS = {
     "encoder not trained": of(f"{ENCODER}_training.steps=0"),
     "latent of 16": of(f"{ENCODER}.latent=16"),
     "latent of 128": of(f"{ENCODER}.latent=128"),
+    "latent without the total time": of(f"{ENCODER}.total_time=false"),
     "actions by rank": Variant(actions="rank"),
     "no neighbourhood": of(f"{MDN_RNN}.neighbours=0"),
     "episodes of 20 steps": of("environment.max_steps=20"),
     "deterministic dynamics": of(f"{MDN_RNN}.dynamics=deterministic"),
     "discrete dynamics": of(
-        f"{MDN_RNN}.dynamics=discrete", *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items())
+        f"{MDN_RNN}.dynamics=discrete", *(f"{ENCODER}.{key}={json.dumps(value)}" for key, value in DISCRETE.items())
     ),
     "no open loop": of(f"{MDN_RNN}_training.open_loop_steps=0"),
     "separate reward network": of(f"{MDN_RNN}.reward_head=separate"),

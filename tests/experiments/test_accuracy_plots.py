@@ -22,7 +22,7 @@ LONG = "a-rule-with-a-name-that-is-as-long-as-names-of-rules-become"
 
 
 class Plane:
-    """Stands for `Principal`."""
+    """Stands for `Components`."""
 
     explained = np.array([0.7, 0.2])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.accuracy_study import LABELS, MODEL, AccuracyStudy, Principal, column, repeated
+from experiments.accuracy_study import LABELS, MODEL, AccuracyStudy, column, repeated
 from experiments.errors import UserError
 from worldmodel import trivial
 
@@ -93,17 +93,6 @@ def test_windows_are_taken_apart_and_repeated(study: AccuracyStudy) -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[:, [3, 3]])
     for name in ("last_reward", "hidden", "cell", "episode", "depth"):
         np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[[3, 3]])
-
-
-def test_principal_directions_hold_most_of_the_variance() -> None:
-    rng = np.random.default_rng(0)
-    latents = rng.normal(size=(500, 6)) * [1, 5, 0.1, 3, 0.5, 0.2] @ np.linalg.qr(rng.normal(size=(6, 6)))[0] + 7.0
-    found = Principal.of(latents)
-    np.testing.assert_allclose(found.axes @ found.axes.T, np.eye(2), atol=1e-9)
-    points = found.project(latents)
-    np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-9)
-    np.testing.assert_allclose(points.var(axis=0) / latents.var(axis=0).sum(), found.explained, rtol=1e-9)
-    assert found.explained.sum() > 0.9 and found.explained[0] > found.explained[1]
 
 
 def test_another_directory_is_refused(tmp_path: Path) -> None:

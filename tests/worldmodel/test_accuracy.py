@@ -177,6 +177,8 @@ def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial,
     assert cost.trivial[COPY_LAST] < 0.5 and cost.trivial[MEAN] < 0.1
     read, at_best = figures[names.READ_MASK_ERROR], figures[names.READ_MASK_ERROR + names.OF_REAL_LATENTS]
     assert at_best.model.value < 0.5 and read.model.value < 0.6
+    coded = figures[names.READ_MASK_ERROR + names.OF_COMPONENTS]
+    assert 0.0 < coded.model.value < at_best.model.value and coded.trivial[COPY_LAST] == 1.0
     counts, at_best = figures[names.READ_COUNTS], figures[names.READ_COUNTS + names.OF_REAL_LATENTS]
     assert at_best.model.value > counts.trivial[COPY_LAST] and abs(counts.model.value - at_best.model.value) < 0.1
 
@@ -199,7 +201,7 @@ def test_real_latents_are_read_alike_however_they_come(
     real = played._replace(z=played.real.z)
     figures = by_name(read_figures(real, trivial, probes, split[1], 3, resamples=0))
     for name, figure in figures.items():
-        if not name.endswith(names.OF_REAL_LATENTS):
+        if not name.endswith((names.OF_REAL_LATENTS, names.OF_COMPONENTS)):
             assert figure.model.value == figures[name + names.OF_REAL_LATENTS].model.value
 
 

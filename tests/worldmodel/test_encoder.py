@@ -10,7 +10,7 @@ from toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 from worldmodel.config import EncoderConfig
 from worldmodel.embedding import embedder
 from worldmodel.encoder import GraphEncoder
-from worldmodel.graphs import to_graphs_tuple
+from worldmodel.graphs import FeatureSpec, to_graphs_tuple
 
 KINDS = ("message_passing", "attention")
 
@@ -132,3 +132,33 @@ def test_heads_have_to_divide_the_width() -> None:
     with pytest.raises(ValueError, match="hidden=65"):
         EncoderConfig(kind="attention", hidden=64, heads=5)
     EncoderConfig(hidden=64, heads=5)  # of no concern to message passing
+
+
+TIMED = FeatureSpec(("operator", "size", "log_time"), ("dtype", "length"), num_operators=4, num_dtypes=2)
+
+
+def test_the_last_dimension_is_the_total_time() -> None:
+    """Whatever the weights, and for times that the calibration has not seen."""
+    tf.random.set_seed(0)
+    encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, total_time=True), TIMED)
+    rng = np.random.default_rng(0)
+    times = [rng.uniform(1.0, 50.0, len(graph.nodes)) * (1 + 9 * i) for i, graph in enumerate(some_graphs())]
+    graphs = [
+        graph._replace(nodes=np.c_[graph.nodes[:, :2], np.log1p(us) / 5.0].astype(np.float32))
+        for graph, us in zip(some_graphs(), times, strict=True)
+    ]
+    encoder.calibrate([to_graphs_tuple(graphs[:3])])
+    z, logs = embed(encoder, *graphs), np.array([np.log1p(us.sum()) for us in times])
+    assert z.shape == (5, SMALL.encoder.latent)
+    known = logs[:3]
+    np.testing.assert_allclose(z[:, -1], (logs - known.mean()) / known.std(), rtol=1e-3)
+    loaded = encoder(to_graphs_tuple(graphs), is_training=True)
+    np.testing.assert_allclose(loaded[:, -1], (logs - logs.mean()) / logs.std(), rtol=1e-3)
+
+
+def test_a_total_needs_times_and_a_place_in_z() -> None:
+    with pytest.raises(ValueError, match=r"'log_time'.*operator, size, first.*total_time=false"):
+        GraphEncoder(dataclasses.replace(SMALL.encoder, total_time=True), FEATURES)
+    for changes in ({"latent": 16, "categories": 4}, {"latent": 1}):
+        with pytest.raises(ValueError, match="total_time=false"):
+            EncoderConfig(**changes, total_time=True)

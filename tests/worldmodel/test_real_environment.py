@@ -9,9 +9,9 @@ from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from worldmodel.actions import pack
 from worldmodel.config import EncoderConfig
-from worldmodel.encoder import GraphEncoder
+from worldmodel.encoder import GraphEncoder, log_total_time
 from worldmodel.episodes import EpisodeBuffer, collect
-from worldmodel.graphs import FeatureSpec, to_graphs_tuple
+from worldmodel.graphs import TIME, FeatureSpec, to_graphs_tuple
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +46,11 @@ def test_the_environments_features_fit_the_encoder(buffer: EpisodeBuffer) -> Non
     z = encoder(to_graphs_tuple(graphs)).numpy()
     assert np.all(np.isfinite(z))
     assert len({row.tobytes() for row in z}) == len(graphs), "different graphs have different embeddings"
+
+
+def test_the_total_time_is_the_cost(buffer: EpisodeBuffer) -> None:
+    """The features of nodes hold it to six digits, in microseconds."""
+    episode, column = buffer[0], FeatureSpec.current().node_features.index(TIME)
+    graphs = to_graphs_tuple([buffer.graphs[graph_hash] for graph_hash in episode.hashes])
+    found = np.expm1(log_total_time(graphs.nodes, graphs.n_node, column).numpy()[:, 0])
+    np.testing.assert_allclose(found, 1e3 * episode.cost_ms, rtol=1e-5)
