@@ -33,8 +33,13 @@ class Prediction(NamedTuple):
 
     @property
     def likely_reward(self) -> tf.Tensor:
-        """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
-        return tf.where(self.idle_logit > 0.0, 0.0, self.reward)
+        """See `likely_reward`."""
+        return likely_reward(self.reward, self.idle_logit)
+
+
+def likely_reward(reward: tf.Tensor, idle_logit: tf.Tensor) -> tf.Tensor:
+    """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
+    return tf.where(idle_logit > 0.0, 0.0, reward)
 
 
 class ModelSizes(NamedTuple):
@@ -80,6 +85,7 @@ class Member(snt.Module):
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
+        self._reward_scale = sizes.reward_scale
         self._trunk = snt.Linear(config.head_hidden)
         # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
         self._latent_trunk = snt.Linear(config.latent_hidden)
@@ -106,10 +112,13 @@ class Member(snt.Module):
         outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
         everything = tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1)
         of_reward = outcome if self._reward_network is None else self._reward_network(everything)
+        reward, idle_logit = self._reward(actions, of_reward[:, 0], codes.inputs), of_reward[:, 1]
+        # What a rewrite earns is known best, from a table: what it does to the cost that z holds need not be learned.
+        earned = tf.stop_gradient(likely_reward(reward, idle_logit) / self._reward_scale)[:, tf.newaxis]
         return Prediction(
-            latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
-            reward=self._reward(actions, of_reward[:, 0], codes.inputs),
-            idle_logit=of_reward[:, 1],
+            latent=self.latent(tf.concat([tf.nn.relu(self._latent_trunk(everything)), earned], axis=-1), z),
+            reward=reward,
+            idle_logit=idle_logit,
             terminal_logit=outcome[:, 2],
             mask_logits=self.mask(trunk, local, actions, mask, keys, codes),
         )
