@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from environment.model_inputs import Feeds, input_specs, timing_feeds
+from environment.process_memory import STATUS, status_bytes
 from environment.runtimes import Model, Runtime, UnavailableError
 from taso_ext.detached import detach
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.model_writing import write_model
 
-_STATUS = Path("/proc/self/status")
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
 _ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (ModelError, UnavailableError)}
 PATIENCE_S = 1800.0
@@ -76,8 +76,8 @@ def peak_memory(
       UnavailableError: the runtime or device is not here.
       MeasuringProcessError: the process died, for example for want of memory, or hangs, or this is not Linux.
     """
-    if not _STATUS.exists():
-        raise MeasuringProcessError(f"peak memory is read from {_STATUS}, which is not here: measure on Linux.")
+    if not STATUS.exists():
+        raise MeasuringProcessError(f"peak memory is read from {STATUS}, which is not here: measure on Linux.")
     detached = detach(model)
     if feeds is None:
         feeds = timing_feeds(input_specs(detached), np.random.default_rng(seed))
@@ -127,20 +127,14 @@ def _answer(directory: Path) -> dict[str, object]:
     runtime, feeds, inferences = pickle.loads((directory / _REQUEST).read_bytes())
     _ = runtime.label  # some load their library when they are first asked for something
     gc.collect()
-    baseline = _status_bytes("VmRSS")
+    baseline = status_bytes("VmRSS")
     try:
         session = runtime.open(directory / _MODEL, feeds)
         for _ in range(inferences):
             session.run()
     except tuple(_ERRORS.values()) as error:
         return {"error": type(error).__name__, "message": str(error)}
-    return asdict(PeakMemory(_status_bytes("VmHWM"), baseline))
-
-
-def _status_bytes(field: str) -> int:
-    """A figure of this process; unlike the one of `getrusage`, its peak begins anew with each program."""
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-    return 1024 * int(line.split()[1])
+    return asdict(PeakMemory(status_bytes("VmHWM"), baseline))
 
 
 if __name__ == "__main__":

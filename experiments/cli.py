@@ -246,7 +246,7 @@ def _zoo(options: argparse.Namespace) -> int:
 def _input_errors() -> tuple[type[Exception], ...]:
     """What bad input raises in each package; anything else is a defect and keeps its traceback.
 
-    A training that comes to NaN or infinity raises a FloatingPointError of its own, whose module brings TensorFlow.
+    What comes to NaN or infinity raises a FloatingPointError.
     """
     from controller.base import UnknownControllerError
     from controller.storage import StoredControllerError
@@ -256,9 +256,11 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from environment.zoo import ZooError
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
+    from worldmodel.errors import IncompatibleCheckpoint, IncompatibleEpisodes, IncompatibleWorldModel
 
     return (
         *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
+        *(IncompatibleWorldModel, IncompatibleCheckpoint, IncompatibleEpisodes),
         *(UnknownControllerError, StoredControllerError, FloatingPointError),
     )
 

@@ -17,10 +17,11 @@ import tensorflow as tf
 
 from worldmodel.config import EncoderConfig, MdnRnnConfig
 from worldmodel.encoder import GraphEncoder
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.npz import save_arrays
 from worldmodel.scenes import Scene, Statistics
-from worldmodel.signature import IncompatibleWorldModel, Signature
+from worldmodel.signature import Signature
 
 FORMAT_VERSION = 4
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from worldmodel.actions import MAX_LOCATIONS, ActionTable, pack, unpack
+from worldmodel.errors import IncompatibleEpisodes
 from worldmodel.graph_store import GraphStore
 from worldmodel.npz import save_arrays
 
@@ -178,7 +179,7 @@ class EpisodeBuffer(Sequence[Episode]):
         """Inverse of `to_arrays`."""
         version = int(arrays["format_version"]) if "format_version" in arrays else 0
         if version != FORMAT_VERSION:
-            raise ValueError(
+            raise IncompatibleEpisodes(
                 f"{source} has episodes of format {version}, expected {FORMAT_VERSION}; collect them again"
             )
         stored = {name.removeprefix("graphs/"): array for name, array in arrays.items() if name.startswith("graphs/")}

@@ -12,13 +12,15 @@ import tensorflow as tf
 
 from worldmodel.actions import ActionTable
 from worldmodel.carry_over import carry_over
-from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.config import EncoderConfig, MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.embedding import used_graphs
 from worldmodel.encoder import GraphEncoder
 from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
+from worldmodel.reward_table import rewards_are_cost_changes
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
@@ -100,8 +102,9 @@ def refit_world_model(
     tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)
     config_before, sizes_before = before.mdn_rnn.config, before.mdn_rnn.sizes
-    widths = sizes_before.latent, sizes_before.categories, sizes_before.node_width
-    sizes, slots = _sizes(buffer, config_before, tables, *widths)
+    sizes, slots = _sizes(buffer, config_before, tables, before.encoder.config)
+    # What weights have been learned for does not change.
+    sizes = sizes._replace(reward_scale=sizes_before.reward_scale, cost_is_told=sizes_before.cost_is_told)
     model = before.grown(MdnRnn(config_before, sizes), buffer, tables, slots)
     model.create_variables()
     carry_over(before, model)
@@ -168,19 +171,31 @@ def untrained_world_model(
       encoder_states: distinct states that the encoder was trained on.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
-    widths = config.encoder.latent, config.encoder.categories, config.encoder.hidden
-    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, *widths)
+    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, config.encoder)
     dynamics = MdnRnn(config.mdn_rnn, sizes)
-    return WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
+    model = WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
+    if dynamics.cost_per_reward is not None:
+        dynamics.cost_per_reward.assign(_cost_per_reward(model, buffer.by_start()))
+    return model
+
+
+def _cost_per_reward(model: WorldModel, parts: Mapping[str, EpisodeBuffer]) -> float:
+    """See `MdnRnn`: by least squares, over all steps."""
+    products = squares = 0.0
+    for start, part in parts.items():
+        latents = model.encode(used_graphs(part), model.scene(start))
+        for episode in part:
+            moved = np.diff([float(latents[graph_hash][-1]) for graph_hash in episode.hashes])
+            products += float(moved @ episode.rewards)
+            squares += float(np.square(episode.rewards, dtype=float).sum())
+    return products / squares if squares else 0.0
 
 
 def _sizes(
     buffer: EpisodeBuffer,
     config: MdnRnnConfig,
     tables: Mapping[str, ActionTable],
-    latent: int,
-    categories: int,
-    node_width: int,
+    encoder: EncoderConfig,
 ) -> tuple[ModelSizes, np.ndarray]:
     """Sizes of the dynamics, and the slots of every rule, see `neighbour_slots`."""
     rewards = np.concatenate([episode.rewards for episode in buffer])
@@ -191,10 +206,11 @@ def _sizes(
         slots=slots.shape[1],
         num_sites=1 + sum(table.num_sites for table in tables.values()),
         num_actions=1 + sum(table.num_actions + 1 for table in tables.values()),
-        latent=latent,
-        categories=categories,
-        node_width=node_width,
+        latent=encoder.latent,
+        categories=encoder.categories,
+        node_width=encoder.hidden,
         reward_scale=float(rewards.std()) or 1.0,
+        cost_is_told=encoder.total_time and rewards_are_cost_changes(buffer),
     )
     return sizes, slots
 

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.episodes import RewriteEnv
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.rollout import LatentObservation
 from worldmodel.scenes import Scene
-from worldmodel.signature import IncompatibleWorldModel
 from worldmodel.world_model import WorldModel
 
 

@@ -28,6 +28,9 @@ class LatentHead(Protocol):
     def __call__(self, features: tf.Tensor, z: tf.Tensor) -> Any:
         """Parameters from features [n, any] and the latent before the step, [n, Z]."""
 
+    def with_last(self, parameters: Any, means: tf.Tensor) -> Any:
+        """The same with other means [n] of the last dimension, for latents of real numbers."""
+
     def losses(self, parameters: Any, target: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """`latent`, nats per dimension, and `mean`, squared error per dimension, of targets [n, Z]: both [n]."""
 
@@ -60,6 +63,9 @@ class MixtureHead(snt.Module):
         log_sigmas = mdn.bound_log_sigma(tf.reshape(raw, [-1, k, width]), *self._log_sigma_range)
         return LatentMixture(logits, z[:, tf.newaxis] + tf.reshape(means, [-1, k, width]), log_sigmas)
 
+    def with_last(self, parameters: LatentMixture, means: tf.Tensor) -> LatentMixture:
+        return parameters._replace(means=_with_last(parameters.means, means[:, tf.newaxis]))
+
     def losses(self, parameters: LatentMixture, target: tf.Tensor) -> dict[str, tf.Tensor]:
         deviation = mdn.mixture_mean(*parameters[:2]) - target
         return {
@@ -89,6 +95,9 @@ class PointHead(snt.Module):
 
     def __call__(self, features: tf.Tensor, z: tf.Tensor) -> Point:
         return Point(z + self._linear(features))
+
+    def with_last(self, parameters: Point, means: tf.Tensor) -> Point:
+        return Point(_with_last(parameters.mean, means))
 
     def losses(self, parameters: Point, target: tf.Tensor) -> dict[str, tf.Tensor]:
         error = tf.reduce_mean(tf.square(parameters.mean - target), axis=-1)
@@ -124,6 +133,9 @@ class CategoricalHead(snt.Module):
         mixed = (1.0 - self._uniform) * tf.nn.softmax(logits) + self._uniform / self._categories
         return Categories(tf.math.log(mixed))
 
+    def with_last(self, parameters: Categories, means: tf.Tensor) -> Categories:
+        raise TypeError("a latent of categories has no last real number")
+
     def losses(self, parameters: Categories, target: tf.Tensor) -> dict[str, tf.Tensor]:
         codes = tf.reshape(target, tf.shape(parameters.logits))
         nats = -tf.reduce_sum(codes * parameters.logits, axis=[1, 2])
@@ -138,6 +150,11 @@ class CategoricalHead(snt.Module):
 
     def _one_hot(self, chosen: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.one_hot(chosen, self._categories), [-1, self._groups * self._categories])
+
+
+def _with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """Means [..., Z] with other ones in the last dimension, which broadcast."""
+    return tf.concat([means[..., :-1], tf.broadcast_to(last, tf.shape(means)[:-1])[..., tf.newaxis]], axis=-1)
 
 
 def make_latent_head(config: MdnRnnConfig, latent: int, categories: int) -> LatentHead:

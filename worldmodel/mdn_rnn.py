@@ -33,13 +33,8 @@ class Prediction(NamedTuple):
 
     @property
     def likely_reward(self) -> tf.Tensor:
-        """See `likely_reward`."""
-        return likely_reward(self.reward, self.idle_logit)
-
-
-def likely_reward(reward: tf.Tensor, idle_logit: tf.Tensor) -> tf.Tensor:
-    """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
-    return tf.where(idle_logit > 0.0, 0.0, reward)
+        """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
+        return tf.where(self.idle_logit > 0.0, 0.0, self.reward)
 
 
 class ModelSizes(NamedTuple):
@@ -52,6 +47,7 @@ class ModelSizes(NamedTuple):
       latent, categories: of the encoder.
       node_width: of the nodes of a start graph.
       reward_scale: standard deviation of all rewards.
+      cost_is_told: the last dimension of z is the logarithm of a cost whose changes are the rewards.
     """
 
     num_rules: int
@@ -63,6 +59,7 @@ class ModelSizes(NamedTuple):
     categories: int
     node_width: int
     reward_scale: float
+    cost_is_told: bool = False
 
 
 class _StateCore(snt.RNNCore):
@@ -85,7 +82,6 @@ class Member(snt.Module):
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._reward_scale = sizes.reward_scale
         self._trunk = snt.Linear(config.head_hidden)
         # Apart from the others' trunk: the likelihood's gradient grows as σ falls, and would drown theirs.
         self._latent_trunk = snt.Linear(config.latent_hidden)
@@ -112,13 +108,10 @@ class Member(snt.Module):
         outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
         everything = tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1)
         of_reward = outcome if self._reward_network is None else self._reward_network(everything)
-        reward, idle_logit = self._reward(actions, of_reward[:, 0], codes.inputs), of_reward[:, 1]
-        # What a rewrite earns is known best, from a table: what it does to the cost that z holds need not be learned.
-        earned = tf.stop_gradient(likely_reward(reward, idle_logit) / self._reward_scale)[:, tf.newaxis]
         return Prediction(
-            latent=self.latent(tf.concat([tf.nn.relu(self._latent_trunk(everything)), earned], axis=-1), z),
-            reward=reward,
-            idle_logit=idle_logit,
+            latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
+            reward=self._reward(actions, of_reward[:, 0], codes.inputs),
+            idle_logit=of_reward[:, 1],
             terminal_logit=outcome[:, 2],
             mask_logits=self.mask(trunk, local, actions, mask, keys, codes),
         )
@@ -140,6 +133,9 @@ class MdnRnn(snt.Module):
     Args:
       config: sizes.
       sizes: those that the data decides.
+
+    Attributes:
+      cost_per_reward: by how much the last dimension of z changes for a reward of 1 %, where `sizes.cost_is_told`.
     """
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
@@ -150,6 +146,7 @@ class MdnRnn(snt.Module):
         )
         self._embedding = SceneEmbedding(self._actions, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
+        self.cost_per_reward = tf.Variable(0.0, trainable=False, name="cost_per_reward") if sizes.cost_is_told else None
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
@@ -186,9 +183,16 @@ class MdnRnn(snt.Module):
           h: [n, hidden], output of `advance` for this step; z: [n, Z] before it; actions: int32 [n];
           mask: float32 [n, A + 1], legal actions before it; codes: from `action_codes`.
         """
-        return tuple(
-            member(h, z, actions, mask, keys, codes) for member, keys in zip(self.members, codes.mask_keys, strict=True)
-        )
+        parts = zip(self.members, codes.mask_keys, strict=True)
+        predictions = [(member, member(h, z, actions, mask, keys, codes)) for member, keys in parts]
+        return tuple(self._with_cost(member, prediction, z) for member, prediction in predictions)
+
+    def _with_cost(self, member: Member, prediction: Prediction, z: tf.Tensor) -> Prediction:
+        """Rewards are known best, from a table: what a cost did beside them would add up as noise."""
+        if self.cost_per_reward is None:
+            return prediction
+        cost = z[:, -1] + self.cost_per_reward * tf.stop_gradient(prediction.likely_reward)
+        return prediction._replace(latent=member.latent.with_last(prediction.latent, cost))
 
     def tables(self) -> dict[str, list[tf.Variable]]:
         """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""

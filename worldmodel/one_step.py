@@ -7,7 +7,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.uncertainty import Mixtures
-from worldmodel.windows import Windows
+from worldmodel.windows import Windows, require_finite
 from worldmodel.world_model import WorldModel
 
 _WINDOWS_AT_ONCE = 2048
@@ -18,6 +18,7 @@ def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
 
     Raises:
       ValueError: the model predicts no mixtures (`MdnRnnConfig.dynamics`).
+      NonFinitePrediction: they are not finite.
     """
     model = world_model.mdn_rnn
     if model.config.dynamics != "mdn":
@@ -34,4 +35,6 @@ def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
         logits = tf.concat([tf.nn.log_softmax(member.latent.logits) for member in members], axis=1)
         means, log_sigmas = (tf.concat(each, axis=1) for each in zip(*(m.latent[1:] for m in members), strict=True))
         parts.append((logits.numpy(), means.numpy(), log_sigmas.numpy()))
-    return Mixtures(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+    mixtures = Mixtures(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+    require_finite(windows, **{f"mixture ({name})": field[np.newaxis] for name, field in mixtures._asdict().items()})
+    return mixtures

@@ -11,7 +11,7 @@ from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.rollout import DreamState, StartStates
 from worldmodel.sequences import SequenceData
-from worldmodel.windows import OpenLoop, Windows
+from worldmodel.windows import OpenLoop, Windows, require_finite
 from worldmodel.world_model import WorldModel
 
 _EPISODES_AT_ONCE = 32
@@ -157,7 +157,11 @@ def _cut(
 
 
 def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0, seed: int = 0) -> OpenLoop:
-    """What the model predicts along the actions of windows, from their first states."""
+    """What the model predicts along the actions of windows, from their first states.
+
+    Raises:
+      NonFinitePrediction: it is not finite.
+    """
     count = len(windows.episode)
     dream: DreamEnv | None = None
     parts = []
@@ -169,6 +173,7 @@ def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0,
             dream = DreamEnv(world_model, starts, temperature=temperature)
         parts.append(_play(dream, state, windows.actions[:, chunk], seed))
     z, mask, reward, terminal = (np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True))
+    require_finite(windows, latent=z, reward=reward)
     return OpenLoop(windows, z, mask, reward, terminal)
 
 

@@ -24,7 +24,7 @@ class LinearProbe:
     weights: np.ndarray
 
     @classmethod
-    def fit(cls, batches: Iterable[tuple[np.ndarray, np.ndarray]], *, ridge: float = 1e-3) -> LinearProbe:
+    def fit(cls, batches: Iterable[tuple[np.ndarray, np.ndarray]], *, ridge: float = 1e-5) -> LinearProbe:
         """Least squares over all rows of all batches.
 
         Args:

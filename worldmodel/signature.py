@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.graphs import FeatureSpec
-
-
-class IncompatibleWorldModel(ValueError):
-    """A stored world model does not fit the environment at hand (rule set, feature version, format)."""
 
 
 @dataclass(frozen=True)

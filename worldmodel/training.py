@@ -11,17 +11,10 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.config import OptimiserConfig
+from worldmodel.errors import IncompatibleCheckpoint, NonFiniteLoss
 
 Metrics = Mapping[str, float]
 OnStep = Callable[[Metrics], None]
-
-
-class NonFiniteLoss(FloatingPointError):
-    """A loss term or the gradient became NaN or infinite."""
-
-
-class IncompatibleCheckpoint(ValueError):
-    """A checkpoint does not hold what is being trained."""
 
 
 class Optimiser(snt.Module):

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worldmodel.errors import NonFinitePrediction
+
 
 class Windows(NamedTuple):
     """W stretches of K steps of real episodes.
@@ -45,6 +47,20 @@ class Windows(NamedTuple):
     def legal(self) -> np.ndarray:
         """All that is legal, in the table or not: bool [K + 1, W, A + E]."""
         return np.concatenate([self.mask, self.unknown], axis=-1)
+
+
+def require_finite(windows: Windows, **predicted: np.ndarray) -> None:
+    """Raises `NonFinitePrediction`, which names what and the first window, unless all predictions [K, W, ...] are."""
+    for name, values in predicted.items():
+        bad = ~np.isfinite(values)
+        if bad.any():
+            of_windows = bad.any(axis=tuple(axis for axis in range(bad.ndim) if axis != 1))
+            first = int(np.argmax(of_windows))
+            raise NonFinitePrediction(
+                f"the {name} that the world model predicts is NaN or infinite in {of_windows.sum()} of "
+                f"{len(of_windows)} windows, the first from episode {windows.episode[first]} at depth "
+                f"{windows.depth[first]}: train it again, with smaller learning rates or another seed"
+            )
 
 
 class OpenLoop(NamedTuple):

@@ -18,6 +18,7 @@ from worldmodel.dream_step import dream_step
 from worldmodel.embedding import embed_all, embedder, operators_of, used_graphs
 from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.graph_store import GraphLike, StoredGraph
 from worldmodel.graphs import to_graphs_tuple
 from worldmodel.mdn_rnn import MdnRnn
@@ -26,7 +27,7 @@ from worldmodel.reward_table import ActionRewards, mean_reward_per_rule, reward_
 from worldmodel.rollout import StartStates
 from worldmodel.scenes import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
-from worldmodel.signature import IncompatibleWorldModel, Signature
+from worldmodel.signature import Signature
 
 _LEAST_DEVIATION = 1e-6
 

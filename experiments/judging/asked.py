@@ -45,6 +45,7 @@ _EVERYWHERE: Mapping[tuple[str, int], Asked] = {
     (names.LATENT_ERROR, 10): Asked(at_most=0.30),
     (names.LATENT_ERROR, 20): Asked(at_most=0.25),
     (names.READ_MASK_ERROR, _ANY_STEP): Asked(at_most=0.35),
+    (names.READ_COUNTS, 10): Asked(at_least=0.85),
     **{(name, 1): Asked(round(level - 0.05, 2), round(level + 0.05, 2)) for level, name in names.COVERAGE.items()},
 }
 _BY_PLAY: Mapping[str, Mapping[tuple[str, int], Asked]] = {
@@ -72,6 +73,7 @@ TRAINED_FOR = "bert-base"
 """The graph that is asked how much its training takes."""
 OF_TRAINING: Mapping[str, Asked] = {
     "real_steps": Asked(at_most=100_000),
+    "encoder_states": Asked(at_most=20_000),
     "seconds": Asked(at_most=15),
     "peak_bytes": Asked(at_most=3072),
 }

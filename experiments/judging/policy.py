@@ -9,30 +9,40 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from controller.telescoping import settled
 from experiments.judging.rounds import Rounds
 from experiments.judging.setting import Effort
 from experiments.progress import ProgressDisplay
 from experiments.reproduce.units import Record
 from experiments.seeds import seed_for
+from worldmodel.trivial import PER_RULE, PER_SITE, ZERO
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is played
+    from worldmodel.actions import ActionTable
     from worldmodel.exploit import Trajectory
+    from worldmodel.trivial import Trivial
 
 FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
+OF_PLANS = (ZERO, PER_RULE, PER_SITE)
+"""Trivial predictors that say something of a whole plan."""
 
 
 def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
     """The policy of a round, for real and in the dream.
 
     Returns:
-      By way of playing: the fields of `worldmodel.exploit.Comparison`, and under "each" what some of them are means of.
+      By way of playing: the fields of `worldmodel.exploit.Comparison`; under "each" what some of them are means of;
+      under "trivial_gap" what "gap" would be if trivial predictors had dreamed the same plans.
     """
     model, controller = rounds.model(number), rounds.controller(number)
     from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real
+    from worldmodel.trivial import Trivial
 
     config, policy = rounds.setting.config, controller.policy
     settle = settled if config.ppo.telescoping else None
+    trivial = Trivial.of(rounds.episodes(number)[0], model)
     with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
         seed = seed_for(rounds.seed, f"exploit {number}")
         real = played_for_real(
@@ -64,7 +74,11 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         "real_steps": rounds.random_play.num_transitions
         + sum(rounds.policy_play(before).num_transitions for before in range(number)),
         **{
-            way: {**dataclasses.asdict(compare(played)), "each": _each(played)}
+            way: {
+                **dataclasses.asdict(compare(played)),
+                "each": _each(played),
+                "trivial_gap": trivial_gaps(played, trivial, model.table),
+            }
             for way, played in ((FOR_REAL, real), (IN_THE_DREAM, dreamed))
         },
     }
@@ -79,3 +93,14 @@ def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
         "prefix_gap": [abs(each.gap_of_prefix) for each in played],
         "skipping_gap": [abs(each.dreamed_percent[-1] - each.skipping_percent) for each in played],
     }
+
+
+def trivial_gaps(played: Sequence[Trajectory], trivial: Trivial, table: ActionTable) -> dict[str, float]:
+    """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards."""
+    from worldmodel.exploit import points
+
+    rewards = {ZERO: np.zeros(table.num_actions + 1), PER_RULE: trivial.per_rule, PER_SITE: trivial.per_site}
+    real = np.array([each.real_percent[-1] for each in played])
+    plans = [table.encode(np.array(each.actions, int).reshape(-1, 2)) for each in played]
+    told = {name: np.array([points(float(each[plan].sum())) for plan in plans]) for name, each in rewards.items()}
+    return {name: float(np.mean(np.abs(percent - real))) for name, percent in told.items()}

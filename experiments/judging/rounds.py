@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import resource
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controller.storage import write_text
 from environment import GraphSubstitutionEnv
+from environment.process_memory import restart_peak, status_bytes
 from environment.random_agent import RandomAgent
 from experiments.interruption import raise_if_received
 from experiments.judging.setting import Setting
@@ -223,13 +223,13 @@ class Started(NamedTuple):
 
     @classmethod
     def now(cls) -> Started:
+        restart_peak()
         return cls(time.perf_counter(), time.process_time())
 
     def spent(self) -> Record:
-        """Seconds and seconds of CPU since, and the largest size of the process so far, in bytes."""
-        now = Started.now()
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"seconds": now.wall - self.wall, "cpu_seconds": now.cpu - self.cpu, "peak_bytes": peak_bytes}
+        """Seconds and seconds of CPU since, and the largest size of the process since then, in bytes."""
+        seconds, cpu_seconds = time.perf_counter() - self.wall, time.process_time() - self.cpu
+        return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": status_bytes("VmHWM")}
 
 
 def noting(bar: Bar) -> Callable[[Episode], None]:

@@ -20,7 +20,7 @@ from functools import partial
 from experiments.config import RunConfig
 from experiments.judging import study
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
-from experiments.judging.policy import IN_THE_DREAM
+from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.judging.setting import Effort, Setting
 from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
@@ -97,7 +97,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def alarm(played: Record, best_percent: float) -> str:
     """What is said of a dream that is too good to be true."""
-    dreamed_percent = played[IN_THE_DREAM]["best_dreamed_percent"]
+    dreamed_percent = max(played[way]["best_dreamed_percent"] for way in (FOR_REAL, IN_THE_DREAM))
     return (
         f"Alarm: {played['graph']}, seed {played['seed']}, round {played['round']}: the policy dreams of "
         f"{dreamed_percent:.1f} % where the best known real result is {best_percent:.1f} %. "

@@ -18,7 +18,7 @@ from experiments.judging.asked import (
     asked_figures,
 )
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
-from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
+from experiments.judging.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.reproduce.units import Record
 from worldmodel import figure_names as names
 from worldmodel.bootstrap import over_episodes, over_seeds
@@ -76,8 +76,9 @@ def table_rows(
         yield from _fact_rows(graph, number, records)
         yield from held_out_rows(records)
         yield from figure_rows(records, counted=counted, steps=steps)
+    last = max((record["round"] for record in played), default=0)
     for number, records in _by_round(played).items():
-        yield from _policy_rows(graph, number, records, best_percent, counted)
+        yield from _policy_rows(graph, number, records, best_percent, counted, is_asked=number == last)
 
 
 def _by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
@@ -91,9 +92,9 @@ def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Re
         mean = _mean(record[key] for record in judged)
         yield common | {"figure": figure, "model": mean} | _asked_of_training(graph, number, key, mean)
     spent = [record["spent"] for record in judged if record["spent"]]
-    for key, (figure, unit) in _SPENT.items() if spent else ():
+    for key, (figure, unit) in _SPENT.items():
         mean = _mean(each[key] / unit for each in spent)
-        row = common | {"figure": figure, "model": mean, "seeds": len(spent)}
+        row = common | {"figure": figure, "model": UNDEFINED if mean is None else mean, "seeds": len(spent)}
         yield row | _asked_of_training(graph, number, key, mean)
     factors = [record["intervals"] for record in judged if record["intervals"]["factor"] is not None]
     if factors:
@@ -105,8 +106,10 @@ def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Re
 def _asked_of_training(graph: str, number: int, key: str, value: float | None) -> Record:
     """Of what round 0 takes."""
     wanted = OF_TRAINING.get(key) if graph == TRAINED_FOR and number == 0 else None
-    if wanted is None or value is None:
+    if wanted is None:
         return {}
+    if value is None:
+        return {"asked": str(wanted), "met": UNDEFINED}
     return {"asked": str(wanted), "met": "yes" if wanted.met(value, {}) else "no"}
 
 
@@ -120,7 +123,7 @@ FITTED_ELSEWHERE = "share of seeds whose factor of σ is fitted on states that t
 _SPENT = {
     "seconds": ("minutes from start to trained; of a later round: of its training", 60),
     "cpu_seconds": ("the same in minutes of CPU", 60),
-    "peak_bytes": ("largest size of the process until then [MiB]", 1 << 20),
+    "peak_bytes": ("largest size of the process meanwhile [MiB]", 1 << 20),
 }
 
 
@@ -175,7 +178,7 @@ def _by_figure(judged: Sequence[Record]) -> dict[tuple[str, str, int], list[Reco
 def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], counted: bool) -> Record:
     there = [record for record in records if record["value"] is not None]
     predictors = [key for key in PREDICTORS if records and key in records[0]["trivial"]]
-    trivial = {key: _mean(record["trivial"].get(key) for record in records) for key in predictors}
+    trivial = {key: _mean(record["trivial"].get(key) for record in there) for key in predictors}
     row: Record = {"play": play, "figure": figure, "step": step, "seeds": len(there)}
     row |= {key: UNDEFINED if value is None else value for key, value in trivial.items()}
     row |= {"windows": sum(record["windows"] for record in records)}
@@ -188,23 +191,26 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
 
 
 def _policy_rows(
-    graph: str, number: int, records: Sequence[Record], best_percent: float, counted: bool
+    graph: str, number: int, records: Sequence[Record], best_percent: float, counted: bool, *, is_asked: bool
 ) -> Iterator[Record]:
-    common: Record = {"graph": graph, "round": number, "play": POLICY, "seeds": len(records)}
+    """`is_asked`: of the last round only, what recollection comes to."""
+    common: Record = {"graph": graph, "round": number, "play": POLICY}
     for figure, (way, key) in POLICY_FIGURES.items():
-        row = common | {"figure": figure, "windows": sum(record[way]["episodes"] for record in records)}
-        estimate = _of_policies([record[way] for record in records], key)
-        if math.isnan(estimate.value):  # no rewrite was dreamed
-            yield row | {"model": UNDEFINED} | _asked(POLICY, figure, 0, None, {}, counted)
-        else:
-            yield row | _interval(estimate) | _asked(POLICY, figure, 0, estimate.value, {}, counted)
+        there = [record[way] for record in records if math.isfinite(record[way][key])]  # some dream of no rewrite
+        row = common | {"figure": figure, "seeds": len(there), "windows": sum(each["episodes"] for each in there)}
+        if key == "gap":
+            row |= {name: _mean(each["trivial_gap"][name] for each in there) for name in OF_PLANS}
+        estimate = _of_policies(there, key) if there else None
+        row |= _interval(estimate) if estimate else {"model": UNDEFINED}
+        value = estimate.value if estimate else None
+        yield row | (_asked(POLICY, figure, 0, value, {}, counted) if is_asked else {})
     alarms = [raises_alarm(record, best_percent) for record in records]
-    yield common | {"figure": ALARM, "model": _mean(alarms)}
+    yield common | {"figure": ALARM, "model": _mean(alarms), "seeds": len(records)}
 
 
 def raises_alarm(played: Record, best_percent: float) -> bool:
     """Whether a policy's dream is better than the best real result that is known, and so too good to be true."""
-    return bool(played[IN_THE_DREAM]["best_dreamed_percent"] > best_percent)
+    return max(played[way]["best_dreamed_percent"] for way in (FOR_REAL, IN_THE_DREAM)) > float(best_percent)
 
 
 def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:

@@ -17,8 +17,8 @@ from controller.policy_config import PolicyConfig
 from controller.ppo_config import PpoConfig
 from controller.ppo_controller import FORMAT_VERSION, PpoController
 from controller.storage import StoredControllerError, write_arrays
+from worldmodel.errors import NonFiniteLoss
 from worldmodel.rollout import LatentObservation, Policy, Rollout
-from worldmodel.training import NonFiniteLoss
 
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
 POLICY = PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=-1.0)

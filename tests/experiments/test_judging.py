@@ -14,12 +14,13 @@ from environment import GraphSubstitutionEnv
 from environment.random_agent import RandomAgent
 from experiments.config import RunConfig, load_config
 from experiments.judging import judge
-from experiments.judging.policy import IN_THE_DREAM, exploit
+from experiments.judging.policy import IN_THE_DREAM, exploit, trivial_gaps
 from experiments.judging.rounds import Rounds
 from experiments.judging.setting import Effort, Setting
 from experiments.progress import make_progress
 from worldmodel.episodes import EpisodeBuffer, collect
-from worldmodel.exploit import Trajectory
+from worldmodel.exploit import Trajectory, points
+from worldmodel.trivial import PER_RULE, PER_SITE, ZERO
 from worldmodel.world_model import WorldModel
 
 MODEL = "squeezenet1.1-tiny"
@@ -72,19 +73,44 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
 
     monkeypatch.setattr("worldmodel.exploit.played_for_real", for_real)
     monkeypatch.setattr("worldmodel.exploit.dreamed_then_replayed", in_the_dream)
+    models = [SimpleNamespace(table=f"table {number}") for number in range(3)]
     rounds: Any = SimpleNamespace(
         setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8")),
         seed=0,
         env=None,
-        model=lambda number: f"model {number}",
+        model=models.__getitem__,
         controller=lambda number: SimpleNamespace(policy=None),
-        root_dream=lambda model: f"dream of {model}",
+        root_dream=lambda model: f"dream by {model.table}",
         random_play=SimpleNamespace(num_transitions=1),
         policy_play=lambda number: SimpleNamespace(num_transitions=10),
     )
+    rounds.episodes = lambda number: (f"training {number}", None)
+    monkeypatch.setattr("worldmodel.trivial.Trivial.of", lambda training, model: (training, model))
+    monkeypatch.setattr("experiments.judging.policy.trivial_gaps", lambda *given: given[1])
     record = exploit(rounds, 2, EFFORT, make_progress())
-    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, "dream of model 2")
+    assert record[IN_THE_DREAM]["trivial_gap"] == ("training 2", rounds.model(2))
+    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, "dream by table 2")
     assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
+
+
+def test_tables_of_rewards_tell_of_plans_what_these_add_up_to() -> None:
+    """Against what was really reached before the first illegal rewrite."""
+
+    class Table:
+        num_actions = 3
+
+        def encode(self, pairs: np.ndarray) -> np.ndarray:
+            assert pairs.shape[1] == 2
+            first: np.ndarray = pairs[:, 0]
+            return first
+
+    plans = [
+        Trajectory(((0, 0), (2, 0)), (0.0, 1.0, 2.0), (0.0, 1.0), 1.5, illegal=1),
+        Trajectory((), (0.0,), (0.0,), 0.0, illegal=0),
+    ]
+    tables: Any = SimpleNamespace(per_rule=np.array([1.0, 9.0, 1.0, 0.0]), per_site=np.array([0.5, 9.0, 0.5, 0.0]))
+    gaps = trivial_gaps(plans, tables, Table())  # type: ignore[arg-type]
+    assert gaps == pytest.approx({ZERO: 0.5, PER_RULE: (points(2.0) - 1.0) / 2, PER_SITE: (1.0 - points(1.0)) / 2})
 
 
 class Asked:

@@ -8,8 +8,8 @@ from toy_world import ToyEnv
 
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.latent_env import LatentEnv
-from worldmodel.signature import IncompatibleWorldModel
 from worldmodel.world_model import WorldModel
 
 

@@ -119,3 +119,20 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
     assert tf.reduce_all(first_actions_agree)
     lower = plain.rewards[0].numpy() - wary.rewards[0].numpy()
     assert lower.mean() > 0.01 if name == "ensemble" else np.allclose(lower, 0)
+
+
+@pytest.mark.parametrize("name", ["mdn", "deterministic"])
+def test_the_last_dimension_can_be_told(name: str) -> None:
+    """Whatever component is drawn from; all else stays."""
+    head = HEADS[name]
+    parameters = some_parameters(head, 20)
+    told = head.with_last(parameters, tf.range(20.0))
+    likely, before = head.most_likely(told).numpy(), head.most_likely(parameters).numpy()
+    np.testing.assert_array_equal(likely[:, -1], np.arange(20.0))
+    np.testing.assert_array_equal(likely[:, :-1], before[:, :-1])
+
+
+def test_categories_have_no_last_number() -> None:
+    head = HEADS["discrete"]
+    with pytest.raises(TypeError, match="no last real number"):
+        head.with_last(some_parameters(head, 2), tf.zeros(2))

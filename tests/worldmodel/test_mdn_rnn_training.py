@@ -9,11 +9,11 @@ import tensorflow as tf
 from toy_world import SMALL
 
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import NonFiniteLoss
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData, Schedule, bootstrap_counts
 from worldmodel.reward_table import mean_reward_per_rule
 from worldmodel.scenes import Scene
 from worldmodel.sequences import SequenceBatch
-from worldmodel.training import NonFiniteLoss
 from worldmodel.world_model import WorldModel
 
 

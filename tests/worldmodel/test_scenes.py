@@ -10,12 +10,12 @@ from toy_world import SIGNATURE, ToyEnv, uniform_policy
 from environment.correlation import spearman
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.latent_env import LatentEnv
 from worldmodel.open_loop import open_loop
 from worldmodel.recollection import recollect
 from worldmodel.root_dream import root_dream
 from worldmodel.scenes import UNKNOWN, Scene, nodes_at_sites
-from worldmodel.signature import IncompatibleWorldModel
 from worldmodel.trivial import Trivial
 from worldmodel.world_model import WorldModel
 

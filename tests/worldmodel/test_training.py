@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from worldmodel.config import OptimiserConfig
-from worldmodel.training import IncompatibleCheckpoint, Metrics, NonFiniteLoss, Optimiser, TrainingLoop
+from worldmodel.errors import IncompatibleCheckpoint, NonFiniteLoss
+from worldmodel.training import Metrics, Optimiser, TrainingLoop
 
 
 class Descent:

@@ -16,7 +16,8 @@ from toy_world import FEATURES, RULE_NAMES, SIGNATURE
 
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.signature import IncompatibleWorldModel, Signature
+from worldmodel.errors import IncompatibleWorldModel
+from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
 

@@ -1,0 +1,23 @@
+"""What the package says of what it is given; without TensorFlow, so that commands can tell it from defects."""
+
+from __future__ import annotations
+
+
+class IncompatibleWorldModel(ValueError):
+    """A stored world model does not fit the environment at hand (rule set, feature version, format)."""
+
+
+class IncompatibleCheckpoint(ValueError):
+    """A checkpoint of a training does not fit the training that is to go on from it."""
+
+
+class IncompatibleEpisodes(ValueError):
+    """Stored episodes are of another format."""
+
+
+class NonFiniteLoss(FloatingPointError):
+    """A loss or gradient became NaN or infinite."""
+
+
+class NonFinitePrediction(FloatingPointError):
+    """A world model predicts NaN or infinity."""
