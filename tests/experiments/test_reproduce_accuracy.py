@@ -32,6 +32,12 @@ from experiments.reproduce.accuracy_rows import (
 )
 from experiments.reproduce.units import COMMITTED
 from worldmodel import figure_names as names
+from worldmodel.errors import (
+    IncompatibleCheckpoint,
+    IncompatibleEpisodes,
+    IncompatibleWorldModel,
+    NonFinitePrediction,
+)
 from worldmodel.trivial import COPY_LAST, PER_RULE
 
 MODEL = "squeezenet1.1-tiny"
@@ -206,6 +212,27 @@ def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pyte
     assert main(["reproduce", *arguments]) == 2
     message = capsys.readouterr().err
     assert said in message and "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        IncompatibleWorldModel("it has format 3"),
+        IncompatibleCheckpoint("it was written by another"),
+        IncompatibleEpisodes("they are of format 0"),
+        NonFinitePrediction("the latent is NaN"),
+    ],
+)
+def test_what_worlds_were_left_by_others_is_one_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Study, "search", fail)
+    assert main(["reproduce", "accuracy", *SMOKE]) == 2
+    message = capsys.readouterr().err
+    assert f"rlflow: {error}" in message and "Traceback" not in message
 
 
 def figure(value: float | None, play: str = RANDOM, name: str = names.REWARD_RANKS) -> dict[str, Any]:

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy_world import ToyEnv, uniform_policy
+from toy_world import FEATURES, SMALL, ToyEnv, uniform_policy
 
 from worldmodel.actions import ActionTable
-from worldmodel.encoder_training import EncoderDataset
+from worldmodel.encoder import GraphEncoder
+from worldmodel.encoder_training import EncoderDataset, EncoderHeads, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.errors import NonFiniteLoss
 from worldmodel.fit import encoder_datasets
 from worldmodel.graphs import to_graphs_tuple
 from worldmodel.world_model import WorldModel
@@ -69,6 +74,41 @@ def test_latents_tell_costs_and_masks_of_unseen_states(
 def test_no_dimension_has_collapsed(world_model: WorldModel, episodes: EpisodeBuffer) -> None:
     raw = world_model.encoder(to_graphs_tuple([episodes.graphs[h] for h in list(episodes.graphs)[:100]]))
     assert float(tf.reduce_min(tf.math.reduce_std(raw, axis=0))) > 0.1
+
+
+def test_what_is_not_finite_is_named_and_the_checkpoint_kept(episodes: EpisodeBuffer, tmp_path: Path) -> None:
+    """The loss term, the step, and which transitions of which episodes."""
+    config = dataclasses.replace(SMALL.encoder_training, steps=4, checkpoint_every=2)
+    data = EncoderDataset(episodes, episodes.action_table())
+    training = EncoderTraining(
+        GraphEncoder(SMALL.encoder, FEATURES), FEATURES, [data], config, seed=0, directory=tmp_path
+    )
+    training.run(until=2)
+    stored = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    batch = data.batch
+
+    def poisoned(rows: np.ndarray) -> tuple[object, object, object]:
+        graphs, targets, actions = batch(rows)
+        return graphs, targets._replace(log_cost=targets.log_cost * np.nan), actions
+
+    data.batch = poisoned  # type: ignore[method-assign, assignment]
+    with pytest.raises(
+        NonFiniteLoss, match=r"step 2 gave .*cost = nan.* on transitions \d+ of episode \d+, .* from the graph"
+    ):
+        training.run()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == stored
+
+
+def test_dimensions_that_do_not_vary_cost_as_much_as_they_lack(episodes: EpisodeBuffer) -> None:
+    """Up to a standard deviation of 1, and no more beyond it: the floor is what keeps latents from collapsing."""
+    data = EncoderDataset(episodes, episodes.action_table())
+    _, targets, actions = data.batch(data.sample(32, (0,)))
+    heads = EncoderHeads(targets, data.table, SMALL.encoder_training, latent=4)
+    z = np.random.default_rng(0).normal(size=(64, 4))
+    z = ((z - z.mean(axis=0)) / z.std(axis=0)).astype(np.float32)
+    for scales, floor in (([0, 0, 0, 0], 0.99), ([1, 1, 1, 1], 0.0), ([5, 1, 1, 0.5], 0.125), ([1, 1, 0, 0], 0.495)):
+        losses = heads.losses(tf.constant(z * np.float32(scales)), targets, tf.constant(actions))
+        assert float(losses["variance"]) == pytest.approx(floor, abs=2e-3)
 
 
 def states_of(world_model: WorldModel, buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from worldmodel import figure_names as names
 from worldmodel.accuracy import mask_figures
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import NonFinitePrediction
 from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
 from worldmodel.open_loop import cut_windows, longest_open_loop, open_loop, play
@@ -134,3 +135,16 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
 def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) -> None:
     with pytest.raises(ValueError, match="500 usable steps"):
         open_loop(world_model, split[1], steps=500)
+
+
+def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLoop, world_model: WorldModel) -> None:
+    """An average over the rest would look like a result."""
+    z, real = played.real.z.copy(), played.real
+    z[0, 3] = np.nan
+    place = f"the first from episode {real.episode[3]} at depth {real.depth[3]}"
+    with pytest.raises(
+        NonFinitePrediction, match=rf"the latent .* is NaN or infinite in 1 of \d+ windows, {place}: train"
+    ):
+        play(world_model, real._replace(z=z))
+    with pytest.raises(NonFinitePrediction, match=rf"the mixture \(logits\) .* in 1 of \d+ windows, {place}"):
+        next_latents(world_model, real._replace(z=z))
