@@ -183,16 +183,19 @@ class MdnRnn(snt.Module):
           h: [n, hidden], output of `advance` for this step; z: [n, Z] before it; actions: int32 [n];
           mask: float32 [n, A + 1], legal actions before it; codes: from `action_codes`.
         """
-        parts = zip(self.members, codes.mask_keys, strict=True)
-        predictions = [(member, member(h, z, actions, mask, keys, codes)) for member, keys in parts]
-        return tuple(self._with_cost(member, prediction, z) for member, prediction in predictions)
+        return tuple(self.predict_by(i, h, z, actions, mask, codes) for i in range(len(self.members)))
 
-    def _with_cost(self, member: Member, prediction: Prediction, z: tf.Tensor) -> Prediction:
-        """Rewards are known best, from a table: what a cost did beside them would add up as noise."""
+    def predict_by(
+        self, member: int, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
+    ) -> Prediction:
+        """What a step brings according to one member, see `predict`."""
+        head = self.members[member]
+        prediction = head(h, z, actions, mask, codes.mask_keys[member], codes)
         if self.cost_per_reward is None:
             return prediction
+        # Rewards are known best, from a table: what a cost did beside them would add up as noise.
         cost = z[:, -1] + self.cost_per_reward * tf.stop_gradient(prediction.likely_reward)
-        return prediction._replace(latent=member.latent.with_last(prediction.latent, cost))
+        return prediction._replace(latent=head.latent.with_last(prediction.latent, cost))
 
     def tables(self) -> dict[str, list[tf.Variable]]:
         """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""

@@ -244,7 +244,7 @@ class MdnRnnTraining:
             actions = _at(batch.actions, now, columns)
             state = self.model.advance(z, actions, state, codes)
             bits = tf.cast(mask, tf.float32)
-            prediction = head(state.hidden, z, actions, bits, codes.mask_keys[member], codes)
+            prediction = self.model.predict_by(member, state.hidden, z, actions, bits, codes)
             losses = step_losses(
                 head.latent,
                 prediction,

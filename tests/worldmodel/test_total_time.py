@@ -79,6 +79,16 @@ def test_what_rewards_add_up_to_is_what_the_cost_changes_by(
     np.testing.assert_allclose(moved, slope * played.reward, atol=1e-4)
 
 
+def test_training_lives_on_the_costs_that_dreams_have(model: WorldModel) -> None:
+    """In open loops too: what the network would say of the cost is asked by no loss, and stays what it was drawn as."""
+    (head,) = (member.latent for member in model.mdn_rnn.members)
+    weights = head._linear.w.numpy()  # type: ignore[attr-defined]
+    mixtures, width = CONFIG.mdn_rnn.mixtures, CONFIG.encoder.latent
+    of_cost = mixtures + width * np.arange(mixtures) + width - 1
+    others = mixtures + width * np.arange(mixtures)
+    assert np.abs(weights[:, of_cost]).max() < 0.05 < np.abs(weights[:, others]).max()
+
+
 def test_going_on_learning_keeps_what_is_told(
     model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer], tmp_path: Path
 ) -> None:
