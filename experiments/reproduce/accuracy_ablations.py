@@ -2,13 +2,14 @@
 
 rlflow reproduce accuracy-ablations
 
-Every model is trained on the same number of real steps of random play, for fewer gradient steps than those of
-`rlflow reproduce accuracy` because there are many, and judged as they are.
+Every model is trained on the same number of real steps of random play. Because there are many, they are trained for
+fewer gradient steps and judged on fewer episodes than those of `rlflow reproduce accuracy`.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 
@@ -56,6 +57,8 @@ TRAINING = {
 }
 """Changes to the settings of `SCALES`; `--set` has the last word."""
 REAL_STEPS = {"smoke": 200, "full": 30_000}
+MOST_EPISODES = 100
+"""Held-out ones of each kind of play."""
 
 FIGURES = {
     "reward": (RANDOM, names.REWARD_RANKS, 1, "rank correlation of one reward, random play"),
@@ -88,7 +91,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges a model for each graph, variant and seed; finished units are not done again."""
-    effort, amount = SCALES[options.scale].effort, REAL_STEPS[options.scale]
+    usual, amount = SCALES[options.scale].effort, REAL_STEPS[options.scale]
+    effort = dataclasses.replace(usual, episodes=min(MOST_EPISODES, usual.episodes))
     options = argparse.Namespace(**{**vars(options), "set": [*TRAINING[options.scale], *options.set]})
     rows: list[Record] = []
     for name in graphs.chosen(options.graphs or GRAPHS[options.scale]):
