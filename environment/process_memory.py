@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import resource
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
@@ -15,7 +15,17 @@ def status_bytes(field: str) -> int:
     return 1024 * int(line.split()[1])
 
 
-def restart_peak() -> None:
-    """Lets "VmHWM" begin anew from what is resident now; where the system forbids that, it stays an upper bound."""
-    with contextlib.suppress(OSError):
+def peak_bytes() -> int:
+    """The largest size so far, since `restart_peak` where that works and else of the process: then an upper bound."""
+    if STATUS.exists():
+        return status_bytes("VmHWM")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def restart_peak() -> bool:
+    """Lets `peak_bytes` begin anew from what is resident now; False where the system forbids it."""
+    try:
         _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True

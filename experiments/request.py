@@ -67,7 +67,7 @@ def _config_values(options: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-DISCRETE = {"latent": 512, "categories": 16, "total_time": False}
+DISCRETE = {"latent": 512, "categories": 16}
 """Of the encoder, where `--dynamics discrete` is all that was said."""
 
 

@@ -40,9 +40,9 @@ class EncoderConfig:
       operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
       categories: of each variable that a discrete latent consists of, one-hot codes end to end; 0: z is a vector of
         real numbers. With `MdnRnnConfig.dynamics` "discrete".
-      total_time: the last dimension of z is the logarithm of the time of all nodes together, the graph's cost under
-        a cost model that adds up nodes. It is said and not learned: what is pooled over hundreds of nodes that a
-        network has seen holds a cost only as far as training states go.
+      total_time: the last dimension of z is the logarithm of the time of all nodes together, standardised like the
+        others: the graph's cost under a cost model that adds up nodes. It is said and not learned: what a network pools
+        over hundreds of nodes holds a cost only as far as training states go. Latents of categories have none.
     """
 
     latent: int = 32
@@ -67,11 +67,16 @@ class EncoderConfig:
                 f"a latent of width {self.latent} cannot consist of variables with {self.categories} categories each; "
                 f"use a divisor of the width, or 0 for real numbers"
             )
-        if self.total_time and (self.categories or self.latent < 2):
+        if self.holds_time and self.latent < 2:
             raise ValueError(
-                f"'total_time' takes one of several real numbers in z, but the latent is of width {self.latent} with "
-                f"{self.categories} categories; set total_time=false, or categories=0 and a width of 2 or more"
+                f"'total_time' takes one of the numbers of z, of which there is only {self.latent}; set "
+                "total_time=false, or a latent of 2 or more"
             )
+
+    @property
+    def holds_time(self) -> bool:
+        """Whether z has a dimension for the total time."""
+        return self.total_time and not self.categories
 
 
 @dataclass(frozen=True)

@@ -128,18 +128,18 @@ class GraphEncoder(snt.Module):
     ) -> None:
         super().__init__(name=name)
         self.config = config
-        if config.total_time and TIME not in features.node_features:
+        if config.holds_time and TIME not in features.node_features:
             raise ValueError(
                 f"expected a feature '{TIME}' of nodes, from which z can hold the total time, but there are only "
                 f"{', '.join(features.node_features)}; set total_time=false"
             )
-        self._time_column = features.node_features.index(TIME) if config.total_time else None
+        self._time_column = features.node_features.index(TIME) if config.holds_time else None
         make_round = make_round or round_factory(config)
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
-        self._calibration = Calibration(4 * config.hidden + config.total_time)
-        self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.total_time)
+        self._calibration = Calibration(4 * config.hidden + config.holds_time)
+        self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.holds_time)
 
     def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
         """The graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden]; edges in another."""

@@ -17,10 +17,10 @@ from worldmodel.embedding import used_graphs
 from worldmodel.encoder import GraphEncoder
 from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
-from worldmodel.reward_table import rewards_are_cost_changes
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
@@ -102,7 +102,7 @@ def refit_world_model(
     tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)
     config_before, sizes_before = before.mdn_rnn.config, before.mdn_rnn.sizes
-    sizes, slots = _sizes(buffer, config_before, tables, before.encoder.config)
+    sizes, slots = _sizes(buffer, config_before, tables, before.encoder.config, before.signature.features)
     # What weights have been learned for does not change.
     sizes = sizes._replace(reward_scale=sizes_before.reward_scale, cost_is_told=sizes_before.cost_is_told)
     model = before.grown(MdnRnn(config_before, sizes), buffer, tables, slots)
@@ -171,7 +171,7 @@ def untrained_world_model(
       encoder_states: distinct states that the encoder was trained on.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
-    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, config.encoder)
+    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, config.encoder, signature.features)
     dynamics = MdnRnn(config.mdn_rnn, sizes)
     model = WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
     if dynamics.cost_per_reward is not None:
@@ -196,6 +196,7 @@ def _sizes(
     config: MdnRnnConfig,
     tables: Mapping[str, ActionTable],
     encoder: EncoderConfig,
+    features: FeatureSpec,
 ) -> tuple[ModelSizes, np.ndarray]:
     """Sizes of the dynamics, and the slots of every rule, see `neighbour_slots`."""
     rewards = np.concatenate([episode.rewards for episode in buffer])
@@ -210,9 +211,25 @@ def _sizes(
         categories=encoder.categories,
         node_width=encoder.hidden,
         reward_scale=float(rewards.std()) or 1.0,
-        cost_is_told=encoder.total_time and rewards_are_cost_changes(buffer),
+        cost_is_told=encoder.holds_time and rewards_are_time_changes(buffer, features),
     )
     return sizes, slots
+
+
+def rewards_are_time_changes(buffer: EpisodeBuffer, features: FeatureSpec) -> bool:
+    """Whether every reward is 100 · ln(total time of the nodes before / after).
+
+    So it is where the reward is `log_ratio` and costs are added up over nodes, and not where whole graphs are timed.
+    """
+    column = features.node_features.index(TIME)
+    logs = {
+        h: np.log(np.expm1(graph.nodes[:, column] * LOG_TIME_UNIT, dtype=float).sum())
+        for h, graph in used_graphs(buffer).items()
+    }
+    return all(
+        np.allclose(-100.0 * np.diff([logs[h] for h in episode.hashes]), episode.rewards, rtol=1e-3, atol=5e-3)
+        for episode in buffer
+    )
 
 
 def _part(directory: str | os.PathLike[str] | None, name: str) -> Path | None:

@@ -38,7 +38,7 @@ def read_figures(
     """What frozen heads read from latents after `step` steps, predicted and real ones.
 
     Beside what heads read of masks stands what they would read if latents were as many principal components of the
-    masks: a few dozen numbers are no linear code for which of thousands of rewrites are legal.
+    masks, the best linear code in least squares.
 
     Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
     of masks and of numbers of sites, the real ones that the prediction starts from.

@@ -22,14 +22,6 @@ def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
 
-def rewards_are_cost_changes(buffer: EpisodeBuffer, *, tolerance_percent: float = 1e-3) -> bool:
-    """Whether every reward is 100 · ln(cost before / cost after), as the environment's `log_ratio` is."""
-    return all(
-        np.allclose(100.0 * np.log(e.cost_ms[:-1] / e.cost_ms[1:]), e.rewards, rtol=1e-4, atol=tolerance_percent)
-        for e in buffer
-    )
-
-
 def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> np.ndarray:
     """Mean reward of every action of the table, drawn towards its rule's mean where data is thin: float32 [A + 1].
 

@@ -34,7 +34,7 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
 
     Returns:
       By way of playing: the fields of `worldmodel.exploit.Comparison`; under "each" what some of them are means of;
-      under "trivial_gap" what "gap" would be if trivial predictors had dreamed the same plans.
+      under "trivial_gap" the same of what trivial predictors say of the plans, see `trivial_gaps`.
     """
     model, controller = rounds.model(number), rounds.controller(number)
     from worldmodel.exploit import compare, dreamed_then_replayed, played_for_real
@@ -96,7 +96,10 @@ def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
 
 
 def trivial_gaps(played: Sequence[Trajectory], trivial: Trivial, table: ActionTable) -> dict[str, float]:
-    """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards."""
+    """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards.
+
+    They see no masks, and so cannot tell that a plan comes back to where it was: they add up all rewards.
+    """
     from worldmodel.exploit import points
 
     rewards = {ZERO: np.zeros(table.num_actions + 1), PER_RULE: trivial.per_rule, PER_SITE: trivial.per_site}

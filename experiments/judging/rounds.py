@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controller.storage import write_text
 from environment import GraphSubstitutionEnv
-from environment.process_memory import restart_peak, status_bytes
+from environment.process_memory import peak_bytes, restart_peak
 from environment.random_agent import RandomAgent
 from experiments.interruption import raise_if_received
 from experiments.judging.setting import Setting
@@ -229,7 +229,7 @@ class Started(NamedTuple):
     def spent(self) -> Record:
         """Seconds and seconds of CPU since, and the largest size of the process since then, in bytes."""
         seconds, cpu_seconds = time.perf_counter() - self.wall, time.process_time() - self.cpu
-        return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": status_bytes("VmHWM")}
+        return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak_bytes()}
 
 
 def noting(bar: Bar) -> Callable[[Episode], None]:

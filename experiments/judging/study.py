@@ -43,6 +43,7 @@ _SMALL = (
     "environment.max_steps=12",
     "collect.episodes=40",
     "world_model.encoder.latent=8",
+    "world_model.encoder.total_time=true",
     "world_model.encoder.hidden=16",
     "world_model.encoder.rounds=2",
     "world_model.encoder_training.steps=10",

@@ -47,7 +47,7 @@ COLUMNS = {
     "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
     "high": "upper end",
     **{key: f"trivial predictor: {text}" for key, text in PREDICTORS.items()},
-    "asked": "what is asked of the model",
+    "asked": "what is asked of the model; of policies in the last round",
     "met": f"whether it is; graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} % are not counted",
     "seeds": "how many there are",
     "windows": "predictions judged, or episodes of policies, over all seeds",
@@ -133,11 +133,11 @@ MIXTURES = (
     "intervals cover too much."
 )
 SITES = (
-    "Where a rewrite is legal can hardly be read from a latent by linear heads: it takes more numbers than a latent "
-    f"has, as the rows '{names.OF_COMPONENTS.strip(' ()')}' show, which are of latents made for nothing else. Nor does "
-    "the encoder say which of several equal layers was rewritten: it knows nodes by what surrounds them. The dream "
-    "keeps the legal rewrites beside the latent. What heads read from predicted latents is to be compared with what "
-    "they read from real ones."
+    "Linear heads hardly read from a latent where a rewrite is legal. The encoder knows nodes by what surrounds them, "
+    "and does not say which of several equal layers was rewritten; and a few dozen numbers are few for thousands of "
+    f"rewrites, as the rows '{names.OF_COMPONENTS.strip(' ()')}' show, which are of latents made for nothing else. The "
+    "dream keeps the legal rewrites beside the latent. What heads read from predicted latents is to be compared with "
+    "what they read from real ones."
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from experiments.config import RunConfig
@@ -44,7 +43,7 @@ VARIANTS = {
     "episodes of 20 steps": of("environment.max_steps=20"),
     "deterministic dynamics": of(f"{MDN_RNN}.dynamics=deterministic"),
     "discrete dynamics": of(
-        f"{MDN_RNN}.dynamics=discrete", *(f"{ENCODER}.{key}={json.dumps(value)}" for key, value in DISCRETE.items())
+        f"{MDN_RNN}.dynamics=discrete", *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items())
     ),
     "no open loop": of(f"{MDN_RNN}_training.open_loop_steps=0"),
     "separate reward network": of(f"{MDN_RNN}.reward_head=separate"),

@@ -40,6 +40,7 @@ POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played in the dream, then replayed without illegal rewrites: gap [points]": (IN_THE_DREAM, "skipping_gap"),
     "played in the dream: share of rewrites that reality never came to": (IN_THE_DREAM, "lost_share"),
     "best dream [%]": (IN_THE_DREAM, "best_dreamed_percent"),
+    "best dream along what was played for real [%]": (FOR_REAL, "best_dreamed_percent"),
 }
 LESS_IS_BETTER = {
     names.REWARD_ERROR,
@@ -49,6 +50,9 @@ LESS_IS_BETTER = {
     names.LATENT_ERROR,
     names.READ_MASK_ERROR,
     names.READ_MASK_ERROR + names.OF_REAL_LATENTS,
+    names.READ_MASK_ERROR + names.OF_COMPONENTS,
+    REAL_GAP,
+    DREAM_GAP,
 }
 ALARM = "alarm: share of seeds whose best dream is better than the best known result"
 
@@ -196,7 +200,7 @@ def _policy_rows(
     """`is_asked`: of the last round only, what recollection comes to."""
     common: Record = {"graph": graph, "round": number, "play": POLICY}
     for figure, (way, key) in POLICY_FIGURES.items():
-        there = [record[way] for record in records if math.isfinite(record[way][key])]  # some dream of no rewrite
+        there = [record[way] for record in records if math.isfinite(record[way][key])]  # shares, of no rewrite at all
         row = common | {"figure": figure, "seeds": len(there), "windows": sum(each["episodes"] for each in there)}
         if key == "gap":
             row |= {name: _mean(each["trivial_gap"][name] for each in there) for name in OF_PLANS}

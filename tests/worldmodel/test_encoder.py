@@ -159,6 +159,7 @@ def test_the_last_dimension_is_the_total_time() -> None:
 def test_a_total_needs_times_and_a_place_in_z() -> None:
     with pytest.raises(ValueError, match=r"'log_time'.*operator, size, first.*total_time=false"):
         GraphEncoder(dataclasses.replace(SMALL.encoder, total_time=True), FEATURES)
-    for changes in ({"latent": 16, "categories": 4}, {"latent": 1}):
-        with pytest.raises(ValueError, match="total_time=false"):
-            EncoderConfig(**changes, total_time=True)
+    with pytest.raises(ValueError, match="total_time=false"):
+        EncoderConfig(latent=1, total_time=True)
+    discrete = EncoderConfig(latent=16, categories=4, total_time=True)
+    assert embed(GraphEncoder(discrete, FEATURES), *some_graphs()).shape == (5, 16), "codes have no place for it"

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_dream import UniformPolicy
 from toy_world import CELL_COST_MS, FEATURES, GONE, RULE_NAMES, SMALL, ToyEnv, ToyGraph, uniform_policy
 
+from worldmodel.config import WorldModelConfig
+from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer, collect
-from worldmodel.fit import fit_world_model, refit_world_model
+from worldmodel.fit import fit_world_model, refit_world_model, rewards_are_time_changes
 from worldmodel.open_loop import open_loop
 from worldmodel.probes import Probes, log_cost_percent
-from worldmodel.reward_table import rewards_are_cost_changes
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
@@ -39,6 +41,18 @@ class GenerousEnv(TimedEnv):
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         observation, reward, *rest = super().step(action)
         return (observation, reward + 1.0, *rest)
+
+
+class ElsewhereEnv(TimedEnv):
+    """Whole strings are timed, and take what they like."""
+
+    def cost_ms(self) -> float:
+        return float(super().cost_ms() ** 2)
+
+    def graph(self) -> ToyGraph:
+        graph = ToyEnv.graph(self)
+        times_us = 1e3 * np.array([CELL_COST_MS[int(cell)] for cell in self.cells if cell != GONE])
+        return graph._replace(nodes=np.c_[graph.nodes, np.log1p(times_us) / 5.0].astype(np.float32))
 
 
 def play(env: ToyEnv, episodes: int = 120, seed: int = 1) -> EpisodeBuffer:
@@ -70,7 +84,7 @@ def test_frozen_heads_read_the_cost_from_predicted_latents(
 def test_what_rewards_add_up_to_is_what_the_cost_changes_by(
     model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
-    """Dream and latent cannot disagree: nothing but rewards moves the cost."""
+    """Along most likely latents: at a temperature the cost is drawn around that, as the rest of z is."""
     assert model.mdn_rnn.sizes.cost_is_told
     played = open_loop(model, timed[1], steps=6, stride=1)
     moved = played.z[1:, :, -1] - played.z[:-1, :, -1]
@@ -92,22 +106,64 @@ def test_training_lives_on_the_costs_that_dreams_have(model: WorldModel) -> None
 def test_going_on_learning_keeps_what_is_told(
     model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer], tmp_path: Path
 ) -> None:
-    """And so does the disk; of one step, predictions are hardly others."""
+    """In its unit, whatever new rewards are like; and so does the disk."""
+    more_play = play(TimedEnv(8, max_steps=3), 40, seed=2)
+    more_play.extend(timed[0])
     config = dataclasses.replace(CONFIG.mdn_rnn_training, steps=1)
-    more = refit_world_model(model, timed[0], config, seed=1)
+    more = refit_world_model(model, more_play, config, seed=1)
     more.save(tmp_path / "model")
     loaded = WorldModel.load(tmp_path / "model", TIMED)
-    assert loaded.mdn_rnn.sizes == more.mdn_rnn.sizes and loaded.mdn_rnn.sizes.cost_is_told
+    told = model.mdn_rnn.cost_per_reward
+    assert told is not None and float(told) < 0.0
+    for each in (more, loaded):
+        assert each.mdn_rnn.sizes.cost_is_told and each.mdn_rnn.cost_per_reward is not None
+        assert float(each.mdn_rnn.cost_per_reward) == float(told)
+        assert each.mdn_rnn.sizes.reward_scale == model.mdn_rnn.sizes.reward_scale
     before, after = (open_loop(each, timed[1], steps=1, stride=1).z[1, :, -1] for each in (more, loaded))
     np.testing.assert_allclose(before, after, atol=1e-6)
 
 
-def test_other_rewards_tell_nothing_of_costs(timed: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    generous = play(GenerousEnv(8, max_steps=12), 20)
-    assert rewards_are_cost_changes(timed[0]) and not rewards_are_cost_changes(generous)
-    quick = dataclasses.replace(
+def quick(**changes: Any) -> WorldModelConfig:
+    """Hardly trained."""
+    return dataclasses.replace(
         CONFIG,
         encoder_training=dataclasses.replace(CONFIG.encoder_training, steps=1),
         mdn_rnn_training=dataclasses.replace(CONFIG.mdn_rnn_training, steps=1),
+        mdn_rnn=dataclasses.replace(CONFIG.mdn_rnn, **changes),
     )
-    assert not fit_world_model(generous, TIMED, quick, seed=0).mdn_rnn.sizes.cost_is_told
+
+
+@pytest.mark.parametrize("env", [GenerousEnv, ElsewhereEnv])
+def test_rewards_that_are_no_changes_of_the_total_time_tell_nothing_of_it(
+    env: type[ToyEnv], timed: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    buffer = play(env(8, max_steps=12), 20)
+    assert rewards_are_time_changes(timed[0], TIMED.features)
+    assert not rewards_are_time_changes(buffer, TIMED.features)
+    assert not fit_world_model(buffer, TIMED, quick(), seed=0).mdn_rnn.sizes.cost_is_told
+
+
+@pytest.mark.parametrize("changes", [{"dynamics": "deterministic"}, {"ensemble": 2}])
+def test_costs_are_told_whatever_predicts_the_rest(
+    changes: dict[str, Any], timed: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """From several start graphs too, and in compiled dreams."""
+    both = play(TimedEnv(start=(1, 0, 0, 1, 0, 1), max_steps=12), 30, seed=3)
+    both.extend(timed[0])
+    model = fit_world_model(both, TIMED, quick(**changes), seed=0)
+    for start in both.by_start():
+        facing = model.facing(start)
+        dream = DreamEnv(facing, facing.start_states(both.by_start()[start]), temperature=0.0)
+        rollout = dream.rollout(UniformPolicy(), batch=8, horizon=4, seed=0)
+        moved = np.diff(rollout.z.numpy()[..., -1], axis=0)
+        assert np.isfinite(moved).all() and np.abs(moved).max() > 0.0
+
+
+def test_a_graph_that_was_not_trained_on_has_its_cost_told_too(model: WorldModel) -> None:
+    """By the same change for the same reward; where it begins is told from its own start graph."""
+    other = play(TimedEnv(start=(1, 0, 0, 1, 0, 1, 0), max_steps=12), 20, seed=3)
+    played = open_loop(model.meet(other), other, steps=3, stride=1)
+    slope = float(model.mdn_rnn.cost_per_reward)  # type: ignore[arg-type]
+    real = np.diff(played.real.z[..., -1], axis=0)
+    np.testing.assert_allclose(real, slope * played.real.reward, atol=0.02)
+    np.testing.assert_allclose(np.diff(played.z[..., -1], axis=0), slope * played.reward, atol=1e-4)
