@@ -102,9 +102,8 @@ def refit_world_model(
     tables = {start: part.action_table() for start, part in parts.items()}
     tf.random.set_seed(seed)
     config_before, sizes_before = before.mdn_rnn.config, before.mdn_rnn.sizes
-    sizes, slots = _sizes(buffer, config_before, tables, before.encoder.config, before.signature.features)
-    # What weights have been learned for does not change.
-    sizes = sizes._replace(reward_scale=sizes_before.reward_scale, cost_is_told=sizes_before.cost_is_told)
+    sizes, slots = _sizes(buffer, config_before, tables, before.encoder.config, sizes_before.cost_is_told)
+    sizes = sizes._replace(reward_scale=sizes_before.reward_scale)  # weights have been learned in that unit
     model = before.grown(MdnRnn(config_before, sizes), buffer, tables, slots)
     model.create_variables()
     carry_over(before, model)
@@ -171,7 +170,8 @@ def untrained_world_model(
       encoder_states: distinct states that the encoder was trained on.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
-    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, config.encoder, signature.features)
+    cost_is_told = config.encoder.holds_time and rewards_are_time_changes(buffer, signature.features)
+    sizes, slots = _sizes(buffer, config.mdn_rnn, tables, config.encoder, cost_is_told)
     dynamics = MdnRnn(config.mdn_rnn, sizes)
     model = WorldModel.of_buffer(signature, encoder, dynamics, buffer, tables, slots, encoder_states=encoder_states)
     if dynamics.cost_per_reward is not None:
@@ -196,7 +196,7 @@ def _sizes(
     config: MdnRnnConfig,
     tables: Mapping[str, ActionTable],
     encoder: EncoderConfig,
-    features: FeatureSpec,
+    cost_is_told: bool,
 ) -> tuple[ModelSizes, np.ndarray]:
     """Sizes of the dynamics, and the slots of every rule, see `neighbour_slots`."""
     rewards = np.concatenate([episode.rewards for episode in buffer])
@@ -211,7 +211,7 @@ def _sizes(
         categories=encoder.categories,
         node_width=encoder.hidden,
         reward_scale=float(rewards.std()) or 1.0,
-        cost_is_told=encoder.holds_time and rewards_are_time_changes(buffer, features),
+        cost_is_told=cost_is_told,
     )
     return sizes, slots
 

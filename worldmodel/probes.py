@@ -13,7 +13,7 @@ import numpy as np
 
 from worldmodel import metrics
 from worldmodel.components import Components
-from worldmodel.episodes import Episode, EpisodeBuffer
+from worldmodel.episodes import EpisodeBuffer
 from worldmodel.world_model import WorldModel
 
 
@@ -79,14 +79,13 @@ class Probes:
         latents = [_latents(world_model, training, index) for index in range(len(training))]
         costs = [log_cost_percent(training, np.full(len(z), i), np.arange(len(z))) for i, z in enumerate(latents)]
         table = world_model.table
-
-        def bits(episode: Episode) -> np.ndarray:
-            return np.stack([table.mask(episode.legal_actions(t))[:-1] for t in range(episode.num_steps + 1)])
-
+        bits = [
+            np.stack([table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))])
+            for episode, z in zip(training, latents, strict=True)
+        ]
         cost = LinearProbe.fit((z, cost[:, np.newaxis]) for z, cost in zip(latents, costs, strict=True))
-        of_bits = LinearProbe.fit((z, bits(episode) * 2.0 - 1.0) for episode, z in zip(training, latents, strict=True))
-        components = Components.fit(map(bits, training), world_model.latent_size)
-        return cls(cost, of_bits, components, table.rules[:-1])
+        of_bits = LinearProbe.fit((z, set_bits * 2.0 - 1.0) for z, set_bits in zip(latents, bits, strict=True))
+        return cls(cost, of_bits, Components.fit(bits, world_model.latent_size), table.rules[:-1])
 
     def read_cost(self, z: np.ndarray) -> np.ndarray:
         """[n, Z] to percent [n]."""

@@ -20,12 +20,11 @@ from functools import partial
 from experiments.config import RunConfig
 from experiments.judging import study
 from experiments.judging.best_known import COUNTS_FROM_PERCENT
-from experiments.judging.policy import FOR_REAL, IN_THE_DREAM
 from experiments.judging.setting import Effort, Setting
 from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
-from experiments.reproduce.accuracy_rows import best_known, raises_alarm, table_rows
+from experiments.reproduce.accuracy_rows import best_dream, best_known, raises_alarm, table_rows
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel import figure_names as names
@@ -97,10 +96,9 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def alarm(played: Record, best_percent: float) -> str:
     """What is said of a dream that is too good to be true."""
-    dreamed_percent = max(played[way]["best_dreamed_percent"] for way in (FOR_REAL, IN_THE_DREAM))
     return (
         f"Alarm: {played['graph']}, seed {played['seed']}, round {played['round']}: the policy dreams of "
-        f"{dreamed_percent:.1f} % where the best known real result is {best_percent:.1f} %. "
+        f"{best_dream(played):.1f} % where the best known real result is {best_percent:.1f} %. "
         "It makes use of the model's mistakes: add rounds of recollection."
     )
 

@@ -214,7 +214,12 @@ def _policy_rows(
 
 def raises_alarm(played: Record, best_percent: float) -> bool:
     """Whether a policy's dream is better than the best real result that is known, and so too good to be true."""
-    return max(played[way]["best_dreamed_percent"] for way in (FOR_REAL, IN_THE_DREAM)) > float(best_percent)
+    return best_dream(played) > best_percent
+
+
+def best_dream(played: Record) -> float:
+    """The best improvement that a policy's dreams came by, of those along real play too, in percent."""
+    return max(float(played[way]["best_dreamed_percent"]) for way in (FOR_REAL, IN_THE_DREAM))
 
 
 def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
