@@ -23,7 +23,7 @@ from worldmodel.npz import save_arrays
 from worldmodel.scenes import Scene, Statistics
 from worldmodel.signature import Signature
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 
 class Parts(NamedTuple):

@@ -21,6 +21,7 @@ from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
+from worldmodel.reward_table import reward_deviation
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
@@ -199,7 +200,6 @@ def _sizes(
     cost_is_told: bool,
 ) -> tuple[ModelSizes, np.ndarray]:
     """Sizes of the dynamics, and the slots of every rule, see `neighbour_slots`."""
-    rewards = np.concatenate([episode.rewards for episode in buffer])
     slots = neighbour_slots(buffer, config.neighbours, config.neighbour_reach)
     sizes = ModelSizes(
         num_rules=buffer.num_rules,
@@ -210,7 +210,7 @@ def _sizes(
         latent=encoder.latent,
         categories=encoder.categories,
         node_width=encoder.hidden,
-        reward_scale=float(rewards.std()) or 1.0,
+        reward_scale=reward_deviation(buffer, of_start=cost_is_told),
         cost_is_told=cost_is_told,
     )
     return sizes, slots

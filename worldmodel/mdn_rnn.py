@@ -13,6 +13,9 @@ from worldmodel.latent_head import make_latent_head
 from worldmodel.mask_head import MaskHead
 from worldmodel.scenes import SceneInputs
 
+MOST_LOG_COST = 3.0
+"""Costs beyond e³ times the start graph's, or below their inverse, are none that any dream should count on."""
+
 
 class Prediction(NamedTuple):
     """What one step is expected to bring, for n rows.
@@ -77,6 +80,15 @@ class _StateCore(snt.RNNCore):
         return self._lstm.initial_state(batch_size, **kwargs)
 
 
+def symlog(z: tf.Tensor) -> tf.Tensor:
+    """sign(z) · ln(1 + |z|) (Hafner et al., DreamerV3, 2023): as networks see latents.
+
+    Near nought it is z itself; far from all that was trained on, where good policies go, it hardly grows any more, and
+    what a network makes of it does neither.
+    """
+    return tf.sign(z) * tf.math.log1p(tf.abs(z))
+
+
 class Member(snt.Module):
     """All heads, once: one member of the ensemble."""
 
@@ -102,11 +114,11 @@ class Member(snt.Module):
         self, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, keys: tf.Tensor, codes: ActionCodes
     ) -> Prediction:
         """See `MdnRnn.predict`; keys: [A, mask_rank], this member's."""
-        embedded = tf.gather(codes.embedded, actions)
-        trunk = tf.nn.relu(self._trunk(tf.concat([h, z, embedded], axis=-1)))
+        embedded, seen = tf.gather(codes.embedded, actions), symlog(z)
+        trunk = tf.nn.relu(self._trunk(tf.concat([h, seen, embedded], axis=-1)))
         local = tf.nn.relu(self._local(trunk) + self.mask.read(actions, mask, codes))
         outcome = self._outcome(tf.nn.relu(self._outcome_trunk(tf.concat([trunk, local], axis=-1))))
-        everything = tf.concat([h, z, embedded, tf.stop_gradient(local)], axis=-1)
+        everything = tf.concat([h, seen, embedded, tf.stop_gradient(local)], axis=-1)
         of_reward = outcome if self._reward_network is None else self._reward_network(everything)
         return Prediction(
             latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
@@ -160,7 +172,7 @@ class MdnRnn(snt.Module):
 
     def advance(self, z: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState, codes: ActionCodes) -> snt.LSTMState:
         """One LSTM step: z [B, Z], actions int32 [B] to the state after it; `state.hidden` is h_{t+1}."""
-        return self._lstm(tf.concat([z, tf.gather(codes.embedded, actions)], axis=-1), state)[1]
+        return self._lstm(tf.concat([symlog(z), tf.gather(codes.embedded, actions)], axis=-1), state)[1]
 
     def unroll(self, z: tf.Tensor, actions: tf.Tensor, codes: ActionCodes) -> snt.LSTMState:
         """Teacher forcing from the start of an episode.
@@ -170,7 +182,7 @@ class MdnRnn(snt.Module):
         Returns:
           States after every step: hidden and cell [T, B, hidden].
         """
-        inputs = tf.concat([z, tf.gather(codes.embedded, actions)], axis=-1)
+        inputs = tf.concat([symlog(z), tf.gather(codes.embedded, actions)], axis=-1)
         states, _ = snt.dynamic_unroll(_StateCore(self._lstm), inputs, self.initial_state(tf.shape(z)[1]))
         return states
 
@@ -193,6 +205,7 @@ class MdnRnn(snt.Module):
         prediction = head(h, z, actions, mask, codes.mask_keys[member], codes)
         if self.cost_per_reward is None:
             return prediction
+        prediction = prediction._replace(reward=prediction.reward * self.reward_scale(z, codes.inputs))
         # Rewards are known best, from a table: what a cost did beside them would add up as noise.
         cost = z[:, -1] + self.cost_per_reward * tf.stop_gradient(prediction.likely_reward)
         return prediction._replace(latent=head.latent.with_last(prediction.latent, cost))
@@ -206,10 +219,21 @@ class MdnRnn(snt.Module):
             **{kind: [table for tables in neighbourhoods for table in tables[kind]] for kind in neighbourhoods[0]},
         }
 
-    def reward_unit(self, actions: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
+    def reward_scale(self, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
+        """By how much a saving counts for more than in the start graph, [n]: its cost over that of z [n, Z].
+
+        Rewards are learned in percent of the start graph's cost where z tells the present one, and as they are, with a
+        scale of 1, where it does not.
+        """
+        if self.cost_per_reward is None:
+            return tf.ones(tf.shape(z)[:1])
+        earned = (z[:, -1] - inputs.start_cost) / self.cost_per_reward  # percent of logarithm
+        return tf.exp(tf.clip_by_value(earned / 100.0, -MOST_LOG_COST, MOST_LOG_COST))
+
+    def reward_unit(self, actions: tf.Tensor, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """Unit of the reward loss: an action's own spread, but not less than a tenth of that of all rewards: [n]."""
         spread = tf.gather(inputs.reward_spread, actions)
-        return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2)
+        return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2) * self.reward_scale(z, inputs)
 
 
 def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:

@@ -98,10 +98,12 @@ class SceneData(NamedTuple):
     sequences: SequenceData
     rewards: ActionRewards
 
-    def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
-        """The episodes `rows` as they are learned from: see `ActionRewards.without_own`."""
+    def batch(self, rows: Sequence[int] | np.ndarray, model: MdnRnn) -> SequenceBatch:
+        """The episodes `rows` as `model` learns from them: see `ActionRewards.without_own`."""
         batch = self.sequences.batch(rows)
-        return batch._replace(rewards=self.rewards.without_own(batch.rewards, batch.actions))
+        z = batch.z[:-1].reshape(-1, batch.z.shape[-1])
+        scale = model.reward_scale(tf.constant(z), self.inputs).numpy().reshape(batch.rewards.shape)
+        return batch._replace(rewards=scale * self.rewards.without_own(batch.rewards / scale, batch.actions))
 
 
 class MdnRnnTraining:
@@ -160,7 +162,7 @@ class MdnRnnTraining:
         """Scene, episodes, how often each of them counts for each member, and the seed of a step."""
         number, rows = self._schedule.batch(step)
         scene = self._scenes[number]
-        batch = SequenceBatch(*map(tf.constant, scene.batch(rows)))
+        batch = SequenceBatch(*map(tf.constant, scene.batch(rows, self.model)))
         counts = bootstrap_counts(len(self.model.members), number, rows, self._seed)
         return scene.inputs, batch, tf.constant(counts), tf.constant([self._seed, step], tf.int32)
 
@@ -203,7 +205,7 @@ class MdnRnnTraining:
             codes,
         )
         targets, is_rewrite = _targets_at(batch, times, columns), _is_rewrite(actions, codes)
-        unit = self.model.reward_unit(actions, codes.inputs)
+        unit = self.model.reward_unit(actions, _at(batch.z, times, columns), codes.inputs)
         return _mean_of_members(
             step_losses(
                 member.latent,
@@ -251,7 +253,7 @@ class MdnRnnTraining:
                 _targets_at(batch, now, columns),
                 taken=tf.where(_at(batch.valid, now, columns) & (now == start + step), counts, 0.0),
                 is_rewrite=_is_rewrite(actions, codes),
-                reward_unit=self.model.reward_unit(actions, codes.inputs),
+                reward_unit=self.model.reward_unit(actions, z, codes.inputs),
                 # A bit that is wrong already cannot be told right from here, and must not teach bits to let go.
                 bit_weights=tf.cast(tf.equal(mask, _at(batch.masks, now, columns))[:, :-1], tf.float32),
             )

@@ -31,6 +31,7 @@ class SceneInputs(NamedTuple):
       neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
       reward_mean, reward_spread: float32 [A + 1], of every action in the training data.
+      start_cost: float32 scalar, the last dimension of the start graph's latent.
     """
 
     rules: tf.Tensor
@@ -42,13 +43,25 @@ class SceneInputs(NamedTuple):
     neighbours: tf.Tensor
     reward_mean: tf.Tensor
     reward_spread: tf.Tensor
+    start_cost: tf.Tensor
 
 
 def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     """The `input_signature` entry under which one trace serves scenes of every size."""
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, row, tf.TensorSpec([None, slots], tf.int32), rows, rows)
+    return SceneInputs(
+        row,
+        row,
+        row,
+        nodes,
+        start,
+        row,
+        tf.TensorSpec([None, slots], tf.int32),
+        rows,
+        rows,
+        tf.TensorSpec([], tf.float32),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +138,13 @@ class Scene:
         """What the training data say of every action's rewards."""
         return ActionRewards(self.reward_mean, self.reward_spread, self.reward_counts)
 
-    def inputs(self, start: np.ndarray) -> SceneInputs:
-        """For the networks; `start` float32 [Z]: the embedding in units that tell graphs apart."""
+    def inputs(self, start: np.ndarray, start_cost: float) -> SceneInputs:
+        """For the networks.
+
+        Args:
+          start: float32 [Z], the embedding in units that tell graphs apart.
+          start_cost: see `SceneInputs`.
+        """
         learned = np.arange(self.table.num_actions + 1)
         return SceneInputs(
             rules=tf.constant(self.table.rules),
@@ -138,6 +156,7 @@ class Scene:
             neighbours=tf.constant(self.neighbours),
             reward_mean=tf.constant(self.reward_mean),
             reward_spread=tf.constant(self.reward_spread),
+            start_cost=tf.constant(start_cost, tf.float32),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:

@@ -94,10 +94,11 @@ class WorldModel:
             start_deviation=_deviation(starts - starts.mean(axis=0)),
             slots=slots,
             encoder_states=encoder_states,
-            **_facts(buffer),
+            **_facts(buffer, of_start=mdn_rnn.sizes.cost_is_told),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        rewards = {start: ActionRewards.of(part, tables[start]) for start, part in parts.items()}
+        told = mdn_rnn.sizes.cost_is_told
+        rewards = {start: ActionRewards.of(part, tables[start], of_start=told) for start, part in parts.items()}
         model._add_trained(parts, tables, centres, rewards)
         return model
 
@@ -112,11 +113,15 @@ class WorldModel:
         Args:
           mdn_rnn, buffer, tables, slots: see `of_buffer`.
         """
-        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer))
+        statistics = dataclasses.replace(
+            self.statistics, slots=slots, **_facts(buffer, of_start=mdn_rnn.sizes.cost_is_told)
+        )
         model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
         parts, old = buffer.by_start(), self.scenes
         rewards = {
-            start: ActionRewards.of(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
+            start: ActionRewards.of(part, tables[start], of_start=mdn_rnn.sizes.cost_is_told).keeping(
+                tables[start], old[start].rewards, old[start].table
+            )
             for start, part in parts.items()
         }
         model._add_trained(parts, tables, {start: old[start].centre for start in parts}, rewards)
@@ -214,7 +219,9 @@ class WorldModel:
     def inputs(self, scene: Scene) -> SceneInputs:
         """A scene as the networks take it."""
         statistics = self.statistics
-        return scene.inputs((scene.embedding - statistics.start_mean) / statistics.start_deviation)
+        start = (scene.embedding - statistics.start_mean) / statistics.start_deviation
+        start_latent = (scene.embedding - scene.centre) / statistics.deviation
+        return scene.inputs(start, float(start_latent[-1]))
 
     def facing(self, start: str) -> WorldModel:
         """This model before one of the start graphs that it knows, which is the only scene of what is returned.
@@ -343,11 +350,11 @@ class WorldModel:
         self.mdn_rnn.predict(state.hidden, z, actions, tf.constant(mask[np.newaxis], tf.float32), codes)
 
 
-def _facts(buffer: EpisodeBuffer) -> dict[str, Any]:
-    """What `Statistics` say of all episodes, whatever their start."""
+def _facts(buffer: EpisodeBuffer, *, of_start: bool) -> dict[str, Any]:
+    """What `Statistics` say of all episodes, whatever their start; `of_start`: see `ActionRewards.of`."""
     return {
-        "rule_mean": mean_reward_per_rule(buffer),
-        "rule_spread": reward_spread_per_rule(buffer),
+        "rule_mean": mean_reward_per_rule(buffer, of_start=of_start),
+        "rule_spread": reward_spread_per_rule(buffer, of_start=of_start),
         "longest": max(episode.num_steps for episode in buffer),
     }
 

@@ -81,7 +81,7 @@ def test_a_step_is_not_told_its_own_reward(eager: MdnRnnTraining, split: tuple[E
     actions = np.concatenate([scene.sequences.table.encode(episode.actions) for episode in training])
     rewards = np.concatenate([episode.rewards for episode in training])
     prior = mean_reward_per_rule(training)[scene.sequences.table.rules]
-    batch, plain = scene.batch(range(4)), scene.sequences.batch(range(4))
+    batch, plain = scene.batch(range(4), eager.model), scene.sequences.batch(range(4))
     for t, column in np.argwhere(plain.valid).tolist():
         action, reward = plain.actions[t, column], plain.rewards[t, column]
         others = rewards[actions == action].sum() - reward

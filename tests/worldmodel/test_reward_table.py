@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from worldmodel.reward_table import (
     ActionRewards,
     mean_reward_per_action,
     mean_reward_per_rule,
+    reward_deviation,
     reward_spread_per_rule,
 )
 
@@ -78,3 +81,22 @@ def test_of_an_action_that_was_taken_once_all_is_left_to_be_learned(episodes: Ep
     np.testing.assert_allclose(moved[once], (all_steps(few)[1] - prior)[once], atol=1e-4)
     apart = rewards._replace(counts=np.full_like(rewards.counts, np.inf))
     np.testing.assert_array_equal(apart.without_own(all_steps(few)[1], actions), all_steps(few)[1])
+
+
+def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_there(episodes: EpisodeBuffer) -> None:
+    """Every step saves a hundredth of the start's cost; in percent of the present one that is more and more."""
+    steady = []
+    for episode in episodes:
+        cost_ms = 5.0 * (1.0 - 0.01 * np.arange(episode.num_steps + 1))
+        rewards = (100.0 * -np.diff(cost_ms) / cost_ms[:-1]).astype(np.float32)
+        steady.append(dataclasses.replace(episode, cost_ms=cost_ms, rewards=rewards))
+    buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, steady)
+    table = buffer.action_table()
+    pairs, rewards = all_steps(buffer)
+    assert reward_deviation(buffer, of_start=True) < 1e-5 < 0.01 < reward_deviation(buffer)
+    assert reward_deviation(buffer) == pytest.approx(rewards.std(), rel=1e-5)
+    taken = np.unique(table.encode(pairs))
+    of_start = ActionRewards.of(buffer, table, of_start=True)
+    np.testing.assert_allclose(of_start.mean[taken], 1.0, rtol=1e-5)
+    assert of_start.spread[taken].max() < 1e-5
+    assert ActionRewards.of(buffer, table).spread[taken].max() > 0.01

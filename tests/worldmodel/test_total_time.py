@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from test_dream import UniformPolicy
 from toy_world import CELL_COST_MS, FEATURES, GONE, RULE_NAMES, SMALL, ToyEnv, ToyGraph, uniform_policy
 
@@ -15,6 +16,7 @@ from worldmodel.config import WorldModelConfig
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.fit import fit_world_model, refit_world_model, rewards_are_time_changes
+from worldmodel.mdn_rnn import MOST_LOG_COST
 from worldmodel.open_loop import open_loop
 from worldmodel.probes import Probes, log_cost_percent
 from worldmodel.signature import Signature
@@ -91,6 +93,30 @@ def test_what_rewards_add_up_to_is_what_the_cost_changes_by(
     slope = np.sum(moved * played.reward) / np.sum(played.reward**2)
     assert slope < 0.0
     np.testing.assert_allclose(moved, slope * played.reward, atol=1e-4)
+
+
+def test_a_saving_counts_for_more_as_the_graph_gets_cheaper(
+    model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """By as much as the cost has fallen, which latents tell; of graphs never trained on too."""
+    other = play(TimedEnv(start=(1, 0, 0, 1, 0, 1, 0), max_steps=12), 20, seed=3)
+    for facing, buffer in ((model, timed[1]), (model.meet(other), other)):
+        played = open_loop(facing, buffer, steps=6, stride=1)
+        windows, inputs = played.real, facing.inputs(facing.scene())
+        latents = [(0, windows.z[0], 1e-4), (6, windows.z[6], 1e-4)]
+        for step, z, tolerance in [*latents, (6, played.z[6], 0.01)] if facing is model else latents:
+            costs = log_cost_percent(buffer, windows.episode, windows.depth + step)
+            scale = facing.mdn_rnn.reward_scale(tf.constant(z), inputs).numpy()
+            np.testing.assert_allclose(np.log(scale), -costs / 100.0, atol=tolerance)
+            assert np.ptp(costs) > 10.0
+
+
+def test_a_scale_that_no_cost_can_have_is_bounded(model: WorldModel) -> None:
+    inputs = model.inputs(model.scene())
+    z = np.zeros((2, CONFIG.encoder.latent), np.float32)
+    z[:, -1] = (-1e9, 1e9)
+    scale = np.sort(model.mdn_rnn.reward_scale(tf.constant(z), inputs).numpy())
+    np.testing.assert_allclose(np.log(scale), (-MOST_LOG_COST, MOST_LOG_COST), rtol=1e-5)
 
 
 def test_training_lives_on_the_costs_that_dreams_have(model: WorldModel) -> None:
