@@ -87,8 +87,8 @@ def with_field(section: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda description: description.update(format_version=0), "has format 0, expected 4; train it anew"),
-        (without("format_version"), "has format none, expected 4; train it anew"),
+        (lambda description: description.update(format_version=0), "has format 0, expected 5; train it anew"),
+        (without("format_version"), "has format none, expected 5; train it anew"),
         (without("sizes"), "KeyError: 'sizes'.*Train it anew"),
         (without("sizes", "num_sites"), "num_sites.*Train it anew"),
         (without("signature", "features", "num_dtypes"), "num_dtypes.*Train it anew"),
@@ -100,7 +100,7 @@ def with_field(section: str) -> Callable[[dict[str, Any]], None]:
 def test_what_cannot_be_read_says_what_to_do(
     change: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(GOLDENS / "world_model_v4", tmp_path / "model")
+    shutil.copytree(GOLDENS / "world_model_v5", tmp_path / "model")
     description = json.loads((tmp_path / "model" / "world_model.json").read_text())
     change(description)
     (tmp_path / "model" / "world_model.json").write_text(json.dumps(description))
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_says_what_to_do(
 
 @pytest.mark.parametrize("name", ["tables.npz", "embeddings.npz", "weights.index"])
 def test_damage_is_said_to_be_some(name: str, tmp_path: Path) -> None:
-    shutil.copytree(GOLDENS / "world_model_v4", tmp_path / "model")
+    shutil.copytree(GOLDENS / "world_model_v5", tmp_path / "model")
     (tmp_path / "model" / name).write_bytes(b"PK is how it should begin")
     with pytest.raises(IncompatibleWorldModel, match=r"or is damaged\. Train it anew"):
         WorldModel.load(tmp_path / "model")
@@ -179,16 +179,16 @@ def test_latents_of_the_training_states_are_standardised(
     np.testing.assert_allclose(latents.std(axis=0), 1.0, atol=0.02)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_bundle_of_an_earlier_format_says_what_to_do(version: int) -> None:
-    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 4; train it anew"):
+    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 5; train it anew"):
         WorldModel.load(GOLDENS / f"world_model_v{version}", SIGNATURE)
 
 
 def test_a_stored_bundle_predicts_what_it_did_when_it_was_stored() -> None:
-    model = WorldModel.load(GOLDENS / "world_model_v4", SIGNATURE)
+    model = WorldModel.load(GOLDENS / "world_model_v5", SIGNATURE)
     found = predictions(model)
-    with np.load(GOLDENS / "world_model_v4" / PREDICTIONS) as expected:
+    with np.load(GOLDENS / "world_model_v5" / PREDICTIONS) as expected:
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
     graphs = dict(golden_episodes().graphs)
