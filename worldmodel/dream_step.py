@@ -9,6 +9,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.action_codes import ActionCodes
+from worldmodel.latent_head import with_last
 from worldmodel.mdn import ALGORITHM
 from worldmodel.mdn_rnn import MdnRnn, Prediction, next_mask
 from worldmodel.rollout import DreamState
@@ -55,7 +56,10 @@ def dream_step(
     predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.rules)[0] - 1)[:, tf.newaxis]
-    z = tf.where(stays, state.z, _drawn(model, predictions, settings.temperature, seed))
+    drawn = _drawn(model, predictions, settings.temperature, seed)
+    if model.cost_per_reward is not None:  # rewards are not drawn, and so is not what they add up to
+        drawn = with_last(drawn, model.cost_after(state.z, reward))
+    z = tf.where(stays, state.z, drawn)
     mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left

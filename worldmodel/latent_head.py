@@ -64,7 +64,7 @@ class MixtureHead(snt.Module):
         return LatentMixture(logits, z[:, tf.newaxis] + tf.reshape(means, [-1, k, width]), log_sigmas)
 
     def with_last(self, parameters: LatentMixture, means: tf.Tensor) -> LatentMixture:
-        return parameters._replace(means=_with_last(parameters.means, means[:, tf.newaxis]))
+        return parameters._replace(means=with_last(parameters.means, means[:, tf.newaxis]))
 
     def losses(self, parameters: LatentMixture, target: tf.Tensor) -> dict[str, tf.Tensor]:
         deviation = mdn.mixture_mean(*parameters[:2]) - target
@@ -97,7 +97,7 @@ class PointHead(snt.Module):
         return Point(z + self._linear(features))
 
     def with_last(self, parameters: Point, means: tf.Tensor) -> Point:
-        return Point(_with_last(parameters.mean, means))
+        return Point(with_last(parameters.mean, means))
 
     def losses(self, parameters: Point, target: tf.Tensor) -> dict[str, tf.Tensor]:
         error = tf.reduce_mean(tf.square(parameters.mean - target), axis=-1)
@@ -152,8 +152,8 @@ class CategoricalHead(snt.Module):
         return tf.reshape(tf.one_hot(chosen, self._categories), [-1, self._groups * self._categories])
 
 
-def _with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """Means [..., Z] with other ones in the last dimension, which broadcast."""
+def with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """[..., Z] with other numbers in the last dimension, which broadcast."""
     return tf.concat([means[..., :-1], tf.broadcast_to(last, tf.shape(means)[:-1])[..., tf.newaxis]], axis=-1)
 
 

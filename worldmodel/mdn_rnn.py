@@ -206,9 +206,15 @@ class MdnRnn(snt.Module):
         if self.cost_per_reward is None:
             return prediction
         prediction = prediction._replace(reward=prediction.reward * self.reward_scale(z, codes.inputs))
-        # Rewards are known best, from a table: what a cost did beside them would add up as noise.
-        cost = z[:, -1] + self.cost_per_reward * tf.stop_gradient(prediction.likely_reward)
+        cost = self.cost_after(z, tf.stop_gradient(prediction.likely_reward))
         return prediction._replace(latent=head.latent.with_last(prediction.latent, cost))
+
+    def cost_after(self, z: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
+        """The last dimension of z [n, Z] after a step, [n], where it is a cost: rewards [n] alone move it.
+
+        They are known best, from a table: what a cost did beside them would add up as noise.
+        """
+        return z[:, -1] + self.cost_per_reward * reward
 
     def tables(self) -> dict[str, list[tf.Variable]]:
         """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""

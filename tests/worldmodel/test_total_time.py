@@ -83,12 +83,13 @@ def test_frozen_heads_read_the_cost_from_predicted_latents(
     assert np.mean((read - costs) ** 2) < 0.05 * np.var(costs)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
 def test_what_rewards_add_up_to_is_what_the_cost_changes_by(
-    model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
+    temperature: float, model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
-    """Along most likely latents: at a temperature the cost is drawn around that, as the rest of z is."""
+    """At a temperature too, where the rest of z is drawn."""
     assert model.mdn_rnn.sizes.cost_is_told
-    played = open_loop(model, timed[1], steps=6, stride=1)
+    played = open_loop(model, timed[1], steps=6, stride=1, temperature=temperature)
     moved = played.z[1:, :, -1] - played.z[:-1, :, -1]
     slope = np.sum(moved * played.reward) / np.sum(played.reward**2)
     assert slope < 0.0
