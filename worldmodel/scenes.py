@@ -31,7 +31,7 @@ class SceneInputs(NamedTuple):
       neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
       reward_mean, reward_spread: float32 [A + 1], of every action in the training data.
-      start_cost: float32 scalar, the last dimension of the start graph's latent.
+      start_cost: float32 [1], the last dimension of the start graph's latent.
     """
 
     rules: tf.Tensor
@@ -60,7 +60,7 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
         tf.TensorSpec([None, slots], tf.int32),
         rows,
         rows,
-        tf.TensorSpec([], tf.float32),
+        tf.TensorSpec([1], tf.float32),
     )
 
 
@@ -156,7 +156,7 @@ class Scene:
             neighbours=tf.constant(self.neighbours),
             reward_mean=tf.constant(self.reward_mean),
             reward_spread=tf.constant(self.reward_spread),
-            start_cost=tf.constant(start_cost, tf.float32),
+            start_cost=tf.constant([start_cost], tf.float32),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
