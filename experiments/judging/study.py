@@ -68,10 +68,10 @@ _LITTLE = Effort(
 )
 _AFFORDABLE = (
     "world_model.encoder_training.steps=800",
-    "world_model.mdn_rnn_training.steps=2000",
+    "world_model.mdn_rnn_training.steps=1200",
     "ppo.updates=100",
     "ppo.batch=64",
-    "recollect.rounds=3",
+    "recollect.rounds=1",
     "recollect.steps=400",
 )
 """A quarter of an hour on one core for a model of BERT-Base, and a few minutes for a policy."""
