@@ -194,3 +194,19 @@ def test_a_graph_that_was_not_trained_on_has_its_cost_told_too(model: WorldModel
     real = np.diff(played.real.z[..., -1], axis=0)
     np.testing.assert_allclose(real, slope * played.real.reward, atol=0.02)
     np.testing.assert_allclose(np.diff(played.z[..., -1], axis=0), slope * played.reward, atol=1e-4)
+
+
+def test_rewards_need_not_be_learned_where_rewrites_save_the_same_everywhere(
+    model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """The tables are enough, and training does no harm; without a cost, percentages differ from state to state."""
+    untrained = fit_world_model(timed[0], TIMED, quick(), seed=0)
+    blind = fit_world_model(timed[0], TIMED, dataclasses.replace(quick(), encoder=SMALL.encoder), seed=0)
+
+    def error(judged: WorldModel) -> float:
+        played = open_loop(judged, timed[1], steps=1, stride=1)
+        return float(np.abs(played.reward - played.real.reward).mean())
+
+    assert error(untrained) < 0.05
+    assert error(model) < 0.05
+    assert error(blind) > 0.3
