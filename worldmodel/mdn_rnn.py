@@ -205,7 +205,7 @@ class MdnRnn(snt.Module):
         prediction = head(h, z, actions, mask, codes.mask_keys[member], codes)
         if self.cost_per_reward is None:
             return prediction
-        prediction = prediction._replace(reward=prediction.reward * self.reward_scale(z, codes.inputs))
+        prediction = prediction._replace(reward=prediction.reward * self.leverage(z, codes.inputs))
         cost = self.cost_after(z, tf.stop_gradient(prediction.likely_reward))
         return prediction._replace(latent=head.latent.with_last(prediction.latent, cost))
 
@@ -225,21 +225,21 @@ class MdnRnn(snt.Module):
             **{kind: [table for tables in neighbourhoods for table in tables[kind]] for kind in neighbourhoods[0]},
         }
 
-    def reward_scale(self, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
+    def leverage(self, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """By how much a saving counts for more than in the start graph, [n]: its cost over that of z [n, Z].
 
         Rewards are learned in percent of the start graph's cost where z tells the present one, and as they are, with a
-        scale of 1, where it does not.
+        leverage of 1, where it does not.
         """
         if self.cost_per_reward is None:
             return tf.ones(tf.shape(z)[:1])
-        earned = (z[:, -1] - inputs.start_cost) / self.cost_per_reward  # percent of logarithm
+        earned = tf.math.divide_no_nan(z[:, -1] - inputs.start_cost, self.cost_per_reward)  # percent of logarithm
         return tf.exp(tf.clip_by_value(earned / 100.0, -MOST_LOG_COST, MOST_LOG_COST))
 
     def reward_unit(self, actions: tf.Tensor, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
         """Unit of the reward loss: an action's own spread, but not less than a tenth of that of all rewards: [n]."""
         spread = tf.gather(inputs.reward_spread, actions)
-        return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2) * self.reward_scale(z, inputs)
+        return tf.sqrt(tf.square(spread) + (0.1 * self.sizes.reward_scale) ** 2) * self.leverage(z, inputs)
 
 
 def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:

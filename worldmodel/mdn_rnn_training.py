@@ -102,8 +102,8 @@ class SceneData(NamedTuple):
         """The episodes `rows` as `model` learns from them: see `ActionRewards.without_own`."""
         batch = self.sequences.batch(rows)
         z = batch.z[:-1].reshape(-1, batch.z.shape[-1])
-        scale = model.reward_scale(tf.constant(z), self.inputs).numpy().reshape(batch.rewards.shape)
-        return batch._replace(rewards=scale * self.rewards.without_own(batch.rewards / scale, batch.actions))
+        leverage = model.leverage(tf.constant(z), self.inputs).numpy().reshape(batch.rewards.shape)
+        return batch._replace(rewards=leverage * self.rewards.without_own(batch.rewards / leverage, batch.actions))
 
 
 class MdnRnnTraining:

@@ -50,18 +50,8 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     """The `input_signature` entry under which one trace serves scenes of every size."""
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
-    return SceneInputs(
-        row,
-        row,
-        row,
-        nodes,
-        start,
-        row,
-        tf.TensorSpec([None, slots], tf.int32),
-        rows,
-        rows,
-        tf.TensorSpec([1], tf.float32),
-    )
+    neighbours, cost = tf.TensorSpec([None, slots], tf.int32), tf.TensorSpec([1], tf.float32)
+    return SceneInputs(row, row, row, nodes, start, row, neighbours, rows, rows, cost)
 
 
 @dataclass(frozen=True, eq=False)

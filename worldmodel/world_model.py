@@ -78,7 +78,7 @@ class WorldModel:
           slots: see `neighbour_slots`.
           encoder_states: distinct states that the encoder was trained on.
         """
-        graphs = used_graphs(buffer)
+        graphs, told = used_graphs(buffer), mdn_rnn.sizes.cost_is_told
         raw = embed_all(embedder(encoder, signature.features), graphs.values())
         embeddings = dict(zip(graphs, raw, strict=True))
         parts = buffer.by_start()
@@ -94,10 +94,9 @@ class WorldModel:
             start_deviation=_deviation(starts - starts.mean(axis=0)),
             slots=slots,
             encoder_states=encoder_states,
-            **_facts(buffer, of_start=mdn_rnn.sizes.cost_is_told),
+            **_facts(buffer, of_start=told),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        told = mdn_rnn.sizes.cost_is_told
         rewards = {start: ActionRewards.of(part, tables[start], of_start=told) for start, part in parts.items()}
         model._add_trained(parts, tables, centres, rewards)
         return model
@@ -113,13 +112,12 @@ class WorldModel:
         Args:
           mdn_rnn, buffer, tables, slots: see `of_buffer`.
         """
-        statistics = dataclasses.replace(
-            self.statistics, slots=slots, **_facts(buffer, of_start=mdn_rnn.sizes.cost_is_told)
-        )
+        told = mdn_rnn.sizes.cost_is_told
+        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer, of_start=told))
         model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
         parts, old = buffer.by_start(), self.scenes
         rewards = {
-            start: ActionRewards.of(part, tables[start], of_start=mdn_rnn.sizes.cost_is_told).keeping(
+            start: ActionRewards.of(part, tables[start], of_start=told).keeping(
                 tables[start], old[start].rewards, old[start].table
             )
             for start, part in parts.items()

@@ -57,6 +57,13 @@ class ElsewhereEnv(TimedEnv):
         return graph._replace(nodes=np.c_[graph.nodes, np.log1p(times_us) / 5.0].astype(np.float32))
 
 
+class IndifferentEnv(TimedEnv):
+    """Nothing is worth anything."""
+
+    def cost_ms(self) -> float:
+        return 20.0
+
+
 def play(env: ToyEnv, episodes: int = 120, seed: int = 1) -> EpisodeBuffer:
     return collect(env, uniform_policy(0.02), episodes, seed=seed)
 
@@ -107,17 +114,17 @@ def test_a_saving_counts_for_more_as_the_graph_gets_cheaper(
         latents = [(0, windows.z[0], 1e-4), (6, windows.z[6], 1e-4)]
         for step, z, tolerance in [*latents, (6, played.z[6], 0.01)] if facing is model else latents:
             costs = log_cost_percent(buffer, windows.episode, windows.depth + step)
-            scale = facing.mdn_rnn.reward_scale(tf.constant(z), inputs).numpy()
-            np.testing.assert_allclose(np.log(scale), -costs / 100.0, atol=tolerance)
+            leverage = facing.mdn_rnn.leverage(tf.constant(z), inputs).numpy()
+            np.testing.assert_allclose(np.log(leverage), -costs / 100.0, atol=tolerance)
             assert np.ptp(costs) > 10.0
 
 
-def test_a_scale_that_no_cost_can_have_is_bounded(model: WorldModel) -> None:
+def test_the_leverage_of_costs_that_cannot_be_is_bounded(model: WorldModel) -> None:
     inputs = model.inputs(model.scene())
     z = np.zeros((2, CONFIG.encoder.latent), np.float32)
     z[:, -1] = (-1e9, 1e9)
-    scale = np.sort(model.mdn_rnn.reward_scale(tf.constant(z), inputs).numpy())
-    np.testing.assert_allclose(np.log(scale), (-MOST_LOG_COST, MOST_LOG_COST), rtol=1e-5)
+    leverage = np.sort(model.mdn_rnn.leverage(tf.constant(z), inputs).numpy())
+    np.testing.assert_allclose(np.log(leverage), (-MOST_LOG_COST, MOST_LOG_COST), rtol=1e-5)
 
 
 def test_training_lives_on_the_costs_that_dreams_have(model: WorldModel) -> None:
@@ -210,3 +217,12 @@ def test_rewards_need_not_be_learned_where_rewrites_save_the_same_everywhere(
     assert error(untrained) < 0.05
     assert error(model) < 0.05
     assert error(blind) > 0.3
+
+
+def test_where_no_rewrite_earns_anything_dreams_do_not_either() -> None:
+    buffer = play(IndifferentEnv(8, max_steps=12), 20)
+    model = fit_world_model(buffer, TIMED, quick(), seed=0)
+    assert model.mdn_rnn.sizes.cost_is_told
+    played = open_loop(model, buffer, steps=4, stride=1)
+    assert np.isfinite(played.z).all()
+    np.testing.assert_allclose(played.reward, 0.0, atol=1e-3)
