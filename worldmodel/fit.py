@@ -21,7 +21,7 @@ from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
-from worldmodel.reward_table import reward_deviation
+from worldmodel.reward_table import in_percent_of_start, reward_deviation
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
@@ -210,7 +210,7 @@ def _sizes(
         latent=encoder.latent,
         categories=encoder.categories,
         node_width=encoder.hidden,
-        reward_scale=reward_deviation(buffer, of_start=cost_is_told),
+        reward_scale=reward_deviation(in_percent_of_start(buffer) if cost_is_told else buffer),
         cost_is_told=cost_is_told,
     )
     return sizes, slots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,18 @@ MUCH_MORE_VARIED = 2.0
 """By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
 
 
-def mean_reward_per_rule(buffer: EpisodeBuffer, *, of_start: bool = False) -> np.ndarray:
+def in_percent_of_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
+    """The same episodes with rewards in percent of the start graph's cost, and not of the graph that is rewritten.
+
+    What a rewrite saves is much the same wherever it is done, and what it is worth in percent is not.
+    """
+    episodes = [replace(each, rewards=each.rewards * (each.cost_ms[:-1] / each.cost_ms[0])) for each in buffer]
+    return EpisodeBuffer(buffer.rule_names, buffer.graphs, episodes)
+
+
+def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
     """Mean reward of every rule and of NO-OP: float32 [R + 1]; of one never taken, the overall mean (NO-OP: 0)."""
-    pairs, rewards = _steps(buffer, of_start)
+    pairs, rewards = _steps(buffer)
     rules = pairs[:, 0]
     totals, counts = _sums(rules, rewards, buffer.num_rules + 1)
     overall = rewards.mean() if rewards.size else 0.0
@@ -23,37 +33,35 @@ def mean_reward_per_rule(buffer: EpisodeBuffer, *, of_start: bool = False) -> np
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
 
-def mean_reward_per_action(
-    buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0, of_start: bool = False
-) -> np.ndarray:
+def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> np.ndarray:
     """Mean reward of every action of the table, drawn towards its rule's mean where data is thin: float32 [A + 1].
 
     Args:
       buffer: episodes of one start graph: locations of different ones have nothing to do with each other.
       shrinkage: how many pseudo-observations of the rule's mean are added to each action's own.
     """
-    pairs, rewards = _steps(buffer, of_start)
+    pairs, rewards = _steps(buffer)
     totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
-    prior = mean_reward_per_rule(buffer, of_start=of_start)[table.rules]
+    prior = mean_reward_per_rule(buffer)[table.rules]
     return ((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
 
 
-def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01, of_start: bool = False) -> np.ndarray:
+def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
     """Standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
 
     Args:
       shrinkage: how many pseudo-observations of the overall variance are added, for rules that were taken rarely.
     """
-    pairs, rewards = _steps(buffer, of_start)
-    deviations = rewards - mean_reward_per_rule(buffer, of_start=of_start)[pairs[:, 0]]
+    pairs, rewards = _steps(buffer)
+    deviations = rewards - mean_reward_per_rule(buffer)[pairs[:, 0]]
     totals, counts = _sums(pairs[:, 0], deviations**2, buffer.num_rules + 1)
     prior = np.append(np.full(buffer.num_rules, rewards.var()), 0.0)
     return np.sqrt((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
 
 
-def reward_deviation(buffer: EpisodeBuffer, *, of_start: bool = False) -> float:
+def reward_deviation(buffer: EpisodeBuffer) -> float:
     """Standard deviation of all rewards; 1 if they are all the same."""
-    return float(_steps(buffer, of_start)[1].std()) or 1.0
+    return float(_steps(buffer)[1].std()) or 1.0
 
 
 class ActionRewards(NamedTuple):
@@ -70,17 +78,11 @@ class ActionRewards(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def of(cls, buffer: EpisodeBuffer, table: ActionTable, *, of_start: bool = False) -> ActionRewards:
-        """From episodes of one start graph, whose actions the table holds.
-
-        Args:
-          of_start: rewards are percent of the cost of the start graph, and not of the graph that is rewritten: what a
-            rewrite saves is much the same wherever it is done, and what it is worth in percent is not.
-        """
-        taken = table.encode(_steps(buffer, of_start)[0])
+    def of(cls, buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
+        """From episodes of one start graph, whose actions the table holds."""
+        taken = table.encode(_steps(buffer)[0])
         counts = np.bincount(taken, minlength=table.num_actions + 1).astype(np.float32)
-        mean = mean_reward_per_action(buffer, table, of_start=of_start)
-        return cls(mean, reward_spread_per_rule(buffer, of_start=of_start)[table.rules], counts)
+        return cls(mean_reward_per_action(buffer, table), reward_spread_per_rule(buffer)[table.rules], counts)
 
     def keeping(self, table: ActionTable, before: ActionRewards, known: ActionTable) -> ActionRewards:
         """These of more data, but known actions keep the mean and spread that weights were learned against.
@@ -113,12 +115,10 @@ class ActionRewards(NamedTuple):
         return moved.astype(np.float32)
 
 
-def _steps(buffer: EpisodeBuffer, of_start: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Actions and rewards of all steps; `of_start`: see `ActionRewards.of`."""
+def _steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
     pairs = np.concatenate([np.zeros((0, 2), np.int32), *(episode.actions for episode in buffer)])
-    units = (e.cost_ms[:-1] / e.cost_ms[0] if of_start else 1.0 for e in buffer)
-    rewards = [episode.rewards * unit for episode, unit in zip(buffer, units, strict=True)]
-    return pairs, np.concatenate([np.zeros(0), *rewards])
+    rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in buffer)])
+    return pairs, rewards
 
 
 def _sums(keys: np.ndarray, rewards: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

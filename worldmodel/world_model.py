@@ -23,7 +23,7 @@ from worldmodel.graph_store import GraphLike, StoredGraph
 from worldmodel.graphs import to_graphs_tuple
 from worldmodel.mdn_rnn import MdnRnn
 from worldmodel.neighbourhood import neighbour_table, neighbourhood_rows
-from worldmodel.reward_table import ActionRewards, mean_reward_per_rule, reward_spread_per_rule
+from worldmodel.reward_table import ActionRewards, in_percent_of_start, mean_reward_per_rule, reward_spread_per_rule
 from worldmodel.rollout import StartStates
 from worldmodel.scenes import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
@@ -78,7 +78,9 @@ class WorldModel:
           slots: see `neighbour_slots`.
           encoder_states: distinct states that the encoder was trained on.
         """
-        graphs, told = used_graphs(buffer), mdn_rnn.sizes.cost_is_told
+        if mdn_rnn.sizes.cost_is_told:
+            buffer = in_percent_of_start(buffer)
+        graphs = used_graphs(buffer)
         raw = embed_all(embedder(encoder, signature.features), graphs.values())
         embeddings = dict(zip(graphs, raw, strict=True))
         parts = buffer.by_start()
@@ -94,10 +96,10 @@ class WorldModel:
             start_deviation=_deviation(starts - starts.mean(axis=0)),
             slots=slots,
             encoder_states=encoder_states,
-            **_facts(buffer, of_start=told),
+            **_facts(buffer),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        rewards = {start: ActionRewards.of(part, tables[start], of_start=told) for start, part in parts.items()}
+        rewards = {start: ActionRewards.of(part, tables[start]) for start, part in parts.items()}
         model._add_trained(parts, tables, centres, rewards)
         return model
 
@@ -112,14 +114,13 @@ class WorldModel:
         Args:
           mdn_rnn, buffer, tables, slots: see `of_buffer`.
         """
-        told = mdn_rnn.sizes.cost_is_told
-        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer, of_start=told))
+        if mdn_rnn.sizes.cost_is_told:
+            buffer = in_percent_of_start(buffer)
+        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer))
         model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
         parts, old = buffer.by_start(), self.scenes
         rewards = {
-            start: ActionRewards.of(part, tables[start], of_start=told).keeping(
-                tables[start], old[start].rewards, old[start].table
-            )
+            start: ActionRewards.of(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
             for start, part in parts.items()
         }
         model._add_trained(parts, tables, {start: old[start].centre for start in parts}, rewards)
@@ -218,8 +219,7 @@ class WorldModel:
         """A scene as the networks take it."""
         statistics = self.statistics
         start = (scene.embedding - statistics.start_mean) / statistics.start_deviation
-        start_latent = (scene.embedding - scene.centre) / statistics.deviation
-        return scene.inputs(start, float(start_latent[-1]))
+        return scene.inputs(start, float(self._latent(scene.embedding, scene)[-1]))
 
     def facing(self, start: str) -> WorldModel:
         """This model before one of the start graphs that it knows, which is the only scene of what is returned.
@@ -238,8 +238,11 @@ class WorldModel:
         Args:
           scene: that the graphs belong to; None: the only one.
         """
-        centre = (scene or self.scene()).centre
-        return {h: (raw - centre) / self.statistics.deviation for h, raw in self._raw(graphs).items()}
+        scene = scene or self.scene()
+        return {h: self._latent(raw, scene) for h, raw in self._raw(graphs).items()}
+
+    def _latent(self, raw: np.ndarray, scene: Scene) -> np.ndarray:
+        return (raw - scene.centre) / self.statistics.deviation
 
     def _raw(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
         new = [graph_hash for graph_hash in graphs if graph_hash not in self._embeddings]
@@ -348,11 +351,11 @@ class WorldModel:
         self.mdn_rnn.predict(state.hidden, z, actions, tf.constant(mask[np.newaxis], tf.float32), codes)
 
 
-def _facts(buffer: EpisodeBuffer, *, of_start: bool) -> dict[str, Any]:
-    """What `Statistics` say of all episodes, whatever their start; `of_start`: see `ActionRewards.of`."""
+def _facts(buffer: EpisodeBuffer) -> dict[str, Any]:
+    """What `Statistics` say of all episodes, whatever their start."""
     return {
-        "rule_mean": mean_reward_per_rule(buffer, of_start=of_start),
-        "rule_spread": reward_spread_per_rule(buffer, of_start=of_start),
+        "rule_mean": mean_reward_per_rule(buffer),
+        "rule_spread": reward_spread_per_rule(buffer),
         "longest": max(episode.num_steps for episode in buffer),
     }
 

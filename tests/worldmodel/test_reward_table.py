@@ -8,6 +8,7 @@ import pytest
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.reward_table import (
     ActionRewards,
+    in_percent_of_start,
     mean_reward_per_action,
     mean_reward_per_rule,
     reward_deviation,
@@ -93,10 +94,10 @@ def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_t
     buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, steady)
     table = buffer.action_table()
     pairs, rewards = all_steps(buffer)
-    assert reward_deviation(buffer, of_start=True) < 1e-5 < 0.01 < reward_deviation(buffer)
+    assert reward_deviation(in_percent_of_start(buffer)) < 1e-5 < 0.01 < reward_deviation(buffer)
     assert reward_deviation(buffer) == pytest.approx(rewards.std(), rel=1e-5)
     taken = np.unique(table.encode(pairs))
-    of_start = ActionRewards.of(buffer, table, of_start=True)
+    of_start = ActionRewards.of(in_percent_of_start(buffer), table)
     np.testing.assert_allclose(of_start.mean[taken], 1.0, rtol=1e-5)
     assert of_start.spread[taken].max() < 1e-5
     assert ActionRewards.of(buffer, table).spread[taken].max() > 0.01
