@@ -52,10 +52,10 @@ GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
 SEEDS = "0,1"
 TRAINING = {
     "smoke": (),
-    "full": ("world_model.encoder_training.steps=300", "world_model.mdn_rnn_training.steps=700"),
+    "full": ("world_model.encoder_training.steps=200", "world_model.mdn_rnn_training.steps=400"),
 }
 """Changes to the settings of `SCALES`; `--set` has the last word."""
-REAL_STEPS = {"smoke": 200, "full": 30_000}
+REAL_STEPS = {"smoke": 200, "full": 10_000}
 MOST_EPISODES = 100
 """Held-out ones of each kind of play."""
 
