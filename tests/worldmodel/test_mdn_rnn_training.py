@@ -10,7 +10,7 @@ from toy_world import SMALL
 
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import NonFiniteLoss
-from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData, Schedule, bootstrap_counts
+from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.reward_table import mean_reward_per_rule
 from worldmodel.scenes import Scene
 from worldmodel.sequences import SequenceBatch
@@ -75,6 +75,25 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
         assert after[name] == pytest.approx(before[name], rel=1e-5), name
 
 
+def test_open_loop_stretches_look_at_reality_once(eager: MdnRnnTraining) -> None:
+    """What is predicted along them depends on the real state that they start from, and on none after it."""
+    batch = eager._scenes[0].sequences.batch(range(8))
+    start = eager._draw_starts(tf.constant(batch.valid), tf.constant([0, 1])).numpy()
+    times = np.arange(len(batch.z))[:, np.newaxis]
+
+    def losses_with(altered: np.ndarray) -> dict[str, float]:
+        masks = batch.masks.copy()
+        masks[..., :-1] ^= altered[..., np.newaxis]
+        return losses_of(eager, batch._replace(z=batch.z + altered[..., np.newaxis], masks=masks))
+
+    usual, later, at_start = (losses_with(rows) for rows in (times < 0, times > start, times == start))
+    assert later["reward"] != pytest.approx(usual["reward"], rel=1e-3)  # teacher forcing sees them all
+    for name in ("open_loop_reward", "open_loop_idle", "open_loop_terminal"):
+        assert later[name] == pytest.approx(usual[name], rel=1e-5), name
+        assert at_start[name] != pytest.approx(usual[name], rel=1e-3), name
+    assert later["open_loop_mean"] > usual["open_loop_mean"] + 0.5  # they are what is to be predicted
+
+
 def test_a_step_is_not_told_its_own_reward(eager: MdnRnnTraining, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     """What is left to be learned is what the mean of all other steps of its action leaves."""
     scene, training = eager._scenes[0], split[0]
@@ -104,28 +123,3 @@ def test_a_broken_term_is_named(eager: MdnRnnTraining, monkeypatch: pytest.Monke
     monkeypatch.setattr(training, "_update", training._losses)
     with pytest.raises(NonFiniteLoss, match=r"step 0 gave reward = nan.* on episodes \d+, .* from the graph"):
         training.run()
-
-
-def test_a_pass_shows_every_episode_of_every_scene_and_no_step_mixes_them() -> None:
-    sizes, batch = [7, 3, 12], 4
-    schedule = Schedule(sizes, batch, seed=1)
-    steps = 2 + 1 + 3
-    for number in range(2):
-        seen: list[set[int]] = [set(), set(), set()]
-        for step in range(number * steps, (number + 1) * steps):
-            scene, rows = schedule.batch(step)
-            assert len(rows) == len(set(rows.tolist())) == min(batch, sizes[scene])
-            seen[scene] |= set(rows.tolist())
-        assert seen == [set(range(size)) for size in sizes]
-    again = Schedule(sizes, batch, seed=1)
-    assert again.batch(9)[0] == schedule.batch(9)[0] and (again.batch(9)[1] == schedule.batch(9)[1]).all()
-
-
-def test_members_of_an_ensemble_see_different_episodes_and_one_alone_sees_all() -> None:
-    rows = np.arange(400)
-    assert (bootstrap_counts(1, 0, rows, seed=0) == 1).all()
-    counts = bootstrap_counts(3, 0, rows, seed=0)
-    assert counts.mean() == pytest.approx(1, abs=0.1)
-    assert 0.3 < (counts == 0).mean() < 0.44  # 1 / e of the episodes are left out
-    assert abs(np.corrcoef(counts.T) - np.eye(3)).max() < 0.2
-    assert (bootstrap_counts(3, 0, rows[5:6], seed=0) == counts[5]).all()  # whichever batch an episode is in
