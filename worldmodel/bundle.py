@@ -7,7 +7,6 @@ import dataclasses
 import json
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,12 @@ from worldmodel.config import EncoderConfig, MdnRnnConfig
 from worldmodel.encoder import GraphEncoder
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
-from worldmodel.npz import save_arrays
+from worldmodel.npz import UNREADABLE, save_arrays
 from worldmodel.scenes import Scene, Statistics
 from worldmodel.signature import Signature
 
 FORMAT_VERSION = 5
+ANEW = "Train a world model anew, in another run directory, or go on with the RLFlow that wrote this one."
 
 
 class Parts(NamedTuple):
@@ -68,7 +68,7 @@ def read(directory: Path, signature: Signature | None = None) -> Parts:
     description = json.loads((directory / "world_model.json").read_text(encoding="utf-8"))
     version = description.get("format_version", "none")
     if version != FORMAT_VERSION:
-        raise IncompatibleWorldModel(f"{directory} has format {version}, expected {FORMAT_VERSION}; train it anew")
+        raise IncompatibleWorldModel(f"{directory} has format {version}, expected {FORMAT_VERSION}. {ANEW}")
     stored = Signature.from_json(description["signature"])
     if signature is not None:
         stored.require(signature, f"the world model {directory}")
@@ -93,11 +93,11 @@ def readable(directory: Path) -> Iterator[None]:
         yield
     except IncompatibleWorldModel:
         raise
-    except (KeyError, TypeError, ValueError, AssertionError, zipfile.BadZipFile, tf.errors.OpError) as error:
+    except (*UNREADABLE, TypeError, AssertionError, tf.errors.OpError) as error:
         said = (str(error).splitlines() or [""])[0]
         raise IncompatibleWorldModel(
             f"{directory} is of format {FORMAT_VERSION} but cannot be read ({type(error).__name__}: {said}): it was "
-            "written by another version, or is damaged. Train it anew."
+            f"written by another version, or is damaged. {ANEW}"
         ) from error
 
 

@@ -10,13 +10,13 @@ import multiprocessing
 import os
 import signal
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from worldmodel.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.npz import UNREADABLE
 
 EPISODES_PER_SHARD = 50
 _POLL_S = 0.5
@@ -101,7 +101,7 @@ def _is_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
-    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):  # whatever damage looks like
+    except (*UNREADABLE, RuntimeError):  # whatever damage looks like
         return False
 
 

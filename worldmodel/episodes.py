@@ -12,7 +12,7 @@ import numpy as np
 from worldmodel.actions import MAX_LOCATIONS, ActionTable, pack, unpack
 from worldmodel.errors import IncompatibleEpisodes
 from worldmodel.graph_store import GraphStore
-from worldmodel.npz import save_arrays
+from worldmodel.npz import UNREADABLE, save_arrays
 
 FORMAT_VERSION = 1
 
@@ -153,10 +153,18 @@ class EpisodeBuffer(Sequence[Episode]):
         """Reads a file written by `save`.
 
         Raises:
-          ValueError: if the file has another format version.
+          IncompatibleEpisodes: it has another format, is damaged or is not there.
         """
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls.from_arrays({key: arrays[key] for key in arrays.files}, source=str(path))
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return cls.from_arrays({key: arrays[key] for key in arrays.files}, source=os.fspath(path))
+        except IncompatibleEpisodes:
+            raise
+        except UNREADABLE as error:
+            raise IncompatibleEpisodes(
+                f"{os.fspath(path)} cannot be read as episodes ({type(error).__name__}: {error}): it was written by "
+                "another version, or is damaged. Collect them anew, in another run directory."
+            ) from error
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Everything as flat arrays, for `np.savez`."""
@@ -180,7 +188,8 @@ class EpisodeBuffer(Sequence[Episode]):
         version = int(arrays["format_version"]) if "format_version" in arrays else 0
         if version != FORMAT_VERSION:
             raise IncompatibleEpisodes(
-                f"{source} has episodes of format {version}, expected {FORMAT_VERSION}; collect them again"
+                f"{source} has episodes of format {version}, expected {FORMAT_VERSION}. Collect them anew, in another "
+                "run directory, or go on with the RLFlow that wrote them."
             )
         stored = {name.removeprefix("graphs/"): array for name, array in arrays.items() if name.startswith("graphs/")}
         rule_names = [str(name) for name in arrays["rule_names"]]

@@ -11,6 +11,7 @@ from worldmodel.episodes import RewriteEnv
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.rollout import LatentObservation
 from worldmodel.scenes import Scene
+from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
 
@@ -34,11 +35,8 @@ class LatentEnv:
         Raises:
           IncompatibleWorldModel: if the model was trained with another rule set.
         """
-        if tuple(env.rule_names) != world_model.signature.rule_names:
-            raise IncompatibleWorldModel(
-                f"the world model was trained with {len(world_model.signature.rule_names)} rules, the environment has "
-                f"{len(tuple(env.rule_names))} or has them in another order; use the rule set it was trained with"
-            )
+        at_hand = Signature(tuple(env.rule_names), world_model.signature.features)
+        world_model.signature.require(at_hand, "the world model")
         self._scene = scene or world_model.scene()
         self.env, self.table = env, self._scene.table
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
@@ -53,8 +51,17 @@ class LatentEnv:
         self._state = world_model.mdn_rnn.initial_state(1)
 
     def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
-        """Starts an episode of the real environment."""
+        """Starts an episode of the real environment.
+
+        Raises:
+          IncompatibleWorldModel: it starts from another graph than the scene is of.
+        """
         observation, info = self.env.reset(seed=seed)
+        if info["graph_hash"] != self._scene.start:
+            raise IncompatibleWorldModel(
+                f"the environment starts from the graph {info['graph_hash']}, but the world model faces "
+                f"{self._scene.start}. Let it face that one (facing), or meet() episodes of it first."
+            )
         self._state = self._world_model.mdn_rnn.initial_state(1)
         return self._observe(observation, info)
 

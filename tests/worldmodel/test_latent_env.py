@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
-from toy_world import ToyEnv
+from toy_world import ToyEnv, knowing_half
 
-from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.latent_env import LatentEnv
@@ -61,14 +58,15 @@ def test_noop_ends_the_episode(world_model: WorldModel) -> None:
 def test_actions_outside_the_table_are_masked_and_counted(world_model: WorldModel) -> None:
     real = ToyEnv(8)
     legal = len(real.legal_actions())
-    scene, kept = world_model.scene(), np.append(np.arange(0, world_model.num_actions, 2), world_model.num_actions)
-    half = ActionTable(scene.table.codes[::2], 3)
-    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
-    rows = {name: getattr(scene, name)[kept] for name in fields}
-    env = LatentEnv(real, world_model, dataclasses.replace(scene, table=half, **rows))
+    env = LatentEnv(real, knowing_half(world_model))
     observation, info = env.reset()
     shown = int(observation.action_mask.numpy()[0, :-1].sum())
     assert 0 < info["untabled_actions"] == legal - shown
+
+
+def test_another_start_graph_is_refused(world_model: WorldModel) -> None:
+    with pytest.raises(IncompatibleWorldModel, match=r"starts from the graph .* but the world model faces"):
+        LatentEnv(ToyEnv(11), world_model).reset()
 
 
 def test_another_rule_set_is_refused(world_model: WorldModel) -> None:

@@ -87,14 +87,14 @@ def with_field(section: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda description: description.update(format_version=0), "has format 0, expected 5; train it anew"),
-        (without("format_version"), "has format none, expected 5; train it anew"),
-        (without("sizes"), "KeyError: 'sizes'.*Train it anew"),
-        (without("sizes", "num_sites"), "num_sites.*Train it anew"),
-        (without("signature", "features", "num_dtypes"), "num_dtypes.*Train it anew"),
-        (with_field("encoder"), "of_another_version.*Train it anew"),
-        (with_field("mdn_rnn"), "of_another_version.*Train it anew"),
-        (lambda description: description["mdn_rnn"].update(hidden=7), "Train it anew"),
+        (lambda description: description.update(format_version=0), r"has format 0, expected 5\. Train a world model"),
+        (without("format_version"), r"has format none, expected 5\. Train a world model"),
+        (without("sizes"), "KeyError: 'sizes'.*Train a world model"),
+        (without("sizes", "num_sites"), "num_sites.*Train a world model"),
+        (without("signature", "features", "num_dtypes"), "num_dtypes.*Train a world model"),
+        (with_field("encoder"), "of_another_version.*Train a world model"),
+        (with_field("mdn_rnn"), "of_another_version.*Train a world model"),
+        (lambda description: description["mdn_rnn"].update(hidden=7), "Train a world model"),
     ],
 )
 def test_what_cannot_be_read_says_what_to_do(
@@ -108,11 +108,15 @@ def test_what_cannot_be_read_says_what_to_do(
         WorldModel.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", ["tables.npz", "embeddings.npz", "weights.index"])
-def test_damage_is_said_to_be_some(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["world_model.json", "tables.npz", "embeddings.npz", "weights.index"])
+@pytest.mark.parametrize("left", [b"PK is how it should begin", b"", None])
+def test_damage_is_said_to_be_some(name: str, left: bytes | None, tmp_path: Path) -> None:
     shutil.copytree(GOLDENS / "world_model_v5", tmp_path / "model")
-    (tmp_path / "model" / name).write_bytes(b"PK is how it should begin")
-    with pytest.raises(IncompatibleWorldModel, match=r"or is damaged\. Train it anew"):
+    if left is None:
+        (tmp_path / "model" / name).unlink()
+    else:
+        (tmp_path / "model" / name).write_bytes(left)
+    with pytest.raises(IncompatibleWorldModel, match=r"or is damaged\. Train a world model anew"):
         WorldModel.load(tmp_path / "model")
 
 
@@ -181,7 +185,7 @@ def test_latents_of_the_training_states_are_standardised(
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_bundle_of_an_earlier_format_says_what_to_do(version: int) -> None:
-    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 5; train it anew"):
+    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 5. Train a world model"):
         WorldModel.load(GOLDENS / f"world_model_v{version}", SIGNATURE)
 
 

@@ -7,10 +7,12 @@ in a chain. Episodes end when nothing applies. Costs, legal actions and the grap
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from worldmodel.actions import ActionTable
 from worldmodel.config import (
     EncoderConfig,
     EncoderTrainingConfig,
@@ -20,6 +22,7 @@ from worldmodel.config import (
 )
 from worldmodel.graphs import FeatureSpec
 from worldmodel.signature import Signature
+from worldmodel.world_model import WorldModel
 
 RULE_NAMES = ("raise", "fuse", "swap")
 FEATURES = FeatureSpec(("operator", "size", "first"), ("dtype", "length"), num_operators=4, num_dtypes=2)
@@ -115,3 +118,14 @@ def uniform_policy(noop_probability: float = 0.0) -> Any:
         return generator.choice(observation["legal"])
 
     return policy
+
+
+def knowing_half(world_model: WorldModel) -> WorldModel:
+    """The same model with every other action of its only scene left out of the table."""
+    scene = world_model.scene()
+    kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
+    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
+    rows = {name: getattr(scene, name)[kept] for name in fields}
+    half = dataclasses.replace(scene, table=ActionTable(scene.table.codes[::2], len(RULE_NAMES)), **rows)
+    parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
+    return WorldModel(*parts, [half])
