@@ -170,10 +170,6 @@ class HierarchicalCategorical:
             temperature=self._temperature,
         )
 
-    def rule_probabilities(self) -> tf.Tensor:
-        """float32 [B, G]."""
-        return tf.exp(self._rules)
-
     def _location_of(self, rule: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
         actions, present = self._groups.actions_of(rule)
         logits = tf.gather(self._locations, actions, batch_dims=1)

@@ -7,9 +7,12 @@ Source: Bishop 1994; Ha & Schmidhuber 2018 for the temperature.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
-import tensorflow_probability as tfp
+
+if TYPE_CHECKING:  # it takes a second to import, and training and dreaming can do without
+    import tensorflow_probability as tfp
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 ALGORITHM = "philox"
@@ -76,6 +79,8 @@ def select_component(component: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 def as_distribution(logits: tf.Tensor, means: tf.Tensor, log_sigmas: tf.Tensor) -> tfp.distributions.MixtureSameFamily:
     """The mixture as a TensorFlow Probability distribution."""
+    import tensorflow_probability as tfp
+
     return tfp.distributions.MixtureSameFamily(
         tfp.distributions.Categorical(logits=logits),
         tfp.distributions.MultivariateNormalDiag(means, tf.exp(log_sigmas)),

@@ -70,5 +70,6 @@ def test_it_knows_the_rules_of_its_world_model_alone() -> None:
     world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
     policy = LatentPolicy.for_world_model(world_model, config=PolicyConfig(noop_logit=0.0), seed=0)  # type: ignore[arg-type]
     seen = LatentObservation(tf.zeros([1, 2]), tf.zeros([1, 1]), tf.ones([1, 4], tf.bool))
-    rules = policy.distribution_and_value(seen)[0].rule_probabilities()
-    np.testing.assert_allclose(rules, np.full((1, 3), 1 / 3), atol=0.02)
+    distribution, _ = policy.distribution_and_value(seen)
+    first, second, third, noop = (float(tf.exp(distribution.log_prob(tf.constant([action])))[0]) for action in range(4))
+    np.testing.assert_allclose([first + second, third, noop], np.full(3, 1 / 3), atol=0.02)

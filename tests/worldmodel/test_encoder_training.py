@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sonnet as snt
 import tensorflow as tf
 from toy_world import FEATURES, SMALL, ToyEnv, uniform_policy
 
@@ -60,7 +61,7 @@ def test_no_more_states_are_trained_on_than_are_asked(two_starts: EpisodeBuffer)
     ]
 
 
-def test_latents_tell_costs_and_masks_of_unseen_states(
+def test_latents_tell_costs_of_held_out_episodes(
     world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
     """A least-squares reading of z, fitted on training episodes, explains most of the cost of held-out ones."""
@@ -116,3 +117,28 @@ def states_of(world_model: WorldModel, buffer: EpisodeBuffer) -> tuple[np.ndarra
     hashes = [h for episode in buffer for h in episode.hashes]
     latents = world_model.encode({h: buffer.graphs[h] for h in hashes})
     return np.stack([latents[h] for h in hashes]), np.log(np.concatenate([episode.cost_ms for episode in buffer]))
+
+
+def test_consistency_is_what_actions_do_not_explain_of_changes(episodes: EpisodeBuffer) -> None:
+    """Per what copying z would leave. Where every action moves z by a vector of its own, that can be learned."""
+    data = EncoderDataset(episodes, episodes.action_table())
+    _, targets, actions = data.batch(data.sample(64, (0,)))
+    heads = EncoderHeads(targets, data.table, SMALL.encoder_training, latent=4)
+    generator = np.random.default_rng(0)
+    before, moves = generator.normal(size=(64, 4)), generator.normal(size=(data.table.num_actions, 4))
+    z = tf.Variable(np.concatenate([before, before + moves[actions]]), dtype=tf.float32)
+    optimiser = snt.optimizers.Adam(1e-2)
+
+    @tf.function(autograph=False)
+    def learn() -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = heads.losses(z, targets, tf.constant(actions))["consistency"]
+        taught = [variable for variable in heads.trainable_variables if variable is not z]
+        *gradients, of_z = tape.gradient(loss, [*taught, z])
+        optimiser.apply(gradients, taught)
+        return loss, of_z
+
+    losses, gradients = zip(*(learn() for _ in range(150)), strict=True)
+    assert float(losses[0]) > 0.7 and float(losses[-1]) < 0.1
+    rows = tf.reduce_max(tf.abs(gradients[0]), axis=-1).numpy()
+    assert (rows > 0).all()  # states before and after an action both learn from it
