@@ -82,7 +82,9 @@ class DreamConfig:
     """The dream that ppo is trained in.
 
     Attributes:
-      temperature: τ of the latents: above 1 the dream is harder to exploit, 0 is the most likely mean.
+      temperature: τ of the latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above, it strays.
+        How far depends on what the world model has left open: rewrites are deterministic, and a well trained one is
+        sure of them (`experiments/results/accuracy-tried.md`).
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
@@ -289,6 +291,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         require_name(self.controller)
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
+        _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
 
@@ -320,6 +323,15 @@ def _require_telescoping(reward: str, telescoping: bool) -> None:
         raise ValueError(
             f"the reward '{reward}' does not add up to zero around a loop, or nobody can know whether it does, which "
             f"ppo.telescoping takes for granted; set ppo.telescoping=false too (it holds for {known})."
+        )
+
+
+def _require_doubt(pessimism: float, members: int) -> None:
+    """Raises ValueError for pessimism that would change nothing."""
+    if pessimism > 0 and members < 2:
+        raise ValueError(
+            f"dream.pessimism is {pessimism:g}, but a world model of one member has no disagreement to lower rewards "
+            "by; set world_model.mdn_rnn.ensemble=3 too (--ensemble 3), or leave pessimism at 0"
         )
 
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+
+def _require(config: Any, low: float, *names: str) -> None:
+    """Raises ValueError if one of these settings is less; NaN is not at least anything."""
+    for name in names:
+        value = getattr(config, name)
+        if not value >= low:
+            raise ValueError(f"'{name}' must be at least {low:g}, but {value!r} came")
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,9 @@ class OptimiserConfig:
     learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
     max_gradient_norm: float = 5.0
+
+    def __post_init__(self) -> None:
+        _require(self, 0, "learning_rate", "final_learning_rate", "max_gradient_norm")
 
     def rate_at(self, step: int, num_steps: int) -> float:
         """Learning rate of step `step` of `num_steps`."""
@@ -57,6 +68,8 @@ class EncoderConfig:
     total_time: bool = False
 
     def __post_init__(self) -> None:
+        sizes = ("latent", "hidden", "edge_hidden", "rounds", "operator_embedding", "dtype_embedding", "heads")
+        _require(self, 1, *sizes)
         if self.kind == "attention" and self.hidden % self.heads:
             raise ValueError(
                 f"attention divides 'hidden' among its 'heads', but {self.hidden} is no multiple of {self.heads}; "
@@ -109,6 +122,8 @@ class EncoderTrainingConfig:
     checkpoint_every: int = 50
 
     def __post_init__(self) -> None:
+        _require(self, 0, "steps", "consistency_weight", "variance_weight")
+        _require(self, 1, "batch", "calibration", "action_embedding", "consistency_hidden", "checkpoint_every")
         if self.most_states < 2:
             raise ValueError(f"a transition has 2 states, but only {self.most_states} may be trained on; use 2 or more")
 
@@ -155,6 +170,12 @@ class MdnRnnConfig:
     ensemble: int = 1
 
     def __post_init__(self) -> None:
+        widths = ("hidden", "action_embedding", "head_hidden", "latent_hidden", "neighbour_hidden", "reward_hidden")
+        _require(self, 1, *widths, "mixtures", "rule_embedding", "site_embedding", "mask_rank")
+        _require(self, 0, "neighbours", "neighbour_reach")
+        low, high = self.log_sigma_range
+        if not low < high:
+            raise ValueError(f"'log_sigma_range' needs a lower bound and a higher one, but {low} to {high} came")
         if self.ensemble < 1:
             raise ValueError(f"an ensemble of {self.ensemble} members predicts nothing; use 1 or more")
 
@@ -189,6 +210,11 @@ class MdnRnnTrainingConfig:
     open_loop_weight: float = 0.5
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
     checkpoint_every: int = 100
+
+    def __post_init__(self) -> None:
+        weights = ("latent_weight", "mean_weight", "reward_weight", "idle_weight", "terminal_weight", "mask_weight")
+        _require(self, 0, "steps", "open_loop_steps", *weights, "open_loop_weight")
+        _require(self, 1, "batch", "checkpoint_every")
 
 
 @dataclass(frozen=True)

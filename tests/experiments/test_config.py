@@ -9,6 +9,13 @@ from experiments.config_tree import as_mapping, parse_overrides, replaced
 from experiments.errors import UserError
 
 
+def test_the_papers_preset_has_the_papers_sizes() -> None:
+    """Five rounds of messages, an LSTM of 256 and 8 Gaussians; the published code had one round."""
+    model = load_config("paper", {}).world_model
+    assert (model.encoder.kind, model.encoder.rounds, model.encoder.latent) == ("message_passing", 5, 32)
+    assert (model.mdn_rnn.dynamics, model.mdn_rnn.hidden, model.mdn_rnn.mixtures) == ("mdn", 256, 8)
+
+
 @pytest.mark.parametrize("preset", ["demo", "paper", "best"])
 def test_presets_load_and_are_listed(preset: str) -> None:
     assert preset in preset_names()
@@ -48,6 +55,15 @@ def test_a_config_survives_its_plain_form() -> None:
         ("search.alpha=0.5", "section 'search': 'alpha' must be at least 1, but 0.5"),
         ("collect.noop_probability=1.5", "between 0 and 1"),
         ("world_model.encoder_training.optimiser.learning_rte=1", "learning_rate"),
+        ("world_model.encoder.rounds=0", "'rounds' must be at least 1, but 0"),
+        ("world_model.encoder_training.steps=-5", "'steps' must be at least 0, but -5"),
+        ("world_model.encoder_training.calibration=0", "'calibration' must be at least 1"),
+        ("world_model.mdn_rnn.mixtures=0", "'mixtures' must be at least 1"),
+        ("world_model.mdn_rnn.log_sigma_range=[1.0, -3.0]", "1.0 to -3.0 came"),
+        ("world_model.mdn_rnn_training.batch=0", "'batch' must be at least 1"),
+        ("world_model.mdn_rnn_training.checkpoint_every=0", "'checkpoint_every' must be at least 1"),
+        ("world_model.mdn_rnn_training.optimiser.learning_rate=-1.0", "'learning_rate' must be at least 0"),
+        ("dream.pessimism=1", "world_model.mdn_rnn.ensemble=3 too"),
         ("dims=['batch']", "name=value"),
         ("dims=['batch=0']", "positive"),
     ],

@@ -25,6 +25,7 @@ from worldmodel.world_model import WorldModel
 
 MODEL = "squeezenet1.1-tiny"
 EFFORT = Effort(first=2, at_least=5)
+DOUBTFUL = "world_model.mdn_rnn.ensemble=2", "dream.pessimism=2", "dream.legal_from=0.8"
 
 
 def config(*assignments: str) -> RunConfig:
@@ -53,7 +54,7 @@ def test_steps_are_judged_as_far_as_there_are() -> None:
 def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("worldmodel.root_dream.root_dream", lambda model, env, **settings: asked.append(settings))
-    setting = Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"))
+    setting = Setting(MODEL, config(*DOUBTFUL, "dream.temperature=0.5"))
     rounds = Rounds(setting, 0, tmp_path / "model", tmp_path / "rounds", make_progress())
     rounds.root_dream(object())  # type: ignore[arg-type]
     assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
@@ -75,7 +76,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
     monkeypatch.setattr("worldmodel.exploit.dreamed_then_replayed", in_the_dream)
     models = [SimpleNamespace(table=f"table {number}") for number in range(3)]
     rounds: Any = SimpleNamespace(
-        setting=Setting(MODEL, config("dream.pessimism=2", "dream.legal_from=0.8")),
+        setting=Setting(MODEL, config(*DOUBTFUL)),
         seed=0,
         env=None,
         model=models.__getitem__,
