@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+
+import pytest
+import tracing
 
 for _name, _value in {
     "OMP_NUM_THREADS": "1",
@@ -12,3 +16,10 @@ for _name, _value in {
     "CUDA_VISIBLE_DEVICES": "-1",
 }.items():
     os.environ.setdefault(_name, _value)
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """See `tracing`."""
+    with tracing.untraced():
+        yield

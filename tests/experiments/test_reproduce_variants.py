@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from experiments.cli import main
 from experiments.config import load_config
@@ -22,12 +20,8 @@ QUICK += ["--set", "recollect.steps=2", "--set", "collect.episodes=12"]
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without traces, which take longer than the few steps here."""
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
     monkeypatch.chdir(tmp_path)
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def made(table: str, *options: str) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from test_fit import QUICK
 from toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
+from tracing import untraced
 
 from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
 from worldmodel.episodes import EpisodeBuffer, collect
@@ -24,11 +25,9 @@ FEW = 2
 
 
 @pytest.fixture(autouse=True, scope="module")
-def untraced() -> Iterator[None]:
-    """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+def without_traces() -> Iterator[None]:
+    with untraced():
+        yield
 
 
 def settings(neighbours: int) -> WorldModelConfig:

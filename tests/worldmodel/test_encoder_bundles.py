@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from test_fit import QUICK
 from toy_world import SIGNATURE
 
@@ -18,13 +16,7 @@ from worldmodel.episodes import EpisodeBuffer
 from worldmodel.fit import fit_world_model
 from worldmodel.world_model import WorldModel
 
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def with_encoder(kind: str) -> WorldModelConfig:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from toy_world import SIGNATURE, SMALL
 
 from worldmodel.episodes import EpisodeBuffer
@@ -22,14 +20,6 @@ QUICK = dataclasses.replace(
         SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6, open_loop_steps=2
     ),
 )
-
-
-@pytest.fixture
-def untraced() -> Iterator[None]:
-    """Tracing takes longer than the few small steps here; what is checked does not depend on it."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 class Interrupted(BaseException):

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from test_dream import UniformPolicy
 from toy_world import CELL_COST_MS, FEATURES, GONE, RULE_NAMES, SMALL, ToyEnv, ToyGraph, uniform_policy
+from tracing import untraced
 
-from worldmodel.config import WorldModelConfig
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.fit import fit_world_model, refit_world_model, rewards_are_time_changes
@@ -144,7 +144,8 @@ def test_going_on_learning_keeps_what_is_told(
     more_play = play(TimedEnv(8, max_steps=3), 40, seed=2)
     more_play.extend(timed[0])
     config = dataclasses.replace(CONFIG.mdn_rnn_training, steps=1)
-    more = refit_world_model(model, more_play, config, seed=1)
+    with untraced():
+        more = refit_world_model(model, more_play, config, seed=1)
     more.save(tmp_path / "model")
     loaded = WorldModel.load(tmp_path / "model", TIMED)
     told = model.mdn_rnn.cost_per_reward
@@ -157,14 +158,16 @@ def test_going_on_learning_keeps_what_is_told(
     np.testing.assert_allclose(before, after, atol=1e-6)
 
 
-def quick(**changes: Any) -> WorldModelConfig:
-    """Hardly trained."""
-    return dataclasses.replace(
+def hardly_trained(buffer: EpisodeBuffer, *, total_time: bool = True, **changes: Any) -> WorldModel:
+    config = dataclasses.replace(
         CONFIG,
+        encoder=dataclasses.replace(CONFIG.encoder, total_time=total_time),
         encoder_training=dataclasses.replace(CONFIG.encoder_training, steps=1),
         mdn_rnn_training=dataclasses.replace(CONFIG.mdn_rnn_training, steps=1),
         mdn_rnn=dataclasses.replace(CONFIG.mdn_rnn, **changes),
     )
+    with untraced():
+        return fit_world_model(buffer, TIMED, config, seed=0)
 
 
 @pytest.mark.parametrize("env", [GenerousEnv, ElsewhereEnv])
@@ -174,7 +177,7 @@ def test_rewards_that_are_no_changes_of_the_total_time_tell_nothing_of_it(
     buffer = play(env(8, max_steps=12), 20)
     assert rewards_are_time_changes(timed[0], TIMED.features)
     assert not rewards_are_time_changes(buffer, TIMED.features)
-    assert not fit_world_model(buffer, TIMED, quick(), seed=0).mdn_rnn.sizes.cost_is_told
+    assert not hardly_trained(buffer).mdn_rnn.sizes.cost_is_told
 
 
 @pytest.mark.parametrize("changes", [{"dynamics": "deterministic"}, {"ensemble": 2}])
@@ -184,7 +187,7 @@ def test_costs_are_told_whatever_predicts_the_rest(
     """From several start graphs too, and in compiled dreams."""
     both = play(TimedEnv(start=(1, 0, 0, 1, 0, 1), max_steps=12), 30, seed=3)
     both.extend(timed[0])
-    model = fit_world_model(both, TIMED, quick(**changes), seed=0)
+    model = hardly_trained(both, **changes)
     for start in both.by_start():
         facing = model.facing(start)
         dream = DreamEnv(facing, facing.start_states(both.by_start()[start]), temperature=0.0)
@@ -207,8 +210,7 @@ def test_rewards_need_not_be_learned_where_rewrites_save_the_same_everywhere(
     model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
     """The tables are enough, and training does no harm; without a cost, percentages differ from state to state."""
-    untrained = fit_world_model(timed[0], TIMED, quick(), seed=0)
-    blind = fit_world_model(timed[0], TIMED, dataclasses.replace(quick(), encoder=SMALL.encoder), seed=0)
+    untrained, blind = hardly_trained(timed[0]), hardly_trained(timed[0], total_time=False)
 
     def error(judged: WorldModel) -> float:
         played = open_loop(judged, timed[1], steps=1, stride=1)
@@ -221,7 +223,7 @@ def test_rewards_need_not_be_learned_where_rewrites_save_the_same_everywhere(
 
 def test_where_no_rewrite_earns_anything_dreams_do_not_either() -> None:
     buffer = play(IndifferentEnv(8, max_steps=12), 20)
-    model = fit_world_model(buffer, TIMED, quick(), seed=0)
+    model = hardly_trained(buffer)
     assert model.mdn_rnn.sizes.cost_is_told
     played = open_loop(model, buffer, steps=4, stride=1)
     assert np.isfinite(played.z).all()
