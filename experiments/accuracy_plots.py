@@ -134,7 +134,7 @@ def latents_figure(latents: np.ndarray, costs_percent: np.ndarray, principal: Co
     bar = figure.colorbar(drawn, ax=axes)
     bar.set_label("estimated time [% of the start graph's]", fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
-    finish(axes, f"{len(latents)} states of random play", *_component_labels(principal))
+    finish(axes, f"{len(latents)} states of the training episodes", *_component_labels(principal))
     axes.legend(frameon=False, fontsize=8)
     return figure
 

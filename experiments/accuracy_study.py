@@ -228,13 +228,16 @@ class AccuracyStudy:
         Every other episode serves to fit the factor of σ, the others to judge.
 
         Returns:
-          Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`).
+          Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`), or no two episodes
+          can be judged.
         """
         if self.model.mdn_rnn.config.dynamics != "mdn":
             return {}
         windows = self.single_steps.real
         mixtures, real = next_latents(self.model, windows), windows.z[1]
         fitted = windows.episode % 2 == 0
+        if fitted.all() or not fitted.any():
+            return {}
         scale = fit_scale(real[fitted], Mixtures(*(field[fitted] for field in mixtures)))
         judged, real = Mixtures(*(field[~fitted] for field in mixtures)), real[~fitted]
         return {

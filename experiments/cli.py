@@ -96,7 +96,11 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     search = parser.add_argument_group("what searches")
     search.add_argument("--controller", help="ppo (default), random, greedy, taso, beam, restarts, passes")
     search.add_argument("--world", help="dream (default): train ppo inside the world model; real: in the environment")
-    search.add_argument("--temperature", type=float, help="of the dream: above 1 harder to exploit, 0 deterministic")
+    search.add_argument(
+        "--temperature",
+        type=float,
+        help="τ of the dream's latents: 0 deterministic, 1 as predicted (1)",
+    )
     search.add_argument("--dynamics", help="of the world model's latents: mdn (default), discrete, deterministic")
     search.add_argument("--reward-head", help="of the world model: shared (default) or separate from the others")
     search.add_argument("--ensemble", type=int, help="members of the world model, whose disagreement shows doubt (1)")

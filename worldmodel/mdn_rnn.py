@@ -49,7 +49,7 @@ class ModelSizes(NamedTuple):
       num_sites, num_actions: rows of the learned tables, that of the unknown included.
       latent, categories: of the encoder.
       node_width: of the nodes of a start graph.
-      reward_scale: standard deviation of all rewards.
+      reward_scale: standard deviation of all rewards, in the units of `SceneInputs.reward_mean`.
       cost_is_told: the last dimension of z is the logarithm of a cost whose changes are the rewards.
     """
 

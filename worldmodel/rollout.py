@@ -87,7 +87,7 @@ class Rollout(NamedTuple):
       log_probs: float32 [T, B], of `actions` under the policy that acted.
       values: float32 [T + 1, B]; zero for states after a terminal. Where a row is truncated, that of the state that it
         was left in, to bootstrap from, and so on to the horizon.
-      rewards: float32 [T, B], percent of the initial graph's cost (or of whatever the environment rewards).
+      rewards: float32 [T, B], in the environment's unit (of `log_ratio`: 100 · ln(cost before / cost after)).
       terminals: bool [T, B], true at the one step that ended the row (NO-OP, terminal, nothing left to rewrite).
       alive: bool [T, B], true where a step was really taken: the mask of every loss.
       truncated: bool [B], the row has no end of its own: bootstrap from `values[T]`.

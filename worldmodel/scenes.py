@@ -30,7 +30,8 @@ class SceneInputs(NamedTuple):
       start: float32 [1, Z], what tells the start graph from others.
       neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
-      reward_mean, reward_spread: float32 [A + 1], of every action in the training data.
+      reward_mean, reward_spread: float32 [A + 1], of every action in the training data; in percent of the start graph's
+        cost where latents tell the present one (`ModelSizes.cost_is_told`), else of the graph that is rewritten.
       start_cost: float32 [1], the last dimension of the start graph's latent.
     """
 
@@ -63,7 +64,7 @@ class Statistics:
       offset: float32 [Z], mean over the scenes of how far the centre is from the start graph.
       start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings.
       slots: int32 [R, P, 2], see `neighbourhood`.
-      rule_mean, rule_spread: float32 [R + 1], rewards of every rule.
+      rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `SceneInputs.reward_mean`.
       longest: steps of the longest training episode: nothing is known of states further from their start.
       encoder_states: distinct states that the encoder was trained on.
     """

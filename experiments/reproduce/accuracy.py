@@ -28,6 +28,7 @@ from experiments.reproduce.accuracy_rows import best_dream, best_known, raises_a
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel import figure_names as names
+from worldmodel.accuracy import RESOLUTION_PERCENT
 from worldmodel.trivial import PREDICTORS
 
 GRAPHS = {
@@ -111,7 +112,9 @@ def notes(effort: Effort, config: RunConfig) -> str:
         f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
         f"{held_out_notes(effort)} Each round adds {config.recollect.episodes} real episodes of the policy, and "
         f"{effort.policy_episodes} others are judged. Where the best known improvement is under "
-        f"{COUNTS_FROM_PERCENT:g} %, a policy has nothing to find, and nothing is recollected."
+        f"{COUNTS_FROM_PERCENT:g} %, a policy has nothing to find, and nothing is recollected. Policies dream at "
+        f"τ = {config.dream.temperature:g}, and a rewrite is legal there from a probability of "
+        f"{config.dream.legal_from:g}."
     )
     return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.ppo.telescoping else [])])
 
@@ -120,15 +123,17 @@ def held_out_notes(effort: Effort) -> str:
     """How predictions are judged."""
     return (
         f"Judged on {effort.episodes} other episodes of each kind of play, predicted from depth {effort.first} or "
-        "deeper and from states that training did not meet, wherever they lead. Legal rewrites that the table does not "
-        "hold count as missed."
+        "deeper and from states that training did not meet, wherever they lead. A rewrite is predicted to be legal "
+        "from a probability of one half; those that the table does not hold count as missed. In rank correlations, "
+        f"rewards are equal that differ by less than {RESOLUTION_PERCENT:g} %. What is asked of counts of legal sites "
+        "is asked of every rule by itself; how often those of all rules are right at once stands beside it."
     )
 
 
 MIXTURES = (
     "Rewrites are deterministic: a mixture over the next latent can only model what the latent has forgotten of the "
-    "graph and what the network has not learned. Where it has learned all, its scales fall to their floor, and its "
-    "intervals cover too much."
+    "graph and what the network has not learned. Where it has learned all, its scales fall to their floor, its "
+    "intervals cover too much, and a temperature changes next to nothing of what is dreamed."
 )
 SITES = (
     "Linear heads hardly read from a latent where a rewrite is legal. The encoder knows nodes by what surrounds them, "

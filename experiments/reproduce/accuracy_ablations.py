@@ -116,7 +116,8 @@ def _notes(config: RunConfig, amount: int, effort: Effort) -> str:
     return (
         f"{config.costs}. Trained on {amount:,} real steps of random play, the encoder for "
         f"{training.encoder_training.steps:,} gradient steps and the MDN-RNN for {training.mdn_rnn_training.steps:,}. "
-        f"{held_out_notes(effort)}"
+        f"{held_out_notes(effort)} Discrete latents cannot hold the total time, and are wider "
+        f"({DISCRETE['latent']} bits): 'latent without the total time' is what to compare them with."
     )
 
 

@@ -3,7 +3,7 @@
 rlflow reproduce steptime
 
 All times are processor time of one thread, medians over steps of random episodes. The world model has the sizes of the
-defaults and the actions of its random episodes, but is hardly trained: how fast it is does not depend on its weights.
+preset best and the actions of its random episodes, but is hardly trained: its speed does not depend on its weights.
 A dream step includes the prediction of the legal actions, and choosing one of them.
 """
 
@@ -24,6 +24,7 @@ from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.effort import Effort
 from environment.model_inputs import TIMED_ON
 from environment.random_agent import RandomAgent
+from experiments.config import load_config
 from experiments.errors import UserError
 from experiments.interruption import raise_if_received
 from experiments.progress import ProgressDisplay
@@ -31,7 +32,6 @@ from experiments.reproduce import graphs
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record, once
 from taso_ext import OnnxModel, RuleSet, State
-from worldmodel.config import WorldModelConfig
 
 DEFAULT_GRAPHS = ("resnet50", "bert-base")
 COSTS = "roofline:rtx2070"
@@ -181,7 +181,7 @@ class Study:
     def __init__(self, scale: Scale, costs: EndToEnd, progress: ProgressDisplay) -> None:
         """`costs`: what measures whole graphs."""
         self._scale, self._costs, self._progress = scale, costs, progress
-        self._rules, self._sizes = RuleSet.default(), WorldModelConfig()
+        self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model
 
     @property
     def text(self) -> str:

@@ -1,6 +1,7 @@
 """Units of work that are done once: each leaves a small JSON file, and a later run reads it instead.
 
-What is finished here is in `runs/reproduce`. Results that do not depend on the machine can also come with the source:
+What is finished here is in `runs/reproduce`. Results that do not depend on the machine, but for what they took of time
+and memory, can also come with the source:
 
     mkdir -p experiments/results/units/TABLE && cp runs/reproduce/TABLE/GRAPH-*.json experiments/results/units/TABLE/
 

@@ -1,9 +1,9 @@
 """How fast states are encoded and steps are dreamed: `python -m tests.perf.dream [GRAPH ...] [--out FILE]`.
 
-Prints two tables and asserts nothing: a clock is no test. World models have the sizes of the defaults and the actions
-of their random episodes, but are hardly trained: their speed does not depend on the weights. `TF_NUM_INTRAOP_THREADS`
-and `TF_NUM_INTEROP_THREADS` say how many threads TensorFlow has. On a busy machine the CPU time is the better figure,
-as long as there is one thread.
+Prints two tables and asserts nothing: a clock is no test. World models have the sizes of the preset best and the
+actions of their random episodes, but are hardly trained: their speed does not depend on the weights. How many threads
+TensorFlow has is said by `TF_NUM_INTRAOP_THREADS` and `TF_NUM_INTEROP_THREADS`. On a busy machine the CPU time is the
+better figure, as long as there is one thread.
 
 Dreams are timed with a policy that costs next to nothing, the first legal action in a fixed order, and with the one
 that ppo trains. Masks are predicted for both, and only legal actions are taken.
@@ -22,8 +22,8 @@ from controller.policy import LatentPolicy
 from controller.policy_config import PolicyConfig
 from environment import GraphSubstitutionEnv
 from environment.clocks import PROCESS_CPU, WALL
+from experiments.config import load_config
 from experiments.reproduce.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms
-from worldmodel.config import WorldModelConfig
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.world_model import WorldModel
 
@@ -80,7 +80,7 @@ def timed(name: str, episodes: int, repeats: int) -> tuple[list[list[str]], list
     """Rows of both tables."""
     env, dreamed, encoded = GraphSubstitutionEnv(name), [], []
     for kind in KINDS:
-        sizes = WorldModelConfig()
+        sizes = load_config("best", {}).world_model
         sizes = replace(sizes, encoder=replace(sizes.encoder, kind=kind))
         # Dreams are the same for both: the second world model is only there for its encoder.
         model, buffer = barely_trained(env, FEW if dreamed else episodes, sizes)
