@@ -210,7 +210,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     except Interrupted as interruption:
         print(f"rlflow: stopped by {interruption}. The same command goes on from here.", file=sys.stderr)
         return 128 + interruption.signal
-    print(table.markdown(), end="")
+    print(table.brief(directory), end="")
     return 0
 
 

@@ -25,6 +25,7 @@ from experiments.judging.study import SCALES, Study, seeds_of, training_config
 from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.accuracy_rows import best_dream, best_known, raises_alarm, table_rows
+from experiments.reproduce.accuracy_summary import summary
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel import figure_names as names
@@ -92,6 +93,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         rows,
         options.command_line,
         notes(effort, config),
+        summary=summary(rows),
     )
 
 

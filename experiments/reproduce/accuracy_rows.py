@@ -27,6 +27,10 @@ from worldmodel.trivial import PREDICTORS
 UNDEFINED = "–"
 """Stands for a figure that does not exist, as the correlation with something that never changes."""
 
+YES, NO, NOT_COUNTED = "yes", "no", "not counted"
+"""Whether a figure is what is asked; UNDEFINED where there is none."""
+
+BEST_KNOWN = "best known improvement [%]"
 POLICY = "policy"
 POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played for real: real improvement [%]": (FOR_REAL, "real_percent"),
@@ -75,7 +79,7 @@ def table_rows(
       steps: see `figure_rows`.
     """
     counted = best_percent >= COUNTS_FROM_PERCENT
-    yield {"graph": graph, "figure": "best known improvement [%]", "model": best_percent}
+    yield {"graph": graph, "figure": BEST_KNOWN, "model": best_percent}
     for number, records in _by_round(judged).items():
         yield from _fact_rows(graph, number, records)
         yield from held_out_rows(records)
@@ -114,7 +118,7 @@ def _asked_of_training(graph: str, number: int, key: str, value: float | None) -
         return {}
     if value is None:
         return {"asked": str(wanted), "met": UNDEFINED}
-    return {"asked": str(wanted), "met": "yes" if wanted.met(value, {}) else "no"}
+    return {"asked": str(wanted), "met": YES if wanted.met(value, {}) else NO}
 
 
 _FACTS = {
@@ -244,8 +248,8 @@ def _asked(
         return {}
     if value is None:
         return {"asked": str(wanted), "met": UNDEFINED}
-    met = "yes" if wanted.met(value, trivial) else "no"
-    return {"asked": str(wanted), "met": met if counted else "not counted"}
+    met = YES if wanted.met(value, trivial) else NO
+    return {"asked": str(wanted), "met": met if counted else NOT_COUNTED}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -25,6 +25,7 @@ class Table:
       formats: format specifications of numbers, by column.
       command: that makes the table again.
       pictures: by file name, what draws each into a PNG of a given path.
+      summary: what matters most of a long table, shown before it, and alone where it is printed.
     """
 
     name: str
@@ -35,16 +36,27 @@ class Table:
     command: str
     notes: str = ""
     pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    summary: Table | None = None
 
     def markdown(self) -> str:
         """The table with what its columns mean below."""
-        lines = [f"# {self.title}", "", f"`{self.command}`", "", "| " + " | ".join(self.columns) + " |"]
-        lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
-        lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
-        lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
-        lines += ["", self.notes] if self.notes else []
+        lines = [f"# {self.title}", "", f"`{self.command}`", ""]
+        if self.summary:
+            lines += [*self.summary._body(), "", "## All figures", ""]
+        lines += self._body()
         lines += ["", *(f"![{name}]({name})" for name in self.pictures)] if self.pictures else []
         return "\n".join(lines) + "\n"
+
+    def brief(self, directory: Path) -> str:
+        """What is printed of it: all, or the summary and where the rest is.
+
+        Args:
+          directory: where the table has been written.
+        """
+        if not self.summary:
+            return self.markdown()
+        rest = f"All {len(self.rows):,} rows: {directory / self.name}.md"
+        return "\n".join([f"# {self.title}", "", f"`{self.command}`", "", *self.summary._body(), "", rest]) + "\n"
 
     def csv(self) -> str:
         """The rows, unrounded."""
@@ -61,6 +73,13 @@ class Table:
             draw(directory / name)
         write_text(directory / f"{self.name}.md", self.markdown())
         write_text(directory / f"{self.name}.csv", self.csv())
+
+    def _body(self) -> list[str]:
+        lines = ["| " + " | ".join(self.columns) + " |"]
+        lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
+        lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
+        lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
+        return lines + (["", self.notes] if self.notes else [])
 
     def _cell(self, row: Row, key: str) -> str:
         value = row.get(key, "")

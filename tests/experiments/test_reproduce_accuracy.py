@@ -23,6 +23,7 @@ from experiments.progress import make_progress
 from experiments.reproduce import accuracy, accuracy_curve
 from experiments.reproduce.accuracy_rows import (
     ALARM,
+    BEST_KNOWN,
     FITTED_ELSEWHERE,
     UNDEFINED,
     best_known,
@@ -30,6 +31,7 @@ from experiments.reproduce.accuracy_rows import (
     raises_alarm,
     table_rows,
 )
+from experiments.reproduce.accuracy_summary import summary
 from experiments.reproduce.units import COMMITTED
 from worldmodel import figure_names as names
 from worldmodel.errors import (
@@ -92,7 +94,7 @@ def test_nothing_is_recollected_where_there_is_nothing_to_find(
 
 
 def test_policies_of_each_round_are_put_to_the_test(rows: list[dict[str, str]]) -> None:
-    best = next(float(row["model"]) for row in rows if row["figure"] == "best known improvement [%]")
+    best = next(float(row["model"]) for row in rows if row["figure"] == BEST_KNOWN)
     for number in (0, 1):
         played = {row["figure"]: row for row in rows if (row["play"], row["round"]) == ("policy", str(number))}
         gap = float(played[DREAM_GAP]["model"])
@@ -385,6 +387,23 @@ def test_what_is_asked_includes_its_bounds() -> None:
     ]
     assert asked(RANDOM, names.MASK_ERROR, 5) == asked(GREEDY, names.MASK_ERROR, 20) == Asked(at_most=0.35)
     assert asked(GREEDY, names.TOTAL_RELATIVE, 20) is None and asked(RANDOM, names.LATENT_ERROR, 5) is None
+
+
+def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_each_graph() -> None:
+    late = judged(figure(0.2)) | {"round": 1}
+    policies = [played(0.0, gap=1.0), played(0.0, gap=6.0, round_number=1)]
+    good = rows_of([judged(figure(0.96), figure(0.9, GREEDY)), late], policies)
+    idle = table_rows("idle", 0.5, [{**judged(figure(0.1)), "graph": "idle"}], [played(0.0, gap=7.0)], steps=(1, 10))
+    table = summary([*good, *idle])
+    lines = {(row["play"], row["figure"]): row for row in table.rows}
+    ranks = lines[RANDOM, f"{names.REWARD_RANKS}, 1 step"]
+    assert (ranks["asked"], ranks["g"], ranks["idle"]) == ("≥ 0.95, above per_rule", "0.960", "*0.100*")
+    assert (lines["policy", DREAM_GAP]["g"], lines["policy", DREAM_GAP]["idle"]) == ("**6.000**", "*7.000*")
+    assert lines["", BEST_KNOWN] == {"figure": BEST_KNOWN, "play": "", "asked": "", "g": "9.000", "idle": "0.500"}
+    assert lines[GREEDY, f"{names.REWARD_RANKS}, 1 step"]["idle"] == UNDEFINED
+    masks = [figure for play, figure in lines if play == RANDOM and figure.startswith(names.MASK_ERROR)]
+    assert masks == [f"{names.MASK_ERROR}, 1 step", f"{names.MASK_ERROR}, 10 steps"]
+    assert list(table.columns)[-2:] == ["g", "idle"] and table.columns["g"].endswith("1 seed")
 
 
 def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:

@@ -1,0 +1,75 @@
+"""The figures that are asked of world models and of policies, one row each, beside those of every graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from experiments.judging.asked import TRAINED_FOR
+from experiments.judging.best_known import COUNTS_FROM_PERCENT
+from experiments.reproduce.accuracy_rows import BEST_KNOWN, NO, NOT_COUNTED, POLICY, UNDEFINED
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record
+
+COLUMNS = {
+    "figure": "what is measured, after how many steps without a look at reality",
+    "play": "whose episodes; of held-out ones, predictions of the model that knows random play only, and of those of "
+    "the policy, what the last round of recollection comes to",
+    "asked": f"what is asked; of training's steps, states, minutes and memory, of {TRAINED_FOR} only",
+}
+_MARKS = {NO: "**", NOT_COUNTED: "*"}
+
+
+def summary(rows: Sequence[Record]) -> Table:
+    """Of the rows of `rlflow reproduce accuracy`."""
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    asked: dict[tuple[str, str, int], Record] = {}
+    for row in _first_or_last_round(rows):
+        if row.get("asked") or row["figure"] == BEST_KNOWN:
+            line = {"figure": _title(row), "play": row.get("play", ""), "asked": row.get("asked", "")}
+            asked.setdefault(_key(row), line)
+    for row in _first_or_last_round(rows):
+        if _key(row) in asked:
+            asked[_key(row)] |= {row["graph"]: _cell(row), "asked": asked[_key(row)]["asked"] or row.get("asked", "")}
+    return Table(
+        "accuracy-summary",
+        "What is asked of world models",
+        COLUMNS | {name: f"mean over {_seeds(rows, name)}" for name in graphs},
+        {},
+        [asked[key] for key in _grouped(list(asked))],
+        "",
+        f"What misses what is asked is set in **bold**, and in *italics* what is not counted, because the best known "
+        f"improvement is under {COUNTS_FROM_PERCENT:g} %. {UNDEFINED} stands for what play never came to.",
+    )
+
+
+def _first_or_last_round(rows: Sequence[Record]) -> Iterator[Record]:
+    """Held-out play before recollection, policies after it."""
+    for row in rows:
+        if row.get("asked") if row.get("play") == POLICY else not row.get("round"):
+            yield row
+
+
+def _key(row: Record) -> tuple[str, str, int]:
+    return row.get("play", ""), row["figure"], row.get("step", 0)
+
+
+def _grouped(keys: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """What is one figure after several steps next to each other, else in the order in which they came."""
+    figures = list(dict.fromkeys(key[:2] for key in keys))
+    return sorted(keys, key=lambda key: (figures.index(key[:2]), key[2]))
+
+
+def _title(row: Record) -> str:
+    step = row.get("step", 0)
+    return row["figure"] + (f", {step} step{'s' if step > 1 else ''}" if step else "")
+
+
+def _cell(row: Record) -> str:
+    value, mark = row["model"], _MARKS.get(row.get("met", ""), "")
+    digits = 3 if isinstance(value, float) and abs(value) < 100 else 0
+    return value if isinstance(value, str) else f"{mark}{value:,.{digits}f}{mark}"
+
+
+def _seeds(rows: Sequence[Record], graph: str) -> str:
+    count = max(row.get("seeds", 0) for row in rows if row["graph"] == graph)
+    return f"{count} seed{'s' if count > 1 else ''}"
