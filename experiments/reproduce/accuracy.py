@@ -93,7 +93,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         rows,
         options.command_line,
         notes(effort, config),
-        summary=summary(rows),
+        summary=summary(rows, f"graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} %"),
     )
 
 

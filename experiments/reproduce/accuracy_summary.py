@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.judging.asked import TRAINED_FOR
-from experiments.judging.best_known import COUNTS_FROM_PERCENT
 from experiments.reproduce.accuracy_rows import BEST_KNOWN, NO, NOT_COUNTED, POLICY, UNDEFINED
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
@@ -19,8 +18,8 @@ COLUMNS = {
 _MARKS = {NO: "**", NOT_COUNTED: "*"}
 
 
-def summary(rows: Sequence[Record]) -> Table:
-    """Of the rows of `rlflow reproduce accuracy`."""
+def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
+    """Of the rows of `rlflow reproduce accuracy` and `accuracy-transfer`."""
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     asked: dict[tuple[str, str, int], Record] = {}
     for row in _first_or_last_round(rows):
@@ -37,8 +36,8 @@ def summary(rows: Sequence[Record]) -> Table:
         {},
         [asked[key] for key in _grouped(list(asked))],
         "",
-        f"What misses what is asked is set in **bold**, and in *italics* what is not counted, because the best known "
-        f"improvement is under {COUNTS_FROM_PERCENT:g} %. {UNDEFINED} stands for what play never came to.",
+        f"What misses what is asked is set in **bold**, and in *italics* what is not counted: {why_not_counted}. "
+        f"{UNDEFINED} stands for what play never came to.",
     )
 
 

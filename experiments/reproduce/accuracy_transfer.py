@@ -19,6 +19,7 @@ from experiments.progress import ProgressDisplay
 from experiments.reproduce import graphs
 from experiments.reproduce.accuracy import held_out_notes
 from experiments.reproduce.accuracy_rows import figure_rows, held_out_rows
+from experiments.reproduce.accuracy_summary import summary
 from experiments.reproduce.tables import Table
 from experiments.reproduce.units import Record
 from worldmodel.trivial import PREDICTORS
@@ -86,4 +87,5 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         f"{config.costs}. {held_out_notes(effort)} What training met is here random play of the judged graph, of which "
         "the model is told the rewrites.",
+        summary=summary(rows, "graphs that a model was not trained on"),
     )

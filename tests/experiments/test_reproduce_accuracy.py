@@ -394,7 +394,7 @@ def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_ea
     policies = [played(0.0, gap=1.0), played(0.0, gap=6.0, round_number=1)]
     good = rows_of([judged(figure(0.96), figure(0.9, GREEDY)), late], policies)
     idle = table_rows("idle", 0.5, [{**judged(figure(0.1)), "graph": "idle"}], [played(0.0, gap=7.0)], steps=(1, 10))
-    table = summary([*good, *idle])
+    table = summary([*good, *idle], "idle graphs")
     lines = {(row["play"], row["figure"]): row for row in table.rows}
     ranks = lines[RANDOM, f"{names.REWARD_RANKS}, 1 step"]
     assert (ranks["asked"], ranks["g"], ranks["idle"]) == ("≥ 0.95, above per_rule", "0.960", "*0.100*")
@@ -403,7 +403,11 @@ def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_ea
     assert lines[GREEDY, f"{names.REWARD_RANKS}, 1 step"]["idle"] == UNDEFINED
     masks = [figure for play, figure in lines if play == RANDOM and figure.startswith(names.MASK_ERROR)]
     assert masks == [f"{names.MASK_ERROR}, 1 step", f"{names.MASK_ERROR}, 10 steps"]
-    assert list(table.columns)[-2:] == ["g", "idle"] and table.columns["g"].endswith("1 seed")
+    assert (
+        list(table.columns)[-2:] == ["g", "idle"]
+        and table.columns["g"].endswith("1 seed")
+        and "idle graphs" in table.notes
+    )
 
 
 def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:
