@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tracing
 from matplotlib.image import imread
 
 from experiments.cli import main
@@ -42,8 +43,11 @@ from worldmodel.errors import (
 )
 from worldmodel.trivial import COPY_LAST, PER_RULE
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # one worker: what all look at is made once
+
 MODEL = "squeezenet1.1-tiny"
-SMOKE = ["--scale", "smoke", "--seeds", "0"]
+SMOKE = ["--scale", "smoke", "--seeds", "0", "--set", "world_model.encoder_training.steps=1"]
+SMOKE += ["--set", "world_model.mdn_rnn_training.steps=2", "--set", "recollect.steps=2", "--set", "ppo.updates=1"]
 
 
 def read_rows(directory: Path, table: str) -> list[dict[str, str]]:
@@ -59,14 +63,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(workplace: Path) -> list[dict[str, str]]:
     """Of the whole table at its smallest, made once."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tracing.untraced():
         patch.chdir(workplace)
         assert main(["reproduce", "accuracy", *SMOKE]) == 0
     return read_rows(workplace / "runs/reproduce/accuracy", "accuracy")
 
 
 @pytest.fixture(autouse=True)
-def there(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def there(workplace: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
     monkeypatch.chdir(workplace)
 
 
