@@ -144,6 +144,7 @@ class MdnRnnConfig:
       neighbours: slots that an action's neighbourhood has at most (see `neighbourhood`).
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
+      telling_bits: whether mean rewards are told apart by one bit of the neighbourhood (see `telling_bits`).
       inertia: logit by which a bit keeps its value, at the start of training.
       dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
@@ -163,6 +164,7 @@ class MdnRnnConfig:
     neighbours: int = 96
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
+    telling_bits: bool = True
     inertia: float = 7.0
     dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
     reward_head: Literal["shared", "separate"] = "shared"

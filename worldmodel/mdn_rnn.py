@@ -122,17 +122,19 @@ class Member(snt.Module):
         of_reward = outcome if self._reward_network is None else self._reward_network(everything)
         return Prediction(
             latent=self.latent(tf.nn.relu(self._latent_trunk(everything)), z),
-            reward=self._reward(actions, of_reward[:, 0], codes.inputs),
+            reward=self._reward(actions, mask, of_reward[:, 0], codes.inputs),
             idle_logit=of_reward[:, 1],
             terminal_logit=outcome[:, 2],
             mask_logits=self.mask(trunk, local, actions, mask, keys, codes),
         )
 
-    def _reward(self, actions: tf.Tensor, change: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
-        """The mean of the data, and what is learned beyond it, in units of how much an action's reward varies: one that
-        always earns the same keeps exactly that."""
+    def _reward(self, actions: tf.Tensor, mask: tf.Tensor, change: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:
+        """The mean of the data where the telling bit was what it is now, and what is learned beyond it, in units of how
+        much an action's reward varies: one that always earns the same keeps exactly that."""
         change = change + tf.gather(self.reward_change, tf.gather(inputs.actions, actions))
-        return tf.gather(inputs.reward_mean, actions) + tf.gather(inputs.reward_spread, actions) * change
+        off, on = tf.unstack(tf.gather(inputs.reward_mean, actions), axis=-1)
+        is_on = tf.gather(mask, tf.gather(inputs.reward_bit, actions), batch_dims=1) > 0.5
+        return tf.where(is_on, on, off) + tf.gather(inputs.reward_spread, actions) * change
 
 
 class MdnRnn(snt.Module):

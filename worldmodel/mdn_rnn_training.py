@@ -103,7 +103,8 @@ class SceneData(NamedTuple):
         batch = self.sequences.batch(rows)
         z = batch.z[:-1].reshape(-1, batch.z.shape[-1])
         leverage = model.leverage(tf.constant(z), self.inputs).numpy().reshape(batch.rewards.shape)
-        return batch._replace(rewards=leverage * self.rewards.without_own(batch.rewards / leverage, batch.actions))
+        rewards = self.rewards.without_own(batch.rewards / leverage, batch.actions, batch.masks[:-1])
+        return batch._replace(rewards=leverage * rewards)
 
 
 class MdnRnnTraining:

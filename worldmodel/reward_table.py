@@ -9,6 +9,7 @@ import numpy as np
 
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.telling_bits import steps_of
 
 MUCH_MORE_VARIED = 2.0
 """By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
@@ -65,27 +66,52 @@ def reward_deviation(buffer: EpisodeBuffer) -> float:
 
 
 class ActionRewards(NamedTuple):
-    """What training data say of the rewards of a table's A actions and NO-OP: float32 [A + 1] each.
+    """What training data say of the rewards of a table's A actions and NO-OP.
 
     Attributes:
-      mean: of the action, see `mean_reward_per_action`.
-      spread: standard deviation, of its rule.
-      counts: how many of the steps that are learned from are in the mean; infinite where not all of them are.
+      mean: float32 [A + 1, 2], of the action with its telling bit off and on.
+      spread: float32 [A + 1], standard deviation, of its rule.
+      bit: int32 [A + 1], see `telling_bits`.
+      counts: float32 [A + 1, 2], how many of the steps that are learned from are in the mean; infinite where not all of
+        them are.
     """
 
     mean: np.ndarray
     spread: np.ndarray
+    bit: np.ndarray
     counts: np.ndarray
 
     @classmethod
-    def of(cls, buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
-        """From episodes of one start graph, whose actions the table holds."""
-        taken = table.encode(_steps(buffer)[0])
-        counts = np.bincount(taken, minlength=table.num_actions + 1).astype(np.float32)
-        return cls(mean_reward_per_action(buffer, table), reward_spread_per_rule(buffer)[table.rules], counts)
+    def of(cls, buffer: EpisodeBuffer, table: ActionTable, bit: np.ndarray, *, shrinkage: float = 1.0) -> ActionRewards:
+        """From episodes of one start graph.
+
+        Args:
+          table: holds their actions.
+          bit: int32 [A + 1], from `telling_bits`.
+          shrinkage: how many pseudo-observations of the action's mean are added to those with its bit off, and on.
+        """
+        totals, counts = np.zeros((len(bit), 2)), np.zeros((len(bit), 2))
+        for episode in buffer:
+            actions, masks = steps_of(episode, table)
+            places = actions, np.take_along_axis(masks, bit[actions, np.newaxis], axis=1)[:, 0].astype(int)
+            np.add.at(totals, places, episode.rewards[: len(actions)])
+            np.add.at(counts, places, 1.0)
+        prior = mean_reward_per_action(buffer, table)
+        mean = (totals + shrinkage * prior[:, np.newaxis]) / (counts + shrinkage)
+        alone = bit == table.num_actions
+        mean[alone], counts[alone] = prior[alone, np.newaxis], counts[alone].sum(axis=1, keepdims=True)
+        spread = reward_spread_per_rule(buffer)[table.rules]
+        return cls(mean.astype(np.float32), spread, bit, counts.astype(np.float32))
+
+    @classmethod
+    def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:
+        """Of a graph that nothing was learned from: float32 [R + 1], the mean and spread of every rule."""
+        means = np.repeat(mean[table.rules, np.newaxis], 2, axis=1)
+        bit = np.full(table.num_actions + 1, table.num_actions, np.int32)
+        return cls(means, spread[table.rules], bit, np.full_like(means, np.inf))
 
     def keeping(self, table: ActionTable, before: ActionRewards, known: ActionTable) -> ActionRewards:
-        """These of more data, but known actions keep the mean and spread that weights were learned against.
+        """These of more data, but known actions keep what weights were learned against: mean, bit and spread.
 
         Unless their rule's rewards now vary more than `MUCH_MORE_VARIED` times as much.
 
@@ -94,23 +120,26 @@ class ActionRewards(NamedTuple):
           before: what was known, of the actions of `known`.
         """
         places = np.append(known.find_codes(table.codes), known.num_actions)
-        kept = (places >= 0) & (self.spread <= MUCH_MORE_VARIED * before.spread[places])
+        bit = np.append(table.find_codes(known.codes), table.num_actions)[before.bit][places]
+        kept = (places >= 0) & (bit >= 0) & (self.spread <= MUCH_MORE_VARIED * before.spread[places])
         return ActionRewards(
-            np.where(kept, before.mean[places], self.mean),
+            np.where(kept[:, np.newaxis], before.mean[places], self.mean),
             np.where(kept, before.spread[places], self.spread),
-            np.where(kept, np.float32(np.inf), self.counts),
+            np.where(kept, bit, self.bit).astype(np.int32),
+            np.where(kept[:, np.newaxis], np.float32(np.inf), self.counts),
         )
 
-    def without_own(self, rewards: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    def without_own(self, rewards: np.ndarray, actions: np.ndarray, masks: np.ndarray) -> np.ndarray:
         """Rewards as far from their action's mean as they are from the mean of all its other steps.
 
         A step that is in the mean which its reward is told from has been told half of it where the action was taken
         once, as the rule's mean counts as one step. What is learned should be what the other steps leave to be known.
 
         Args:
-          rewards: float32 [...]; actions: int [...], of each.
+          rewards: float32 [...]; actions: int [...], of each; masks: bool [..., A + 1], what was legal.
         """
-        mean, counts = self.mean[actions], self.counts[actions]
+        places = actions, np.take_along_axis(masks, self.bit[actions][..., np.newaxis], axis=-1)[..., 0].astype(int)
+        mean, counts = self.mean[places], self.counts[places]
         moved: np.ndarray = rewards + (rewards - mean) / np.maximum(counts, 1.0)
         return moved.astype(np.float32)
 

@@ -30,8 +30,11 @@ class SceneInputs(NamedTuple):
       start: float32 [1, Z], what tells the start graph from others.
       neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
       neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
-      reward_mean, reward_spread: float32 [A + 1], of every action in the training data; in percent of the start graph's
-        cost where latents tell the present one (`ModelSizes.cost_is_told`), else of the graph that is rewritten.
+      reward_mean: float32 [A + 1, 2], of every action in the training data with its telling bit off and on; in percent
+        of the start graph's cost where latents tell the present one (`ModelSizes.cost_is_told`), else of the graph that
+        is rewritten.
+      reward_spread: float32 [A + 1], in the same units.
+      reward_bit: int32 [A + 1], see `telling_bits`.
       start_cost: float32 [1], the last dimension of the start graph's latent.
     """
 
@@ -44,6 +47,7 @@ class SceneInputs(NamedTuple):
     neighbours: tf.Tensor
     reward_mean: tf.Tensor
     reward_spread: tf.Tensor
+    reward_bit: tf.Tensor
     start_cost: tf.Tensor
 
 
@@ -52,7 +56,8 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
     neighbours, cost = tf.TensorSpec([None, slots], tf.int32), tf.TensorSpec([1], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, row, neighbours, rows, rows, cost)
+    means = tf.TensorSpec([None, 2], tf.float32)
+    return SceneInputs(row, row, row, nodes, start, row, neighbours, means, rows, row, cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +106,7 @@ class Scene:
       embedding: float32 [Z], raw, of the start graph itself.
       nodes: float32 [A + 1, node width], see `SceneInputs`; zero where a site belongs to no node of the start graph.
       neighbourhoods, neighbours: see `SceneInputs`.
-      reward_mean, reward_spread, reward_counts: float32 [A + 1], see `ActionRewards`.
+      reward_mean, reward_spread, reward_bit, reward_counts: see `ActionRewards`.
       first_site, first_action: rows of the learned tables where this scene's begin; UNKNOWN for a graph that was not
         trained on.
     """
@@ -115,6 +120,7 @@ class Scene:
     neighbours: np.ndarray
     reward_mean: np.ndarray
     reward_spread: np.ndarray
+    reward_bit: np.ndarray
     reward_counts: np.ndarray
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
@@ -127,7 +133,7 @@ class Scene:
     @property
     def rewards(self) -> ActionRewards:
         """What the training data say of every action's rewards."""
-        return ActionRewards(self.reward_mean, self.reward_spread, self.reward_counts)
+        return ActionRewards(self.reward_mean, self.reward_spread, self.reward_bit, self.reward_counts)
 
     def inputs(self, start: np.ndarray, start_cost: float) -> SceneInputs:
         """For the networks.
@@ -147,6 +153,7 @@ class Scene:
             neighbours=tf.constant(self.neighbours),
             reward_mean=tf.constant(self.reward_mean),
             reward_spread=tf.constant(self.reward_spread),
+            reward_bit=tf.constant(self.reward_bit),
             start_cost=tf.constant([start_cost], tf.float32),
         )
 

@@ -28,6 +28,7 @@ from worldmodel.rollout import StartStates
 from worldmodel.scenes import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
 from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.signature import Signature
+from worldmodel.telling_bits import telling_bits
 
 _LEAST_DEVIATION = 1e-6
 
@@ -99,7 +100,7 @@ class WorldModel:
             **_facts(buffer),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-        rewards = {start: ActionRewards.of(part, tables[start]) for start, part in parts.items()}
+        rewards = {start: model._rewards(part, tables[start]) for start, part in parts.items()}
         model._add_trained(parts, tables, centres, rewards)
         return model
 
@@ -120,11 +121,18 @@ class WorldModel:
         model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
         parts, old = buffer.by_start(), self.scenes
         rewards = {
-            start: ActionRewards.of(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
+            start: model._rewards(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
             for start, part in parts.items()
         }
         model._add_trained(parts, tables, {start: old[start].centre for start in parts}, rewards)
         return model
+
+    def _rewards(self, part: EpisodeBuffer, table: ActionTable) -> ActionRewards:
+        """Of episodes of one start graph."""
+        if not self.mdn_rnn.config.telling_bits:
+            return ActionRewards.of(part, table, np.full(table.num_actions + 1, table.num_actions, np.int32))
+        neighbours = neighbour_table(self.statistics.slots, table)
+        return ActionRewards.of(part, table, telling_bits(part, table, neighbours))
 
     def _add_trained(
         self,
@@ -148,8 +156,7 @@ class WorldModel:
         statistics, table, (start,) = self.statistics, buffer.action_table(), buffer.by_start()
         model = WorldModel(self.signature, self.encoder, self.mdn_rnn, statistics, [], embeddings=self._embeddings)
         centre = self._raw({start: buffer.graphs[start]})[start] + statistics.offset
-        nowhere = np.full(table.num_actions + 1, np.inf, np.float32)
-        rewards = ActionRewards(statistics.rule_mean[table.rules], statistics.rule_spread[table.rules], nowhere)
+        rewards = ActionRewards.of_rules(statistics.rule_mean, statistics.rule_spread, table)
         model._add(buffer, table, centre * (self.encoder.config.categories == 0), rewards, (UNKNOWN, UNKNOWN))
         return model
 

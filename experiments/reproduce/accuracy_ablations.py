@@ -40,6 +40,7 @@ VARIANTS = {
     "latent without the total time": of(f"{ENCODER}.total_time=false"),
     "actions by rank": Variant(actions="rank"),
     "no neighbourhood": of(f"{MDN_RNN}.neighbours=0"),
+    "mean rewards told by no bit": of(f"{MDN_RNN}.telling_bits=false"),
     "episodes of 20 steps": of("environment.max_steps=20"),
     "deterministic dynamics": of(f"{MDN_RNN}.dynamics=deterministic"),
     "discrete dynamics": of(

@@ -26,6 +26,7 @@ from worldmodel.open_loop import cut_windows, play
 from worldmodel.world_model import WorldModel
 
 GOLDENS = Path(__file__).parent / "goldens"
+LATEST = GOLDENS / f"world_model_v{bundle.FORMAT_VERSION}"
 PREDICTIONS = "predictions.npz"
 TINY = WorldModelConfig(
     EncoderConfig(latent=3, hidden=4, edge_hidden=2, rounds=1, operator_embedding=2, dtype_embedding=2),
@@ -66,4 +67,4 @@ def make(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(GOLDENS / f"world_model_v{bundle.FORMAT_VERSION}")
+    make(LATEST)

@@ -70,10 +70,13 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     assert after.num_actions > before.num_actions and after.statistics.slots.shape[1] > before.statistics.slots.shape[1]
     known = np.append(after.table.find_codes(before.table.codes), after.num_actions)
     neighbours = tf.constant(neighbour_table(after.statistics.slots, before.table))
+    places = np.zeros(after.num_actions + 1, np.int32)
+    places[known] = np.arange(len(known))
+    telling = tf.constant(places[after.scene().reward_bit[known]])
     of_known = SceneInputs(
         *(part if part.shape[0] == 1 else tf.gather(part, known) for part in after.inputs(after.scene()))
     )
-    inputs = before.inputs(before.scene()), of_known._replace(neighbours=neighbours)
+    inputs = before.inputs(before.scene()), of_known._replace(neighbours=neighbours, reward_bit=telling)
     actions, n = tf.range(len(known)), len(known)
     z, mask = tf.random.stateless_normal([n, 8], [0, 1]), tf.random.stateless_uniform([n, n], [0, 2]) < 0.5
     found = []
@@ -123,10 +126,13 @@ def test_known_actions_keep_what_their_rewards_are_told_from(
         old, new = (getattr(model.scene(), name)[:-1] for model in (before, after))
         np.testing.assert_array_equal(new[known], old)
     assert np.isinf(after.scene().reward_counts[known]).all()
+    bits = [np.append(known, after.num_actions)[before.scene().reward_bit[:-1]], after.scene().reward_bit[known]]
+    np.testing.assert_array_equal(*bits)
     unknown = np.setdiff1d(np.arange(after.num_actions), known)
     actions = after.table.encode(np.concatenate([e.actions for e in episodes]))
     taken = np.bincount(actions, minlength=after.num_actions + 1)
-    np.testing.assert_array_equal(after.scene().reward_counts[unknown], taken[unknown])
+    counts, alone = after.scene().reward_counts[unknown], after.scene().reward_bit[unknown] == after.num_actions
+    np.testing.assert_array_equal(np.where(alone, counts[:, 0], counts.sum(axis=1)), taken[unknown])
 
 
 def test_what_is_new_is_learned(before: WorldModel, after: WorldModel, episodes: EpisodeBuffer) -> None:

@@ -13,7 +13,6 @@ from worldmodel.encoder import GraphEncoder
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.fit import untrained_world_model
 from worldmodel.mdn_rnn import Prediction, next_mask
-from worldmodel.reward_table import mean_reward_per_action
 from worldmodel.world_model import WorldModel
 
 
@@ -72,9 +71,12 @@ def test_noop_is_always_legal(world_model: WorldModel) -> None:
     assert next_mask(prediction.mask_logits).numpy()[:, -1].all()
 
 
-def test_before_training_rewards_are_the_mean_of_the_data(untrained: WorldModel, episodes: EpisodeBuffer) -> None:
-    prediction, actions, _ = some_step(untrained)
-    np.testing.assert_allclose(prediction.reward, mean_reward_per_action(episodes, untrained.table)[actions], atol=1e-5)
+def test_before_training_rewards_are_the_mean_of_the_data_with_the_telling_bit_as_it_is(untrained: WorldModel) -> None:
+    prediction, actions, mask = some_step(untrained)
+    rewards = untrained.scene().rewards
+    is_on = mask[np.arange(len(actions)), rewards.bit[actions]].astype(int)
+    assert 0 < is_on.sum() < len(is_on)
+    np.testing.assert_allclose(prediction.reward, rewards.mean[actions, is_on], atol=1e-5)
 
 
 def test_log_scales_are_bounded_whatever_the_input(world_model: WorldModel) -> None:

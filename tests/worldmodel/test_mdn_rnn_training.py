@@ -11,9 +11,10 @@ from toy_world import SMALL
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import NonFiniteLoss
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
-from worldmodel.reward_table import mean_reward_per_rule
+from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule
 from worldmodel.scenes import Scene
 from worldmodel.sequences import SequenceBatch
+from worldmodel.telling_bits import steps_of
 from worldmodel.world_model import WorldModel
 
 
@@ -95,17 +96,20 @@ def test_open_loop_stretches_look_at_reality_once(eager: MdnRnnTraining) -> None
 
 
 def test_a_step_is_not_told_its_own_reward(eager: MdnRnnTraining, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    """What is left to be learned is what the mean of all other steps of its action leaves."""
+    """What is left to be learned is what the mean of its action's other steps leaves, its telling bit being alike."""
     scene, training = eager._scenes[0], split[0]
-    actions = np.concatenate([scene.sequences.table.encode(episode.actions) for episode in training])
-    rewards = np.concatenate([episode.rewards for episode in training])
-    prior = mean_reward_per_rule(training)[scene.sequences.table.rules]
+    table, bit = scene.sequences.table, scene.rewards.bit
+    actions, masks = (np.concatenate(each) for each in zip(*(steps_of(one, table) for one in training), strict=True))
+    rewards, is_on = np.concatenate([one.rewards for one in training]), masks[np.arange(len(actions)), bit[actions]]
+    by_rule, by_action = mean_reward_per_rule(training)[table.rules], mean_reward_per_action(training, table)
+    prior = np.where(bit == table.num_actions, by_rule, by_action)
     batch, plain = scene.batch(range(4), eager.model), scene.sequences.batch(range(4))
     for t, column in np.argwhere(plain.valid).tolist():
         action, reward = plain.actions[t, column], plain.rewards[t, column]
-        others = rewards[actions == action].sum() - reward
-        without = (others + prior[action]) / (actions == action).sum()
-        left = batch.rewards[t, column] - scene.rewards.mean[action]
+        now = plain.masks[t, column, bit[action]]
+        alike = (actions == action) & (is_on == now)
+        without = (rewards[alike].sum() - reward + prior[action]) / alike.sum()
+        left = batch.rewards[t, column] - scene.rewards.mean[action, int(now)]
         assert left == pytest.approx(reward - without, rel=1e-3, abs=1e-3)
 
 

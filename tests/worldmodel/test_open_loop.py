@@ -110,6 +110,7 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
     kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
     fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
     rows = {name: getattr(scene, name)[kept] for name in fields}
+    rows["reward_bit"] = np.full(len(kept), half.num_actions, np.int32)
     rows["neighbours"] = np.full_like(rows["neighbours"], half.num_actions)
     scenes = [dataclasses.replace(scene, table=half, **rows)]
     parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics

@@ -5,7 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.reward_table import (
     ActionRewards,
     in_percent_of_start,
@@ -14,10 +16,16 @@ from worldmodel.reward_table import (
     reward_deviation,
     reward_spread_per_rule,
 )
+from worldmodel.telling_bits import steps_of, telling_bits
 
 
 def all_steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([e.actions for e in buffer]), np.concatenate([e.rewards for e in buffer])
+
+
+def rewards_of(buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
+    slots = neighbour_slots(buffer, most=16, reach=20)
+    return ActionRewards.of(buffer, table, telling_bits(buffer, table, neighbour_table(slots, table)))
 
 
 def test_rules_get_the_mean_and_spread_of_their_rewards(episodes: EpisodeBuffer) -> None:
@@ -57,12 +65,13 @@ def test_noop_that_was_never_taken_earns_nothing(episodes: EpisodeBuffer) -> Non
 def test_what_was_known_is_kept_unless_rewards_vary_much_more(episodes: EpisodeBuffer) -> None:
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:3])
     old, table = few.action_table(), episodes.action_table()
-    before, after = ActionRewards.of(few, old), ActionRewards.of(episodes, table)
+    before, after = rewards_of(few, old), rewards_of(episodes, table)
     calm = np.where(np.arange(len(old.rules)) == 0, 0.0, before.spread).astype(np.float32)
     kept = after.keeping(table, before._replace(spread=calm), old)
     known = np.append(table.find_codes(old.codes), table.num_actions)
     np.testing.assert_array_equal(kept.mean[known[1:]], before.mean[1:])
     np.testing.assert_array_equal(kept.spread[known[1:]], before.spread[1:])
+    np.testing.assert_array_equal(kept.bit[known[1:]], known[before.bit[1:]])
     assert np.isinf(kept.counts[known[1:]]).all()
     new = np.setdiff1d(np.arange(len(table.rules)), known[1:])
     assert len(new) > 1 and known[0] in new, "the first action's rule was thought to be constant"
@@ -74,14 +83,15 @@ def test_of_an_action_that_was_taken_once_all_is_left_to_be_learned(episodes: Ep
     """The mean of its other steps is its rule's; where a mean holds none of the steps, nothing is moved."""
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
     table = few.action_table()
-    rewards, actions = ActionRewards.of(few, table), table.encode(all_steps(few)[0])
-    moved = rewards.without_own(all_steps(few)[1], actions) - rewards.mean[actions]
-    once = rewards.counts[actions] == 1
+    rewards, actions = rewards_of(few, table), table.encode(all_steps(few)[0])
+    masks = np.concatenate([steps_of(episode, table)[1] for episode in few])
+    moved = rewards.without_own(all_steps(few)[1], actions, masks) - rewards.mean[actions, 0]
+    once = (rewards.counts[actions, 0] == 1) & (rewards.bit[actions] == table.num_actions)
     assert once.any()
     prior = mean_reward_per_rule(few)[table.rules[actions]]
     np.testing.assert_allclose(moved[once], (all_steps(few)[1] - prior)[once], atol=1e-4)
     apart = rewards._replace(counts=np.full_like(rewards.counts, np.inf))
-    np.testing.assert_array_equal(apart.without_own(all_steps(few)[1], actions), all_steps(few)[1])
+    np.testing.assert_array_equal(apart.without_own(all_steps(few)[1], actions, masks), all_steps(few)[1])
 
 
 def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_there(episodes: EpisodeBuffer) -> None:
@@ -97,7 +107,7 @@ def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_t
     assert reward_deviation(in_percent_of_start(buffer)) < 1e-5 < 0.01 < reward_deviation(buffer)
     assert reward_deviation(buffer) == pytest.approx(rewards.std(), rel=1e-5)
     taken = np.unique(table.encode(pairs))
-    of_start = ActionRewards.of(in_percent_of_start(buffer), table)
+    of_start = rewards_of(in_percent_of_start(buffer), table)
     np.testing.assert_allclose(of_start.mean[taken], 1.0, rtol=1e-5)
     assert of_start.spread[taken].max() < 1e-5
-    assert ActionRewards.of(buffer, table).spread[taken].max() > 0.01
+    assert rewards_of(buffer, table).spread[taken].max() > 0.01

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_world_model import GOLDENS, PREDICTIONS, predictions
+from golden_world_model import GOLDENS, LATEST, PREDICTIONS, predictions
 from golden_world_model import episodes as golden_episodes
 from test_dream import UniformPolicy
 from toy_world import FEATURES, RULE_NAMES, SIGNATURE
 
+from worldmodel.bundle import FORMAT_VERSION
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
+
+EXPECTED = rf"expected {FORMAT_VERSION}\. Train a world model"
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +90,8 @@ def with_field(section: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda description: description.update(format_version=0), r"has format 0, expected 5\. Train a world model"),
-        (without("format_version"), r"has format none, expected 5\. Train a world model"),
+        (lambda description: description.update(format_version=0), f"has format 0, {EXPECTED}"),
+        (without("format_version"), f"has format none, {EXPECTED}"),
         (without("sizes"), "KeyError: 'sizes'.*Train a world model"),
         (without("sizes", "num_sites"), "num_sites.*Train a world model"),
         (without("signature", "features", "num_dtypes"), "num_dtypes.*Train a world model"),
@@ -100,7 +103,7 @@ def with_field(section: str) -> Callable[[dict[str, Any]], None]:
 def test_what_cannot_be_read_says_what_to_do(
     change: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(GOLDENS / "world_model_v5", tmp_path / "model")
+    shutil.copytree(LATEST, tmp_path / "model")
     description = json.loads((tmp_path / "model" / "world_model.json").read_text())
     change(description)
     (tmp_path / "model" / "world_model.json").write_text(json.dumps(description))
@@ -111,7 +114,7 @@ def test_what_cannot_be_read_says_what_to_do(
 @pytest.mark.parametrize("name", ["world_model.json", "tables.npz", "embeddings.npz", "weights.index"])
 @pytest.mark.parametrize("left", [b"PK is how it should begin", b"", None])
 def test_damage_is_said_to_be_some(name: str, left: bytes | None, tmp_path: Path) -> None:
-    shutil.copytree(GOLDENS / "world_model_v5", tmp_path / "model")
+    shutil.copytree(LATEST, tmp_path / "model")
     if left is None:
         (tmp_path / "model" / name).unlink()
     else:
@@ -183,16 +186,16 @@ def test_latents_of_the_training_states_are_standardised(
     np.testing.assert_allclose(latents.std(axis=0), 1.0, atol=0.02)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
 def test_a_bundle_of_an_earlier_format_says_what_to_do(version: int) -> None:
-    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, expected 5. Train a world model"):
+    with pytest.raises(IncompatibleWorldModel, match=f"has format {version}, {EXPECTED}"):
         WorldModel.load(GOLDENS / f"world_model_v{version}", SIGNATURE)
 
 
 def test_a_stored_bundle_predicts_what_it_did_when_it_was_stored() -> None:
-    model = WorldModel.load(GOLDENS / "world_model_v5", SIGNATURE)
+    model = WorldModel.load(LATEST, SIGNATURE)
     found = predictions(model)
-    with np.load(GOLDENS / "world_model_v5" / PREDICTIONS) as expected:
+    with np.load(LATEST / PREDICTIONS) as expected:
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
     graphs = dict(golden_episodes().graphs)

@@ -126,6 +126,7 @@ def knowing_half(world_model: WorldModel) -> WorldModel:
     kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
     fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
     rows = {name: getattr(scene, name)[kept] for name in fields}
+    rows["reward_bit"] = np.full(len(kept), len(kept) - 1, np.int32)
     half = dataclasses.replace(scene, table=ActionTable(scene.table.codes[::2], len(RULE_NAMES)), **rows)
     parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
     return WorldModel(*parts, [half])

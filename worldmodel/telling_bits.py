@@ -1,0 +1,91 @@
+"""Which one legal rewrite near an action tells most of what the action earns, by rewards in the training data.
+
+What a rewrite saves depends on what has been made of the operators around it, and so does which rewrites are legal
+there. Mostly one of these bits tells nearly all: merging the groups of a convolution costs four times as much where
+there are still three of them to merge first. A network finds that too, after many steps; a table has it at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from worldmodel.actions import ActionTable
+from worldmodel.episodes import Episode, EpisodeBuffer
+
+LEAST_STEPS = 3
+"""With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
+RELATIVE_ROUNDING = 1e-6
+"""Rewards of less variance than this share of their mean square are all the same."""
+
+
+def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> np.ndarray:
+    """The bit that tells most of every action's reward, if that is worth more than it takes to say which one and what.
+
+    Both in nats: of a normal distribution's likelihood, and by Schwarz (1978) for another mean of n steps; naming one
+    of m bits takes ln m.
+
+    Args:
+      buffer: episodes of one start graph.
+      table: its A actions.
+      neighbours: int32 [A + 1, P], the bits that are asked, see `neighbourhood.neighbour_table`.
+    Returns:
+      int32 [A + 1], of the mask of legal actions; A, which is NO-OP and always legal, where none tells anything.
+    """
+    size = table.num_actions + 1
+    steps, totals, squares = np.zeros(size), np.zeros(size), np.zeros(size)
+    steps_on, totals_on = np.zeros(neighbours.shape), np.zeros(neighbours.shape)
+    for episode in buffer:
+        actions, masks = steps_of(episode, table)
+        rewards = episode.rewards[: len(actions)].astype(float)
+        bits = np.take_along_axis(masks, neighbours[actions], axis=1)
+        np.add.at(steps, actions, 1.0)
+        np.add.at(totals, actions, rewards)
+        np.add.at(squares, actions, rewards**2)
+        np.add.at(steps_on, actions, bits)
+        np.add.at(totals_on, actions, bits * rewards[:, np.newaxis])
+    best, explained, choices = _most_explained(steps[:, np.newaxis], totals[:, np.newaxis], steps_on, totals_on)
+    rounding = np.maximum(RELATIVE_ROUNDING * squares, np.finfo(float).tiny)
+    deviations = np.maximum(squares - totals**2 / np.maximum(steps, 1.0), rounding)
+    left = np.maximum(deviations - explained, rounding)
+    rows, told = np.arange(size), choices > 0
+    gain = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
+    told[told] = gain > np.log(choices[told]) + 0.5 * np.log(steps[told])
+    return np.where(told, neighbours[rows, best], table.num_actions).astype(np.int32)
+
+
+def steps_of(episode: Episode, table: ActionTable) -> tuple[np.ndarray, np.ndarray]:
+    """Of the steps before the first that the table does not hold: actions int32 [T] and legal actions bool [T, A + 1].
+
+    NO-OP is always legal.
+    """
+    actions = table.encode(episode.actions)
+    steps = int(np.argmax(np.append(actions, -1) < 0))
+    masks = np.zeros((steps, table.num_actions + 1), bool)
+    masks[:, -1] = True
+    legal = table.find_codes(episode.legal_codes)
+    times = np.repeat(np.arange(episode.num_steps + 1), np.diff(episode.legal_offsets))
+    known = (legal >= 0) & (times < steps)
+    masks[times[known], legal[known]] = True
+    return actions[:steps], masks
+
+
+def _most_explained(
+    steps: np.ndarray, totals: np.ndarray, steps_on: np.ndarray, totals_on: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slot of the most telling bit, the sum of squares that the means with and without it explain, and how many bits
+    there were to choose from: [A + 1] each.
+
+    Args:
+      steps, totals: [A + 1, 1], how often an action was taken and what it earned; steps_on, totals_on: [A + 1, P], the
+        same where a bit was on.
+    """
+    steps_off, totals_off = steps - steps_on, totals - totals_on
+    explained = (
+        totals_on**2 / np.maximum(steps_on, 1.0)
+        + totals_off**2 / np.maximum(steps_off, 1.0)
+        - totals**2 / np.maximum(steps, 1.0)
+    )
+    choices = np.minimum(steps_on, steps_off) >= LEAST_STEPS
+    explained = np.where(choices, explained, 0.0)
+    best = explained.argmax(axis=1)
+    return best, explained[np.arange(len(best)), best], choices.sum(axis=1)
