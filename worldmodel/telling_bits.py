@@ -14,15 +14,17 @@ from worldmodel.episodes import Episode, EpisodeBuffer
 
 LEAST_STEPS = 3
 """With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
+LEAST_ODDS = 20.0
+"""For a bit over none. What few steps say by chance costs most where policies go and random play hardly did."""
 RELATIVE_ROUNDING = 1e-6
 """Rewards of less variance than this share of their mean square are all the same."""
 
 
 def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> np.ndarray:
-    """The bit that tells most of every action's reward, if that is worth more than it takes to say which one and what.
+    """The bit that tells most of every action's reward, if it does so beyond doubt.
 
-    Both in nats: of a normal distribution's likelihood, and by Schwarz (1978) for another mean of n steps; naming one
-    of m bits takes ln m.
+    The odds are those of normal distributions with two means and with one, over √n of n steps for the second mean
+    (Schwarz 1978) and over m for choosing among m bits.
 
     Args:
       buffer: episodes of one start graph.
@@ -48,8 +50,8 @@ def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarr
     deviations = np.maximum(squares - totals**2 / np.maximum(steps, 1.0), rounding)
     left = np.maximum(deviations - explained, rounding)
     rows, told = np.arange(size), choices > 0
-    gain = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
-    told[told] = gain > np.log(choices[told]) + 0.5 * np.log(steps[told])
+    log_odds = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
+    told[told] = log_odds - 0.5 * np.log(steps[told]) - np.log(choices[told]) > np.log(LEAST_ODDS)
     return np.where(told, neighbours[rows, best], table.num_actions).astype(np.int32)
 
 
