@@ -28,7 +28,7 @@ def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
             asked.setdefault(_key(row), line)
     for row in _first_or_last_round(rows):
         if _key(row) in asked:
-            asked[_key(row)] |= {row["graph"]: _cell(row), "asked": asked[_key(row)]["asked"] or row.get("asked", "")}
+            asked[_key(row)][row["graph"]] = _cell(row)
     return Table(
         "accuracy-summary",
         "What is asked of world models",

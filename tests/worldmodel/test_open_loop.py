@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from toy_world import knowing_half
 
 from worldmodel import figure_names as names
 from worldmodel.accuracy import mask_figures
-from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.held_out import states_of
@@ -105,16 +103,7 @@ def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: Wor
 
 def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldModel, split: Split) -> None:
     """Judged with half of the table, every bit of the other half is there, and told of the first state only."""
-    held_out, scene = split[1], world_model.scene()
-    half = ActionTable(scene.table.codes[::2], 3)
-    kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
-    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
-    rows = {name: getattr(scene, name)[kept] for name in fields}
-    rows["reward_bit"] = np.full(len(kept), half.num_actions, np.int32)
-    rows["neighbours"] = np.full_like(rows["neighbours"], half.num_actions)
-    scenes = [dataclasses.replace(scene, table=half, **rows)]
-    parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
-    blinkered = WorldModel(*parts, scenes, embeddings=world_model._embeddings)
+    held_out, blinkered = split[1], knowing_half(world_model)
     judged = open_loop(blinkered, held_out, steps=1, stride=1)
     windows = judged.real
     assert len(windows.episode) and len(windows.unknown_rules) == windows.unknown.shape[-1] > 3
@@ -123,9 +112,11 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
         for step in range(2):
             assert legal[step, w].sum() == len(held_out[number].legal_actions(depth + step))
     np.testing.assert_array_equal(foretold[0], legal[0])
-    assert not foretold[1][:, half.num_actions :].any() and legal[1][:, half.num_actions :].any()
+    assert not foretold[1][:, blinkered.num_actions :].any() and legal[1][:, blinkered.num_actions :].any()
     trivial = Trivial.of(split[0], blinkered)
-    figures = {figure.name: figure for figure in mask_figures(judged, trivial, half.rules[:-1], 1, resamples=0)}
+    figures = {
+        figure.name: figure for figure in mask_figures(judged, trivial, blinkered.table.rules[:-1], 1, resamples=0)
+    }
     wrong = (foretold[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
     assert figures[names.MASK_ERROR].model.value == pytest.approx(wrong)
     assert figures[names.MASK_ERROR].trivial[COPY_LAST] == 1.0

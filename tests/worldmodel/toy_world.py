@@ -121,12 +121,12 @@ def uniform_policy(noop_probability: float = 0.0) -> Any:
 
 
 def knowing_half(world_model: WorldModel) -> WorldModel:
-    """The same model with every other action of its only scene left out of the table."""
+    """The same model with every other action of its only scene left out of the table, and all that told of bits."""
     scene = world_model.scene()
     kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
-    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_counts")
+    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_bit", "reward_counts")
     rows = {name: getattr(scene, name)[kept] for name in fields}
-    rows["reward_bit"] = np.full(len(kept), len(kept) - 1, np.int32)
+    rows |= {name: np.full_like(rows[name], len(kept) - 1) for name in ("neighbours", "reward_bit")}
     half = dataclasses.replace(scene, table=ActionTable(scene.table.codes[::2], len(RULE_NAMES)), **rows)
     parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
-    return WorldModel(*parts, [half])
+    return WorldModel(*parts, [half], embeddings=world_model._embeddings)
