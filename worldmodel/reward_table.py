@@ -9,7 +9,7 @@ import numpy as np
 
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
-from worldmodel.telling_bits import steps_of
+from worldmodel.telling_bits import ToldApart
 
 MUCH_MORE_VARIED = 2.0
 """By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
@@ -82,26 +82,20 @@ class ActionRewards(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def of(cls, buffer: EpisodeBuffer, table: ActionTable, bit: np.ndarray, *, shrinkage: float = 1.0) -> ActionRewards:
+    def of(cls, buffer: EpisodeBuffer, table: ActionTable, told: ToldApart, *, shrinkage: float = 1.0) -> ActionRewards:
         """From episodes of one start graph.
 
         Args:
           table: holds their actions.
-          bit: int32 [A + 1], from `telling_bits`.
+          told: their rewards, from `telling_bits`.
           shrinkage: how many pseudo-observations of the action's mean are added to those with its bit off, and on.
         """
-        totals, counts = np.zeros((len(bit), 2)), np.zeros((len(bit), 2))
-        for episode in buffer:
-            actions, masks = steps_of(episode, table)
-            places = actions, np.take_along_axis(masks, bit[actions, np.newaxis], axis=1)[:, 0].astype(int)
-            np.add.at(totals, places, episode.rewards[: len(actions)])
-            np.add.at(counts, places, 1.0)
-        prior = mean_reward_per_action(buffer, table)
-        mean = (totals + shrinkage * prior[:, np.newaxis]) / (counts + shrinkage)
-        alone = bit == table.num_actions
-        mean[alone], counts[alone] = prior[alone, np.newaxis], counts[alone].sum(axis=1, keepdims=True)
+        prior = mean_reward_per_action(buffer, table)[:, np.newaxis]
+        alone = (told.bit == table.num_actions)[:, np.newaxis]
+        mean = np.where(alone, prior, (told.totals + shrinkage * prior) / (told.counts + shrinkage))
+        counts = np.where(alone, told.counts.sum(axis=1, keepdims=True), told.counts)
         spread = reward_spread_per_rule(buffer)[table.rules]
-        return cls(mean.astype(np.float32), spread, bit, counts.astype(np.float32))
+        return cls(mean.astype(np.float32), spread, told.bit, counts.astype(np.float32))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:

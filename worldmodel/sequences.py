@@ -10,6 +10,7 @@ import numpy as np
 
 from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.table_episode import TableEpisode
 
 LEAST_REWARD = 1e-6
 """Percent; what is less is nothing, but for rounding."""
@@ -41,8 +42,7 @@ class SequenceData:
     """The episodes of one start graph in terms of latents and table indices.
 
     Args:
-      buffer: the episodes. One that takes an action outside the table is cut before it; legal actions outside the table
-        are left out of masks. Neither happens with the episodes that the table was made of.
+      buffer: the episodes; where they leave the table, see `TableEpisode`.
       table: the actions.
       latents: standardised latent [latent] of every graph hash in the buffer.
 
@@ -53,9 +53,7 @@ class SequenceData:
     def __init__(self, buffer: EpisodeBuffer, table: ActionTable, latents: Mapping[str, np.ndarray]) -> None:
         self.table = table
         self._latents = latents
-        self._episodes = list(buffer)
-        self._actions = [_known_prefix(table.encode(episode.actions)) for episode in self._episodes]
-        self._legal = [table.find_codes(episode.legal_codes) for episode in self._episodes]
+        self._episodes = [TableEpisode(episode, table) for episode in buffer]
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -63,49 +61,48 @@ class SequenceData:
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
         """Which episodes those are; by their places, since numbers begin anew with every collection."""
         places = ", ".join(str(int(row)) for row in rows)
-        return f"episodes {places} of {len(self)}, counted from 0, from the graph {self._episodes[0].start}"
+        return f"episodes {places} of {len(self)}, counted from 0, from the graph {self._episodes[0].episode.start}"
 
     def open_states(self) -> np.ndarray:
         """(episode, time) of all states before a step that leave something of the table to rewrite: int [n, 2]."""
         found = [np.zeros((0, 2), int)]
-        for row, actions in enumerate(self._actions):
-            times = np.unique(self._legal_of(row)[0])
-            times = times[times < len(actions)]
+        for row, episode in enumerate(self._episodes):
+            times = np.unique(episode.legal_bits()[0])
+            times = times[times < episode.num_steps]
             found.append(np.stack([np.full_like(times, row), times], axis=-1))
         return np.concatenate(found)
 
     @cached_property
     def unknown(self) -> ActionTable:
         """All that is legal in some state but outside the table."""
-        outside = [episode.legal_codes[legal < 0] for episode, legal in zip(self._episodes, self._legal, strict=True)]
+        outside = [each.episode.legal_codes[each.legal < 0] for each in self._episodes]
         return ActionTable.of_codes(np.concatenate([np.zeros(0, np.int32), *outside]), self.table.num_rules)
 
     def unknown_bits(self, row: int) -> np.ndarray:
         """Which of the E actions of `unknown` are legal in the states of an episode: bool [T + 1, E]."""
-        episode = self._episodes[row]
+        episode, outside = self._episodes[row].episode, self._episodes[row].legal < 0
         bits = np.zeros((episode.num_steps + 1, self.unknown.num_actions), bool)
         times = np.repeat(np.arange(episode.num_steps + 1), np.diff(episode.legal_offsets))
-        outside = self._legal[row] < 0
         bits[times[outside], self.unknown.find_codes(episode.legal_codes[outside])] = True
         return bits
 
     @property
     def unknown_share(self) -> float:
         """Of all legal actions of all states, those outside the table; NaN where nothing is legal anywhere."""
-        outside, legal = sum(int((row < 0).sum()) for row in self._legal), sum(map(len, self._legal))
+        outside = sum(int((each.legal < 0).sum()) for each in self._episodes)
+        legal = sum(len(each.legal) for each in self._episodes)
         return outside / legal if legal else float("nan")
 
     @property
     def cut_share(self) -> float:
         """Of all episodes, those that are cut before an action outside the table."""
-        pairs = zip(self._episodes, self._actions, strict=True)
-        return sum(len(actions) < episode.num_steps for episode, actions in pairs) / len(self)
+        return sum(each.is_cut for each in self._episodes) / len(self)
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
         """The episodes `rows`, padded to the longest of them."""
-        steps = max(len(self._actions[row]) for row in rows)
+        steps = max(self._episodes[row].num_steps for row in rows)
         width, noop = len(rows), self.table.num_actions
-        latent = len(self._latents[self._episodes[rows[0]].hashes[0]])
+        latent = len(self._latents[self._episodes[rows[0]].episode.hashes[0]])
         batch = SequenceBatch(
             z=np.zeros((steps + 1, width, latent), np.float32),
             masks=np.zeros((steps + 1, width, noop + 1), bool),
@@ -121,25 +118,14 @@ class SequenceData:
         return batch
 
     def _fill(self, batch: SequenceBatch, column: int, row: int) -> None:
-        episode, actions = self._episodes[row], self._actions[row]
-        steps = len(actions)
-        batch.z[: steps + 1, column] = [self._latents[graph_hash] for graph_hash in episode.hashes[: steps + 1]]
-        batch.actions[:steps, column] = actions
-        batch.rewards[:steps, column] = episode.rewards[:steps]
-        batch.idle[:steps, column] = np.abs(episode.rewards[:steps]) < LEAST_REWARD
+        known = self._episodes[row]
+        whole, steps = known.episode, known.num_steps
+        batch.z[: steps + 1, column] = [self._latents[graph_hash] for graph_hash in whole.hashes[: steps + 1]]
+        batch.actions[:steps, column] = known.actions
+        batch.rewards[:steps, column] = known.rewards
+        batch.idle[:steps, column] = np.abs(known.rewards) < LEAST_REWARD
         batch.valid[:steps, column] = True
-        if episode.terminated and steps == episode.num_steps:
-            batch.terminals[steps - 1, column] = actions[-1] != self.table.num_actions
-        times, legal = self._legal_of(row)
+        if whole.terminated and not known.is_cut:
+            batch.terminals[steps - 1, column] = known.actions[-1] != self.table.num_actions
+        times, legal = known.legal_bits()
         batch.masks[times, column, legal] = True
-
-    def _legal_of(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """(time, action) of all that is legal and in the table, up to where the episode is cut."""
-        offsets = self._episodes[row].legal_offsets[: len(self._actions[row]) + 2]
-        times, legal = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), self._legal[row][: offsets[-1]]
-        return times[legal >= 0], legal[legal >= 0]
-
-
-def _known_prefix(actions: np.ndarray) -> np.ndarray:
-    unknown = np.flatnonzero(actions < 0)
-    return actions[: unknown[0]] if unknown.size else actions

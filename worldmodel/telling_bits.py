@@ -7,10 +7,13 @@ there are still three of them to merge first. A network finds that too, after ma
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from worldmodel.actions import ActionTable
-from worldmodel.episodes import Episode, EpisodeBuffer
+from worldmodel.episodes import EpisodeBuffer
+from worldmodel.table_episode import TableEpisode
 
 LEAST_STEPS = 3
 """With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
@@ -20,8 +23,22 @@ RELATIVE_ROUNDING = 1e-6
 """Rewards of less variance than this share of their mean square are all the same."""
 
 
-def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> np.ndarray:
-    """The bit that tells most of every action's reward, if it does so beyond doubt.
+class ToldApart(NamedTuple):
+    """Rewards of A actions and NO-OP, parted by one bit each.
+
+    Attributes:
+      bit: int32 [A + 1], of the mask of legal actions; A, which is NO-OP and always legal, where none tells anything.
+      counts: float64 [A + 1, 2], steps with the bit off and on.
+      totals: float64 [A + 1, 2], what they earned.
+    """
+
+    bit: np.ndarray
+    counts: np.ndarray
+    totals: np.ndarray
+
+
+def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> ToldApart:
+    """Parts every action's rewards by the bit that tells most of them, if it does so beyond doubt.
 
     The odds are those of normal distributions with two means and with one, over √n of n steps for the second mean
     (Schwarz 1978) and over m for choosing among m bits.
@@ -30,16 +47,13 @@ def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarr
       buffer: episodes of one start graph.
       table: its A actions.
       neighbours: int32 [A + 1, P], the bits that are asked, see `neighbourhood.neighbour_table`.
-    Returns:
-      int32 [A + 1], of the mask of legal actions; A, which is NO-OP and always legal, where none tells anything.
     """
     size = table.num_actions + 1
     steps, totals, squares = np.zeros(size), np.zeros(size), np.zeros(size)
     steps_on, totals_on = np.zeros(neighbours.shape), np.zeros(neighbours.shape)
-    for episode in buffer:
-        actions, masks = steps_of(episode, table)
-        rewards = episode.rewards[: len(actions)].astype(float)
-        bits = np.take_along_axis(masks, neighbours[actions], axis=1)
+    for episode in (TableEpisode(each, table) for each in buffer):
+        actions, rewards = episode.actions, episode.rewards.astype(float)
+        bits = np.take_along_axis(episode.masks()[:-1], neighbours[actions], axis=1)
         np.add.at(steps, actions, 1.0)
         np.add.at(totals, actions, rewards)
         np.add.at(squares, actions, rewards**2)
@@ -49,26 +63,16 @@ def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarr
     rounding = np.maximum(RELATIVE_ROUNDING * squares, np.finfo(float).tiny)
     deviations = np.maximum(squares - totals**2 / np.maximum(steps, 1.0), rounding)
     left = np.maximum(deviations - explained, rounding)
-    rows, told = np.arange(size), choices > 0
+    told = choices > 0
     log_odds = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
     told[told] = log_odds - 0.5 * np.log(steps[told]) - np.log(choices[told]) > np.log(LEAST_ODDS)
-    return np.where(told, neighbours[rows, best], table.num_actions).astype(np.int32)
-
-
-def steps_of(episode: Episode, table: ActionTable) -> tuple[np.ndarray, np.ndarray]:
-    """Of the steps before the first that the table does not hold: actions int32 [T] and legal actions bool [T, A + 1].
-
-    NO-OP is always legal.
-    """
-    actions = table.encode(episode.actions)
-    steps = int(np.argmax(np.append(actions, -1) < 0))
-    masks = np.zeros((steps, table.num_actions + 1), bool)
-    masks[:, -1] = True
-    legal = table.find_codes(episode.legal_codes)
-    times = np.repeat(np.arange(episode.num_steps + 1), np.diff(episode.legal_offsets))
-    known = (legal >= 0) & (times < steps)
-    masks[times[known], legal[known]] = True
-    return actions[:steps], masks
+    best_bit = np.arange(size), best
+    on = np.where(told, steps_on[best_bit], steps), np.where(told, totals_on[best_bit], totals)
+    return ToldApart(
+        np.where(told, neighbours[best_bit], table.num_actions).astype(np.int32),
+        np.stack([steps - on[0], on[0]], axis=1),
+        np.stack([totals - on[1], on[1]], axis=1),
+    )
 
 
 def _most_explained(

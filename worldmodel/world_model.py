@@ -129,9 +129,9 @@ class WorldModel:
 
     def _rewards(self, part: EpisodeBuffer, table: ActionTable) -> ActionRewards:
         """Of episodes of one start graph."""
-        if not self.mdn_rnn.config.telling_bits:
-            return ActionRewards.of(part, table, np.full(table.num_actions + 1, table.num_actions, np.int32))
         neighbours = neighbour_table(self.statistics.slots, table)
+        if not self.mdn_rnn.config.telling_bits:
+            neighbours = np.full_like(neighbours, table.num_actions)  # NO-OP, which tells nothing
         return ActionRewards.of(part, table, telling_bits(part, table, neighbours))
 
     def _add_trained(

@@ -14,7 +14,7 @@ from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
 from worldmodel.reward_table import mean_reward_per_action, mean_reward_per_rule
 from worldmodel.scenes import Scene
 from worldmodel.sequences import SequenceBatch
-from worldmodel.telling_bits import steps_of
+from worldmodel.table_episode import TableEpisode
 from worldmodel.world_model import WorldModel
 
 
@@ -63,9 +63,9 @@ def test_padding_changes_no_loss(eager: MdnRnnTraining) -> None:
         assert losses_of(eager, padded)[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
-def test_noop_teaches_its_reward_only(eager: MdnRnnTraining) -> None:
+def test_noop_teaches_its_reward_only(eager: MdnRnnTraining, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     """What follows NO-OP is not learned: changing it changes no loss but the reward's."""
-    rows = [row for row, e in enumerate(eager._scenes[0].sequences._episodes) if e.actions[-1, 0] == 3][:1]
+    rows = [row for row, e in enumerate(split[0]) if e.actions[-1, 0] == 3][:1]
     batch = eager._scenes[0].sequences.batch(rows)
     altered = batch._replace(z=batch.z.copy(), masks=batch.masks.copy(), terminals=batch.terminals.copy())
     altered.z[-1] += 1.0
@@ -99,7 +99,8 @@ def test_a_step_is_not_told_its_own_reward(eager: MdnRnnTraining, split: tuple[E
     """What is left to be learned is what the mean of its action's other steps leaves, its telling bit being alike."""
     scene, training = eager._scenes[0], split[0]
     table, bit = scene.sequences.table, scene.rewards.bit
-    actions, masks = (np.concatenate(each) for each in zip(*(steps_of(one, table) for one in training), strict=True))
+    known = [TableEpisode(one, table) for one in training]
+    actions, masks = np.concatenate([one.actions for one in known]), np.concatenate([one.masks()[:-1] for one in known])
     rewards, is_on = np.concatenate([one.rewards for one in training]), masks[np.arange(len(actions)), bit[actions]]
     by_rule, by_action = mean_reward_per_rule(training)[table.rules], mean_reward_per_action(training, table)
     prior = np.where(bit == table.num_actions, by_rule, by_action)

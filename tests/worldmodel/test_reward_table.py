@@ -16,7 +16,8 @@ from worldmodel.reward_table import (
     reward_deviation,
     reward_spread_per_rule,
 )
-from worldmodel.telling_bits import steps_of, telling_bits
+from worldmodel.table_episode import TableEpisode
+from worldmodel.telling_bits import telling_bits
 
 
 def all_steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +85,7 @@ def test_of_an_action_that_was_taken_once_all_is_left_to_be_learned(episodes: Ep
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
     table = few.action_table()
     rewards, actions = rewards_of(few, table), table.encode(all_steps(few)[0])
-    masks = np.concatenate([steps_of(episode, table)[1] for episode in few])
+    masks = np.concatenate([TableEpisode(episode, table).masks()[:-1] for episode in few])
     moved = rewards.without_own(all_steps(few)[1], actions, masks) - rewards.mean[actions, 0]
     once = (rewards.counts[actions, 0] == 1) & (rewards.bit[actions] == table.num_actions)
     assert once.any()

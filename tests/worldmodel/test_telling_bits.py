@@ -9,22 +9,23 @@ from worldmodel.actions import ActionTable
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.reward_table import ActionRewards, mean_reward_per_action
-from worldmodel.telling_bits import LEAST_STEPS, steps_of, telling_bits
+from worldmodel.table_episode import TableEpisode
+from worldmodel.telling_bits import LEAST_STEPS, telling_bits
 
 
 def earning(episodes: EpisodeBuffer, table: ActionTable, rewards: np.ndarray, bit: int, more: float) -> EpisodeBuffer:
     """The same play, where every action earns what `rewards` say, and `more` where a bit is on."""
     changed = []
     for episode in episodes:
-        actions, masks = steps_of(episode, table)
-        earned = rewards[actions] + more * masks[:, bit]
+        known = TableEpisode(episode, table)
+        earned = rewards[known.actions] + more * known.masks()[:-1, bit]
         changed.append(dataclasses.replace(episode, rewards=earned.astype(np.float32)))
     return EpisodeBuffer(episodes.rule_names, episodes.graphs, changed)
 
 
 def all_of(buffer: EpisodeBuffer, table: ActionTable) -> tuple[np.ndarray, np.ndarray]:
-    actions, masks = zip(*(steps_of(episode, table) for episode in buffer), strict=True)
-    return np.concatenate(actions), np.concatenate(masks)
+    known = [TableEpisode(episode, table) for episode in buffer]
+    return np.concatenate([each.actions for each in known]), np.concatenate([each.masks()[:-1] for each in known])
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_the_bit_that_decides_a_reward_is_found_and_tells_it(episodes: EpisodeBu
         is_on = masks[actions == action, bit]
         if bit in neighbours[action] and min(is_on.sum(), (~is_on).sum()) >= LEAST_STEPS:
             often += 1
-            chosen = masks[actions == action, found[action]]
+            chosen = masks[actions == action, found.bit[action]]
             assert len(np.unique(chosen == is_on)) == 1, "that bit, or one that is always the same or its opposite"
             assert sorted(told.mean[action]) == pytest.approx([rewards[action], rewards[action] + 5.0], abs=1e-4)
             np.testing.assert_array_equal(told.counts[action], [(~chosen).sum(), chosen.sum()])
@@ -57,7 +58,7 @@ def test_no_bit_tells_what_is_always_the_same(episodes: EpisodeBuffer, neighbour
     rewards = np.linspace(-2.0, 3.0, table.num_actions + 1)
     buffer = earning(episodes, table, rewards, 0, more=0.0)
     found = telling_bits(buffer, table, neighbours)
-    assert (found == table.num_actions).all()
+    assert (found.bit == table.num_actions).all()
     told = ActionRewards.of(buffer, table, found)
     for column in range(2):
         np.testing.assert_allclose(told.mean[:, column], mean_reward_per_action(buffer, table), rtol=1e-6)
@@ -73,20 +74,12 @@ def test_chance_tells_next_to_nothing(episodes: EpisodeBuffer, neighbours: np.nd
     buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, noise)
     actions, masks = all_of(episodes, table)
     found = telling_bits(buffer, table, neighbours)
-    could = np.bincount(actions, minlength=len(found)) >= 2 * LEAST_STEPS
-    assert could.any() and (found != table.num_actions).sum() < 0.1 * could.sum()
+    could = np.bincount(actions, minlength=len(found.bit)) >= 2 * LEAST_STEPS
+    assert could.any() and (found.bit != table.num_actions).sum() < 0.1 * could.sum()
     told = ActionRewards.of(buffer, table, found)
-    is_on = masks[np.arange(len(actions)), found[actions]].astype(int)
+    is_on = masks[np.arange(len(actions)), found.bit[actions]].astype(int)
     other = generator.normal(size=len(actions))
     assert np.mean((told.mean[actions, is_on] - other) ** 2) < 1.1
-
-
-def test_steps_end_before_what_the_table_does_not_hold(episodes: EpisodeBuffer) -> None:
-    table = episodes.action_table()
-    whole, masks = steps_of(episodes[0], table)
-    assert len(whole) == episodes[0].num_steps and masks[np.arange(len(whole)), whole].all() and masks[:, -1].all()
-    less = ActionTable(np.delete(table.codes, whole[2]), table.num_rules)
-    assert len(steps_of(episodes[0], less)[0]) == int(np.argmax(whole == whole[2]))
 
 
 def test_a_graph_that_nothing_was_learned_from_has_its_rules_means(episodes: EpisodeBuffer) -> None:
