@@ -180,7 +180,8 @@ def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial,
     coded = figures[names.READ_MASK_ERROR + names.OF_COMPONENTS]
     assert 0.0 < coded.model.value < at_best.model.value and coded.trivial[COPY_LAST] == 1.0
     counts, at_best = figures[names.READ_COUNTS], figures[names.READ_COUNTS + names.OF_REAL_LATENTS]
-    assert at_best.model.value > counts.trivial[COPY_LAST] and abs(counts.model.value - at_best.model.value) < 0.15
+    lost, added = at_best.model.value - counts.model.value, at_best.model.value - counts.trivial[COPY_LAST]
+    assert abs(lost) < 0.25 * added
 
 
 def test_the_mean_is_that_of_the_training_data(
