@@ -67,7 +67,8 @@ class Statistics:
     Attributes:
       deviation: float32 [Z], of raw embeddings from their scene's centre.
       offset: float32 [Z], mean over the scenes of how far the centre is from the start graph.
-      start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings.
+      start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings; the deviation is infinite
+        where all are alike: what sets another graph apart there would meet weights that were never trained.
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `SceneInputs.reward_mean`.
       longest: steps of the longest training episode: nothing is known of states further from their start.

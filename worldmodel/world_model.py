@@ -94,7 +94,7 @@ class WorldModel:
             deviation=np.ones_like(raw[0]) if discrete else _deviation(deviations),
             offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * (not discrete),
             start_mean=starts.mean(axis=0),
-            start_deviation=_deviation(starts - starts.mean(axis=0)),
+            start_deviation=_deviation(starts - starts.mean(axis=0), of_constant=np.inf),
             slots=slots,
             encoder_states=encoder_states,
             **_facts(buffer),
@@ -367,10 +367,10 @@ def _facts(buffer: EpisodeBuffer) -> dict[str, Any]:
     }
 
 
-def _deviation(centred: np.ndarray) -> np.ndarray:
-    """Root mean square of rows [n, Z]; 1 for a dimension that does not vary, which is only centred."""
+def _deviation(centred: np.ndarray, *, of_constant: float = 1.0) -> np.ndarray:
+    """Root mean square of rows [n, Z]; `of_constant` for a dimension that does not vary."""
     deviation = np.sqrt(np.mean(np.square(centred), axis=0))
-    return np.where(deviation > _LEAST_DEVIATION, deviation, 1.0).astype(np.float32)
+    return np.where(deviation > _LEAST_DEVIATION, deviation, of_constant).astype(np.float32)
 
 
 def _chunks(size: int, width: int) -> Iterator[np.ndarray]:

@@ -74,6 +74,18 @@ def test_what_was_not_trained_on_has_only_what_all_share(world_of_two: WorldMode
     assert observation.action_mask.shape == (1, scene.table.num_actions + 1)
 
 
+def test_what_training_never_saw_vary_says_nothing_of_another_graph(
+    world_model: WorldModel, third: EpisodeBuffer
+) -> None:
+    """A model of one start graph has not learned what start graphs differ in, and is as good where it can be."""
+    model = world_model.meet(third)
+    assert np.abs(model.scene().embedding - world_model.scene().embedding).max() > 0.1
+    assert not model.inputs(model.scene()).start.numpy().any()
+    played = open_loop(model, third, steps=3)
+    wrong, copied = (np.mean(mask != played.real.mask[3]) for mask in (played.legal()[3], played.real.mask[0]))
+    assert wrong < 0.2 * copied
+
+
 def test_a_model_of_several_graphs_faces_one_to_be_judged_and_recollected(
     world_of_two: WorldModel, two_starts: EpisodeBuffer
 ) -> None:
