@@ -20,6 +20,7 @@ from controller.ppo_config import PpoConfig
 from controller.storage import StoredControllerError, write_arrays
 from worldmodel.config import EncoderConfig
 from worldmodel.latent_env import LatentEnv
+from worldmodel.npz import UNREADABLE
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
@@ -182,8 +183,14 @@ class PpoController(Controller):
         Raises:
           StoredControllerError: it was trained for another graph, rule set or configuration, or has another format.
         """
-        with np.load(path) as arrays:
-            state = dict(arrays)
+        try:
+            with np.load(path) as arrays:
+                state = dict(arrays)
+        except UNREADABLE as error:
+            raise StoredControllerError(
+                f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
+                "damaged. Train it anew, in another run directory (--run-dir)."
+            ) from error
         version = int(state.pop("format_version", 0))
         if version != FORMAT_VERSION:
             raise StoredControllerError(

@@ -260,11 +260,12 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from environment.zoo import ZooError
     from experiments.errors import UserError
     from taso_ext.errors import ModelError
-    from worldmodel.errors import IncompatibleCheckpoint, IncompatibleEpisodes, IncompatibleWorldModel
+    from worldmodel import errors as of_world_models
 
     return (
         *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
-        *(IncompatibleWorldModel, IncompatibleCheckpoint, IncompatibleEpisodes),
+        *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
+        *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, StoredControllerError, FloatingPointError),
     )
 

@@ -66,6 +66,8 @@ def read(directory: Path, signature: Signature | None = None) -> Parts:
         be wrong.
     """
     description = json.loads((directory / "world_model.json").read_text(encoding="utf-8"))
+    if not isinstance(description, dict):
+        raise ValueError("world_model.json does not hold an object")
     version = description.get("format_version", "none")
     if version != FORMAT_VERSION:
         raise IncompatibleWorldModel(f"{directory} has format {version}, expected {FORMAT_VERSION}. {ANEW}")

@@ -12,10 +12,12 @@ import signal
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 from worldmodel.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.errors import CollectionStopped
 from worldmodel.npz import UNREADABLE
 
 EPISODES_PER_SHARD = 50
@@ -73,6 +75,8 @@ def collect_shards(
       processes: 1: in this one.
       on_shard: called with each shard in order, as soon as it and all before it are there.
       poll: called at least twice a second where other processes do the work; may raise to stop.
+    Raises:
+      CollectionStopped: one of the processes was killed.
     """
     collection.directory.mkdir(parents=True, exist_ok=True)
     missing = [number for number in range(collection.num_shards) if not _is_whole(collection.shard(number))]
@@ -101,7 +105,7 @@ def _is_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
-    except (*UNREADABLE, RuntimeError):  # whatever damage looks like
+    except UNREADABLE:
         return False
 
 
@@ -134,6 +138,12 @@ def _played_by_others(
             for future in done:
                 future.result()
                 yield running[future]
+    except BrokenProcessPool as error:
+        raise CollectionStopped(
+            "a process that plays episodes was ended from outside, perhaps for want of memory. What is finished is "
+            f"kept in {collection.directory}, and the same command goes on from there; fewer processes "
+            "(collect.processes) need less memory."
+        ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -53,6 +53,12 @@ class Episode:
             raise ValueError(
                 f"episode {self.index} takes {steps} steps; its rewards, hashes, costs and legal sets are for {lengths}"
             )
+        for name, numbers in (("reward of step", self.rewards), ("cost of state", self.cost_ms)):
+            if not np.isfinite(numbers).all():
+                place = int(np.argmin(np.isfinite(numbers)))
+                raise ValueError(
+                    f"episode {self.index}: the {name} {place} is {numbers[place]}, expected finite numbers"
+                )
 
     @property
     def num_steps(self) -> int:

@@ -15,6 +15,14 @@ class IncompatibleEpisodes(ValueError):
     """Stored episodes are of another format."""
 
 
+class NothingToLearn(ValueError):
+    """Episodes hold nothing that a world model could learn, or be judged by."""
+
+
+class CollectionStopped(RuntimeError):
+    """A process that plays episodes was ended from outside."""
+
+
 class NonFiniteLoss(FloatingPointError):
     """A loss or gradient became NaN or infinite."""
 

@@ -17,6 +17,7 @@ from worldmodel.embedding import used_graphs
 from worldmodel.encoder import GraphEncoder
 from worldmodel.encoder_training import EncoderDataset, EncoderTraining
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import NothingToLearn
 from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
@@ -51,7 +52,7 @@ def fit_world_model(
         from there and ends with the same weights, bit for bit, as if it had not stopped.
       on_step: called after every training step with the stage's name and metrics.
     Raises:
-      ValueError: if the episodes hold no rewrite.
+      NothingToLearn: if the episodes hold no rewrite.
       NonFiniteLoss: if a loss term becomes NaN or infinite; it is named.
     """
     parts = buffer.by_start()
@@ -140,13 +141,14 @@ def encoder_datasets(
       most_states: distinct states of all together, shared out as they have them; at least 2 of each.
       seed: of what is drawn where there are more.
     Raises:
-      ValueError: if none has any.
+      NothingToLearn: if none has any.
     """
     datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
     with_rewrites = [data for data in datasets if len(data)]
     if not with_rewrites:
-        raise ValueError(
-            "the episodes hold no rewrite to learn from; collect deeper episodes, or check that rules match"
+        raise NothingToLearn(
+            "the episodes hold no rewrite to learn from: play that takes NO-OP less often (collect.noop_probability), "
+            "or rules that match the graph, would make some"
         )
     share = min(1.0, most_states / sum(data.num_states for data in with_rewrites))
     return [
@@ -168,7 +170,7 @@ def untrained_world_model(
     """A world model whose dynamics are still to be trained, with what they take from the data directly.
 
     Args:
-      encoder_states: distinct states that the encoder was trained on.
+      encoder_states: distinct states that the encoder's training drew from.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     cost_is_told = config.encoder.holds_time and rewards_are_time_changes(buffer, signature.features)

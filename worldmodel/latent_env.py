@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from environment import GraphSubstitutionEnv
 from worldmodel.episodes import RewriteEnv
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.rollout import LatentObservation
@@ -33,9 +34,11 @@ class LatentEnv:
         Args:
           scene: of the graph that the environment starts from; None: the model's only one.
         Raises:
-          IncompatibleWorldModel: if the model was trained with another rule set.
+          IncompatibleWorldModel: if the model was trained with another rule set or, of a `GraphSubstitutionEnv`, for
+            other features.
         """
-        at_hand = Signature(tuple(env.rule_names), world_model.signature.features)
+        only_names = Signature(tuple(env.rule_names), world_model.signature.features)
+        at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
         world_model.signature.require(at_hand, "the world model")
         self._scene = scene or world_model.scene()
         self.env, self.table = env, self._scene.table

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (OSError, EOFError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What reading a file raises that is missing, damaged or of another version."""
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from worldmodel.dream import DreamEnv
 from worldmodel.episodes import EpisodeBuffer
+from worldmodel.errors import NothingToLearn
 from worldmodel.rollout import DreamState, StartStates
 from worldmodel.sequences import SequenceData
 from worldmodel.windows import OpenLoop, Windows, require_finite
@@ -85,11 +86,11 @@ def cut_windows(
     """The windows of `open_loop`.
 
     Raises:
-      ValueError: if there is none.
+      NothingToLearn: if there is none.
     """
     windows = find_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
     if windows is None:
-        raise ValueError(
+        raise NothingToLearn(
             f"no held-out episode has {steps} usable steps from {'an unseen state at ' * bool(seen)}depth {first} on; "
             "ask for fewer, or collect deeper episodes"
         )

@@ -72,7 +72,7 @@ class Statistics:
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `SceneInputs.reward_mean`.
       longest: steps of the longest training episode: nothing is known of states further from their start.
-      encoder_states: distinct states that the encoder was trained on.
+      encoder_states: distinct states that the encoder's training drew from.
     """
 
     deviation: np.ndarray

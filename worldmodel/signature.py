@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.graphs import FeatureSpec
+
+if TYPE_CHECKING:
+    from environment import GraphSubstitutionEnv
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,11 @@ class Signature:
     rule_names: tuple[str, ...]
     features: FeatureSpec
     rules: str = ""
+
+    @classmethod
+    def of(cls, env: GraphSubstitutionEnv) -> Signature:
+        """Of what is at hand: an environment's rules and this version's features."""
+        return cls(tuple(env.rule_names), FeatureSpec.current(), env.rules.fingerprint)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Signature:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import sonnet as snt
@@ -78,9 +79,7 @@ class TrainingLoop:
         self._manager: tf.train.CheckpointManager | None = None
         if directory is not None:
             checkpoint = tf.train.Checkpoint(step=self._step, **tracked)
-            # The manager renames its index into place last, so a kill leaves the previous checkpoint valid.
-            self._manager = tf.train.CheckpointManager(checkpoint, os.fspath(directory), max_to_keep=2)
-            _restore(checkpoint, self._manager.latest_checkpoint)
+            self._manager = _going_on(checkpoint, Path(directory))
 
     @property
     def step(self) -> int:
@@ -110,17 +109,21 @@ class TrainingLoop:
             self._manager.save(checkpoint_number=self.step)
 
 
-def _restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
-    """Goes on from the checkpoint at `path`, if there is one; all that is trained has to be in it."""
-    if path is None:
-        return
+def _going_on(checkpoint: tf.train.Checkpoint, directory: Path) -> tf.train.CheckpointManager:
+    """Goes on from the last checkpoint in a directory, if there is one; all that is trained has to be in it."""
     try:
-        checkpoint.restore(path).assert_existing_objects_matched()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        # The manager renames its index into place last, so a kill leaves the previous checkpoint valid.
+        manager = tf.train.CheckpointManager(checkpoint, os.fspath(directory), max_to_keep=2)
+        if manager.latest_checkpoint:
+            checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+        elif (directory / "checkpoint").exists():
+            raise ValueError("the file 'checkpoint' names none")
+        return manager
+    except (AssertionError, LookupError, ValueError, tf.errors.OpError) as error:
         said = (str(error).splitlines() or [""])[0]
         raise IncompatibleCheckpoint(
-            f"the checkpoint {path} does not hold what is trained here ({said}): it is of other settings or another "
-            "version, or damaged. Delete its directory to begin anew."
+            f"the checkpoints in {directory} do not hold what is trained here ({said}): they are of other settings or "
+            "another version, or damaged. Delete the directory to begin anew."
         ) from error
 
 

@@ -77,7 +77,7 @@ class WorldModel:
         Args:
           tables: the actions of every start graph of `buffer`.
           slots: see `neighbour_slots`.
-          encoder_states: distinct states that the encoder was trained on.
+          encoder_states: distinct states that the encoder's training drew from.
         """
         if mdn_rnn.sizes.cost_is_told:
             buffer = in_percent_of_start(buffer)

@@ -129,12 +129,12 @@ class Rounds:
     def model(self, number: int) -> WorldModel:
         """The world model of a round, as its training has left it: it has seen that round's training data only."""
         import_tensorflow()
-        from worldmodel.graphs import FeatureSpec
-        from worldmodel.world_model import Signature, WorldModel
+        from worldmodel.signature import Signature
+        from worldmodel.world_model import WorldModel
 
         directory = self._path(number) if number else self._first_model
         bundle = directory / "world_model"
-        signature = Signature(self.env.rule_names, FeatureSpec.current(), self.env.rules.fingerprint)
+        signature = Signature.of(self.env)
         if not bundle.is_dir():
             self._train(number, signature, directory, bundle)
         return WorldModel.load(bundle, signature)

@@ -47,7 +47,7 @@ COLUMNS = {
     "play": "held-out random or greedy episodes",
     "figure": "what is measured",
     "step": "after how many steps without a look at reality",
-    "real_steps": "that training was given, mean over seeds",
+    "real_steps": "of training and validation, mean over seeds",
     "states": "distinct states among them, less those held out",
     "model": "of the world model, mean over seeds",
     "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",

@@ -124,7 +124,7 @@ def _asked_of_training(graph: str, number: int, key: str, value: float | None) -
 _FACTS = {
     "real_steps": "real steps of training and validation",
     "states": "distinct states of training",
-    "encoder_states": "distinct states that the encoder was trained on",
+    "encoder_states": "distinct states that the encoder's training draws from",
     "actions": "actions of the table",
 }
 FITTED_ELSEWHERE = "share of seeds whose factor of σ is fitted on states that training met too, for want of others"

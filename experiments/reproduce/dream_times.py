@@ -10,14 +10,14 @@ from itertools import count
 import numpy as np
 import tensorflow as tf
 
+from environment import GraphSubstitutionEnv
 from environment.clocks import PROCESS_CPU, Clock
 from environment.random_agent import RandomAgent
 from worldmodel.config import WorldModelConfig
 from worldmodel.dream import DreamEnv
-from worldmodel.episodes import EpisodeBuffer, RewriteEnv, collect
+from worldmodel.episodes import EpisodeBuffer, collect
 from worldmodel.fit import fit_world_model
 from worldmodel.graph_store import GraphLike
-from worldmodel.graphs import FeatureSpec
 from worldmodel.rollout import LatentObservation, Policy
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -44,7 +44,7 @@ class FixedOrder:
 
 
 def barely_trained(
-    env: RewriteEnv, episodes: int, sizes: WorldModelConfig, seed: int = 0
+    env: GraphSubstitutionEnv, episodes: int, sizes: WorldModelConfig, seed: int = 0
 ) -> tuple[WorldModel, EpisodeBuffer]:
     """A world model of `episodes` random episodes after one gradient step, and the episodes.
 
@@ -57,7 +57,7 @@ def barely_trained(
         encoder_training=replace(sizes.encoder_training, steps=1),
         mdn_rnn_training=replace(sizes.mdn_rnn_training, steps=1),
     )
-    return fit_world_model(buffer, Signature(buffer.rule_names, FeatureSpec.current()), config, seed=seed), buffer
+    return fit_world_model(buffer, Signature.of(env), config, seed=seed), buffer
 
 
 def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,6 +85,11 @@ def _outcomes(
                 raise_if_received()
                 bar.update(len(jobs) - len(waiting))
                 yield from ((running[future], future.result()) for future in done)
+    except BrokenProcessPool as error:
+        raise UserError(
+            "A process that verifies rules was ended from outside, perhaps for want of memory. The same command goes "
+            "on from here; fewer processes (--processes) need less memory."
+        ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -16,6 +16,7 @@ from experiments.seeds import seed_for
 from experiments.stages.load import Loaded
 from worldmodel.collection import Collection, collect_shards
 from worldmodel.episodes import Episode, EpisodeBuffer
+from worldmodel.errors import IncompatibleEpisodes
 
 STAGE = "collect"
 
@@ -48,8 +49,15 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
 
 
 def read_episodes(directory: Path) -> EpisodeBuffer:
-    """All episodes that shards in a folder hold, in order."""
-    return joined([EpisodeBuffer.load(path) for path in sorted(directory.glob("episodes-*.npz"))])
+    """All episodes that shards in a folder hold, in order.
+
+    Raises:
+      IncompatibleEpisodes: there is none, or one that cannot be read.
+    """
+    shards = sorted(directory.glob("episodes-*.npz"))
+    if not shards:
+        raise IncompatibleEpisodes(f"{directory} holds no episodes (episodes-*.npz): it was not copied as a whole.")
+    return joined([EpisodeBuffer.load(path) for path in shards])
 
 
 def joined(parts: Sequence[EpisodeBuffer]) -> EpisodeBuffer:

@@ -18,6 +18,7 @@ from experiments.model_source import find_model
 from experiments.result import GraphFigures
 from experiments.stages.cost_model import find_costs
 from taso_ext import Graph, OnnxModel, RuleSet
+from worldmodel.npz import UNREADABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,5 +133,5 @@ def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
     try:
         with np.load(path) as arrays:
             return dict(arrays)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise UserError(f"Cannot read the inputs {path}: {error}. Expected an npz file (numpy.savez).") from error

@@ -48,10 +48,9 @@ class RoundModel:
 def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:
     """A world model of the episodes of `buffer`; continues from the last checkpoint of either part."""
     from worldmodel.fit import fit_world_model
-    from worldmodel.graphs import FeatureSpec
     from worldmodel.signature import Signature
 
-    signature = Signature(buffer.rule_names, FeatureSpec.current(), loaded.env.rules.fingerprint)
+    signature = Signature.of(loaded.env)
     if run.directory.finished(MDN_RNN):
         return RoundModel(run, 0, signature)
     config = run.config.world_model

@@ -202,6 +202,15 @@ def test_a_checkpoint_of_another_format_is_refused(version: int | None, tmp_path
         player.load(path)
 
 
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.99])
+def test_a_damaged_checkpoint_is_refused(left: float, tmp_path: Path) -> None:
+    player, path = controller(), tmp_path / "controller"
+    player.save(path)
+    path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
+    with pytest.raises(StoredControllerError, match="missing or damaged"):
+        player.load(path)
+
+
 GOLDEN = Path(__file__).parent / "goldens" / "ppo_v2.npz"
 GOLDEN_LOG_PROBS, GOLDEN_VALUE = [-1.120252, -1.08115, -1.141227, -4.188415], -0.381760
 GOLDEN_WORLD = independent_sites(np.array([[1.0, 2.0, -1.0]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from experiments.accuracy_study import LABELS, MODEL, AccuracyStudy, column, repeated
 from experiments.errors import UserError
 from worldmodel import trivial
+from worldmodel.errors import IncompatibleEpisodes
 
 RUN = Path(__file__).parents[2] / "notebooks" / "small_run"
 
@@ -99,3 +101,11 @@ def test_another_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match=r"world_model.*is missing.*--controller ppo"):
         AccuracyStudy.load(tmp_path)
+
+
+def test_a_run_without_its_episodes_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(RUN, tmp_path / "run")
+    for shard in (tmp_path / "run" / "checkpoints" / "episodes").iterdir():
+        shard.unlink()
+    with pytest.raises(IncompatibleEpisodes, match="holds no episodes"):
+        AccuracyStudy.load(tmp_path / "run")

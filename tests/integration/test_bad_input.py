@@ -151,6 +151,18 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
     assert "nonsense" in message
 
 
+def test_damaged_inputs_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "inputs.npz").write_bytes(b"PK is how it should begin")
+    assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+
+
+def test_play_that_rewrites_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = "collect.noop_probability=1", "collect.episodes=4"
+    status = main(["optimise", VALID, "-o", "out.onnx", *(part for each in settings for part in ("--set", each))])
+    error = capsys.readouterr().err
+    assert status == 2 and "hold no rewrite to learn from" in error and "Traceback" not in error
+
+
 def test_a_broken_rule_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.rules").write_text("rule broken\n  source y = Relu(x\n")
     assert "my.rules" in failure(capsys, VALID, "-o", "out.onnx", "--rules", "my.rules")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from environment.random_agent import RandomAgent
 from worldmodel import collection as collection_module
 from worldmodel.collection import Collection, collect_shards
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.errors import CollectionStopped
 
 
 @pytest.fixture
@@ -75,3 +78,13 @@ def test_any_number_of_processes_collects_the_same(tmp_path: Path) -> None:
         for count in (1, 2)
     )
     assert_equal(one, two)
+
+
+class Killed(ToyEnv):
+    def reset(self, *, seed: int | None = None) -> Any:
+        os._exit(1)  # as the system ends a process that takes too much memory
+
+
+def test_a_process_that_is_killed_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(CollectionStopped, match=r"fewer processes \(collect.processes\) need less memory"):
+        collect_shards(Collection(Killed, RandomAgent(), 60, 7, tmp_path), processes=2)

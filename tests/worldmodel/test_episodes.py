@@ -9,6 +9,7 @@ from toy_world import RULE_NAMES, ToyEnv, uniform_policy
 from worldmodel import npz
 from worldmodel.actions import pack
 from worldmodel.episodes import Episode, EpisodeBuffer, collect
+from worldmodel.errors import IncompatibleEpisodes
 
 
 def fresh(count: int, seed: int = 1, **arguments: object) -> EpisodeBuffer:
@@ -115,3 +116,17 @@ def test_an_episode_needs_its_graphs() -> None:
     homeless = EpisodeBuffer(RULE_NAMES, type(buffer.graphs)(3, 2))
     with pytest.raises(ValueError, match="does not hold"):
         homeless.append(buffer[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("rewards", "reward of step 1 is nan"), ("cost_ms", "cost of state 1 is nan")]
+)
+def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> None:
+    """Before means and deviations of all data are made of it, and a loss of other episodes is the first to show it."""
+    buffer = fresh(2)
+    arrays = buffer.to_arrays()
+    buffer.save(tmp_path / "episodes.npz")
+    arrays[name][buffer[0].num_steps + (name == "cost_ms") + 1] = np.nan
+    npz.save_arrays(tmp_path / "episodes.npz", arrays)
+    with pytest.raises(IncompatibleEpisodes, match=f"episode 1: the {said}"):
+        EpisodeBuffer.load(tmp_path / "episodes.npz")

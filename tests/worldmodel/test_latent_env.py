@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from toy_world import ToyEnv, knowing_half
 
+from environment import GraphSubstitutionEnv
 from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.latent_env import LatentEnv
+from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
 
@@ -75,3 +79,15 @@ def test_another_rule_set_is_refused(world_model: WorldModel) -> None:
 
     with pytest.raises(IncompatibleWorldModel, match="another order"):
         LatentEnv(OtherRules(8), world_model)
+
+
+@pytest.mark.parametrize("said", ["that say something else", "version of the features"])
+def test_what_rules_say_and_features_mean_is_compared_too(said: str, world_model: WorldModel) -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny")
+    here = Signature.of(env)
+    old_features = dataclasses.replace(here.features, version=here.features.version - 1)
+    old_rules = dataclasses.replace(here, rules="of old")
+    trained_for = dataclasses.replace(here, features=old_features) if "features" in said else old_rules
+    parts = world_model.encoder, world_model.mdn_rnn, world_model.statistics, list(world_model.scenes.values())
+    with pytest.raises(IncompatibleWorldModel, match=said):
+        LatentEnv(env, WorldModel(trained_for, *parts))

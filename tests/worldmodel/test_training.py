@@ -101,5 +101,22 @@ def test_a_table_learns_alike_whether_its_gradient_comes_in_rows_or_whole() -> N
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, other: dict[str, tf.Variable]) -> None:
     """What is trained here and is not in it would silently begin anew."""
     Descent(tmp_path).loop.run(until=3)
-    with pytest.raises(IncompatibleCheckpoint, match="Delete its directory to begin anew"):
+    with pytest.raises(IncompatibleCheckpoint, match="Delete the directory to begin anew"):
         TrainingLoop(lambda step: {}, {"point": tf.Variable([0.0, 0.0])} | other, num_steps=9, directory=tmp_path)
+
+
+@pytest.mark.parametrize("left", [b"", b"half", b"garbage {"])
+@pytest.mark.parametrize("name", ["checkpoint", "ckpt-3.index", "ckpt-3.data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_refused(name: str, left: bytes, tmp_path: Path) -> None:
+    """What was trained before would silently be lost."""
+    Descent(tmp_path).loop.run(until=3)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2] if left == b"half" else left)
+    with pytest.raises(IncompatibleCheckpoint, match="Delete the directory to begin anew"):
+        Descent(tmp_path)
+
+
+def test_a_first_checkpoint_that_was_not_finished_is_none(tmp_path: Path) -> None:
+    Descent(tmp_path).loop.run(until=3)
+    (tmp_path / "checkpoint").unlink()
+    assert Descent(tmp_path).loop.step == 0

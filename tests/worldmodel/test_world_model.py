@@ -111,14 +111,16 @@ def test_what_cannot_be_read_says_what_to_do(
         WorldModel.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", ["world_model.json", "tables.npz", "embeddings.npz", "weights.index"])
-@pytest.mark.parametrize("left", [b"PK is how it should begin", b"", None])
-def test_damage_is_said_to_be_some(name: str, left: bytes | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(path.name for path in LATEST.iterdir() if path.stem != "predictions"))
+@pytest.mark.parametrize("left", [b"PK is how it should begin", b"[]", b"", "half", None])
+def test_damage_is_said_to_be_some(name: str, left: bytes | str | None, tmp_path: Path) -> None:
     shutil.copytree(LATEST, tmp_path / "model")
+    damaged = tmp_path / "model" / name
     if left is None:
-        (tmp_path / "model" / name).unlink()
+        damaged.unlink()
     else:
-        (tmp_path / "model" / name).write_bytes(left)
+        whole = damaged.read_bytes()
+        damaged.write_bytes(left if isinstance(left, bytes) else whole[: len(whole) // 2])
     with pytest.raises(IncompatibleWorldModel, match=r"or is damaged\. Train a world model anew"):
         WorldModel.load(tmp_path / "model")
 
