@@ -103,17 +103,22 @@ def find_windows(
     *,
     steps: int,
     first: int = 0,
+    last: int = 10**6,
     stride: int = 10,
     seen: Collection[str] = (),
 ) -> Windows | None:
-    """The windows of `open_loop`; None where there is none, as of no episodes."""
+    """The windows of `open_loop`; None where there is none, as of no episodes.
+
+    Args:
+      last: depth that no window begins behind.
+    """
     if not len(buffer):
         return None
     data = world_model.sequences(buffer)
     found: list[tuple[np.ndarray, ...]] = []
     for rows in np.array_split(np.arange(len(data)), len(data) // _EPISODES_AT_ONCE + 1):
         if len(rows):
-            found += _cut(world_model, buffer, data, rows, range(first, 10**6, stride), steps, seen)
+            found += _cut(world_model, buffer, data, rows, range(first, last + 1, stride), steps, seen)
     if not found:
         return None
     stacked = [np.stack(parts, axis=1) for parts in zip(*found, strict=True)]
@@ -136,7 +141,7 @@ def _cut(
     rewrites = batch.valid & (batch.actions < world_model.num_actions)
     for column, row in enumerate(rows.tolist()):
         usable, unknown = int(rewrites[:, column].sum()), data.unknown_bits(row)
-        for t in range(starts.start, usable - steps + 1, starts.step):
+        for t in range(starts.start, min(starts.stop, usable - steps + 1), starts.step):
             if buffer[row].hashes[t] in seen:
                 continue
             states, taken = (slice(t, t + steps + 1), column), (slice(t, t + steps), column)

@@ -114,15 +114,17 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
 
     Returns:
       "factor": of all σ; None where the model predicts no mixtures. "windows": that it is fitted on. "as_judged":
-      whether they begin where those that are judged do, at depths from `effort.first` on and in states that training
-      did not meet. Where validation has fewer than `effort.at_least` of these, all of its windows are taken.
+      whether they begin where those that are judged do, at the same depths (errors are smaller the further from the
+      start) and in states that training did not meet. Where validation has fewer than `effort.at_least` of these, all
+      of its windows are taken.
     """
     from worldmodel.latent_accuracy import fit_intervals
     from worldmodel.open_loop import cut_windows, find_windows
 
     if model.mdn_rnn.config.dynamics != "mdn":
         return {"factor": None, "windows": 0, "as_judged": True}
-    found = find_windows(model, validation, steps=1, first=effort.first, stride=1, seen=states_of(training))
+    depths = {"first": effort.first, "last": effort.max_steps - 1, "stride": 1}
+    found = find_windows(model, validation, steps=1, **depths, seen=states_of(training))
     as_judged = found is not None and len(found.episode) >= effort.at_least
     windows = found if found is not None and as_judged else cut_windows(model, validation, steps=1, stride=1)
     return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}

@@ -12,7 +12,7 @@ PROGRAM = 10
 """Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
 POLICY_PROGRAM = 6
 """The same of policies, and of what is recollected with them."""
-FIGURES = 6
+FIGURES = 7
 """The same of what models are judged by."""
 
 

@@ -143,7 +143,7 @@ def test_intervals_are_fitted_where_they_are_judged_if_there_is_enough(
     fitted = judge.fitted_intervals(Asked(), training, training, EFFORT)  # type: ignore[arg-type]
     count = found if as_judged else 50
     assert fitted == {"factor": count, "windows": count, "as_judged": as_judged}
-    assert (asked["first"], asked["stride"]) == (2, 1)
+    assert (asked["first"], asked["last"], asked["stride"]) == (EFFORT.first, EFFORT.max_steps - 1, 1)
     assert asked["seen"] == {graph_hash for episode in training for graph_hash in episode.hashes}
 
 

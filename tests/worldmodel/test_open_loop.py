@@ -10,7 +10,7 @@ from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.held_out import states_of
 from worldmodel.one_step import next_latents
-from worldmodel.open_loop import cut_windows, longest_open_loop, open_loop, play
+from worldmodel.open_loop import cut_windows, find_windows, longest_open_loop, open_loop, play
 from worldmodel.trivial import COPY_LAST, Trivial
 from worldmodel.windows import OpenLoop
 from worldmodel.world_model import WorldModel
@@ -67,6 +67,11 @@ def test_windows_start_in_no_state_seen_in_training(world_model: WorldModel, spl
     assert any(set(held_out[episode].hashes[depth : depth + 3]) & seen for episode, depth in expected)
     with pytest.raises(ValueError, match="from an unseen state at depth 0 on"):
         cut_windows(world_model, training, steps=1, seen=seen)
+
+
+def test_windows_start_within_the_depths_that_are_asked_for(world_model: WorldModel, split: Split) -> None:
+    found = find_windows(world_model, split[1], steps=1, first=2, last=4, stride=1)
+    assert found is not None and set(found.depth) == {2, 3, 4}
 
 
 def test_the_longest_length_with_enough_windows_is_taken(world_model: WorldModel, split: Split) -> None:
