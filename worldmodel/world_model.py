@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -155,10 +156,25 @@ class WorldModel:
         """
         statistics, table, (start,) = self.statistics, buffer.action_table(), buffer.by_start()
         model = WorldModel(self.signature, self.encoder, self.mdn_rnn, statistics, [], embeddings=self._embeddings)
-        centre = self._raw({start: buffer.graphs[start]})[start] + statistics.offset
-        rewards = ActionRewards.of_rules(statistics.rule_mean, statistics.rule_spread, table)
+        raw = self._raw({start: buffer.graphs[start]})[start]
+        centre, share = raw + statistics.offset, self._share_of(raw)
+        rewards = ActionRewards.of_rules(share * statistics.rule_mean, share * statistics.rule_spread, table)
         model._add(buffer, table, centre * (self.encoder.config.categories == 0), rewards, (UNKNOWN, UNKNOWN))
         return model
+
+    def _share_of(self, start: np.ndarray) -> float:
+        """What a saving of 1 % of the start graphs that were trained on is of the cost of another one, in percent.
+
+        A rewrite saves much the same time wherever it is, and so less of a larger graph.
+
+        Args:
+          start: float32 [Z], raw embedding of the other one.
+        """
+        per_reward = float(self.mdn_rnn.cost_per_reward or 0.0)
+        if not per_reward:
+            return 1.0
+        larger_by = (start - self.statistics.start_mean)[-1] / self.statistics.deviation[-1]
+        return math.exp(larger_by / per_reward / 100.0)
 
     def _add(
         self,

@@ -119,6 +119,23 @@ def test_a_saving_counts_for_more_as_the_graph_gets_cheaper(
             assert np.ptp(costs) > 10.0
 
 
+def test_a_rewrite_saves_as_much_time_in_a_larger_graph(
+    model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """And so less in percent of it: the model was trained on half as long a string."""
+    long = play(TimedEnv(16, max_steps=12), 20, seed=4)
+    met = model.meet(long)
+    share = timed[0][0].cost_ms[0] / long[0].cost_ms[0]
+    assert share < 0.7
+    scene = met.scene()
+    of_rules = model.statistics.rule_mean[scene.table.rules], model.statistics.rule_spread[scene.table.rules]
+    np.testing.assert_allclose(scene.reward_mean[:, 0], share * of_rules[0], rtol=1e-3)
+    np.testing.assert_allclose(scene.reward_spread, share * of_rules[1], rtol=1e-3)
+    played = open_loop(met, long, steps=1, stride=1)
+    error = np.abs(played.reward - played.real.reward).mean()
+    assert error < 0.2 * np.abs(played.real.reward).mean()
+
+
 def test_the_leverage_of_costs_that_cannot_be_is_bounded(model: WorldModel) -> None:
     inputs = model.inputs(model.scene())
     z = np.zeros((2, CONFIG.encoder.latent), np.float32)
