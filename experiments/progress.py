@@ -111,15 +111,18 @@ class _LineBar:
     def __init__(self, display: LineProgress, title: str, total: int, clock: Callable[[], float]) -> None:
         self._display, self._title, self._total, self._clock = display, title, total, clock
         self.started = self._printed = clock()
-        self._first_done: int | None = None  # a resumed stage begins above zero, which the ETA must not count as speed
+        # Time and steps done at the first report. What came before is no measure of speed: a resumed stage begins
+        # above zero, and the first step of a training is compiled first.
+        self._first: tuple[float, int] | None = None
         self.last_figures = ""
 
     def update(self, done: int, **figures: float) -> None:
         now = self._clock()
-        self._first_done = done - 1 if self._first_done is None else self._first_done
+        before = self._first or (self.started, done - 1)
+        self._first = self._first or (now, done)
         self.last_figures = f"  {format_figures(figures)}" if figures else ""
         if now - self._printed < SECONDS_BETWEEN_LINES or done >= self._total:
             return
         self._printed = now
-        remaining = (now - self.started) / max(1, done - self._first_done) * (self._total - done)
+        remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
         self._display.note(f"{self._title}: {done}/{self._total}  ETA {format_duration(remaining)}{self.last_figures}")

@@ -38,6 +38,17 @@ def test_a_resumed_stage_estimates_from_its_own_steps() -> None:
     assert "94/100  ETA 12 s" in stream.getvalue() or "93/100  ETA 14 s" in stream.getvalue()
 
 
+def test_a_first_step_that_takes_long_says_nothing_of_the_others() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LineProgress(stream, clock).stage("train", 100) as bar:
+        for done in range(1, 101):
+            clock.now += 60 if done == 1 else 1
+            bar.update(done)
+    lines = stream.getvalue().splitlines()
+    assert "train: 1/100  ETA 1 h 39 min" in lines, "nothing else is known yet"
+    assert "train: 51/100  ETA 49 s" in lines
+
+
 def test_a_stream_that_is_no_terminal_gets_lines() -> None:
     assert isinstance(make_progress(io.StringIO()), LineProgress)
 
