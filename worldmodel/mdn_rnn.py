@@ -233,9 +233,14 @@ class MdnRnn(snt.Module):
         Rewards are learned in percent of the start graph's cost where z tells the present one, and as they are, with a
         leverage of 1, where it does not.
         """
+        return self.times_cheaper(z[:, -1] - inputs.start_cost)
+
+    def times_cheaper(self, change: tf.Tensor) -> tf.Tensor:
+        """A cost over another one that `change` [n] sets apart from it in the last dimension of z: [n]; 1 where z tells
+        no cost."""
         if self.cost_per_reward is None:
-            return tf.ones(tf.shape(z)[:1])
-        earned = tf.math.divide_no_nan(z[:, -1] - inputs.start_cost, self.cost_per_reward)  # percent of logarithm
+            return tf.ones_like(change)
+        earned = tf.math.divide_no_nan(change, self.cost_per_reward)  # percent of logarithm
         return tf.exp(tf.clip_by_value(earned / 100.0, -MOST_LOG_COST, MOST_LOG_COST))
 
     def reward_unit(self, actions: tf.Tensor, z: tf.Tensor, inputs: SceneInputs) -> tf.Tensor:

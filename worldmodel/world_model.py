@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -170,11 +169,8 @@ class WorldModel:
         Args:
           start: float32 [Z], raw embedding of the other one.
         """
-        per_reward = float(self.mdn_rnn.cost_per_reward or 0.0)
-        if not per_reward:
-            return 1.0
-        larger_by = (start - self.statistics.start_mean)[-1] / self.statistics.deviation[-1]
-        return math.exp(larger_by / per_reward / 100.0)
+        larger_by = (start - self.statistics.start_mean)[-1:] / self.statistics.deviation[-1:]
+        return float(self.mdn_rnn.times_cheaper(tf.constant(larger_by, tf.float32))[0])
 
     def _add(
         self,

@@ -123,8 +123,8 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
 
     if model.mdn_rnn.config.dynamics != "mdn":
         return {"factor": None, "windows": 0, "as_judged": True}
-    depths = {"first": effort.first, "last": effort.max_steps - 1, "stride": 1}
-    found = find_windows(model, validation, steps=1, **depths, seen=states_of(training))
+    first, last = effort.first, effort.max_steps - 1
+    found = find_windows(model, validation, steps=1, first=first, last=last, stride=1, seen=states_of(training))
     as_judged = found is not None and len(found.episode) >= effort.at_least
     windows = found if found is not None and as_judged else cut_windows(model, validation, steps=1, stride=1)
     return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}
