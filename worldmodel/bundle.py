@@ -22,7 +22,7 @@ from worldmodel.npz import UNREADABLE, save_arrays
 from worldmodel.scenes import Scene, Statistics
 from worldmodel.signature import Signature
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 ANEW = "Train a world model anew, in another run directory, or go on with the RLFlow that wrote this one."
 
 

@@ -31,6 +31,9 @@ class LatentHead(Protocol):
     def with_last(self, parameters: Any, means: tf.Tensor) -> Any:
         """The same with other means [n] of the last dimension, for latents of real numbers."""
 
+    def held(self, parameters: Any, least: tf.Tensor, most: tf.Tensor) -> Any:
+        """The same with means between `least` and `most`, both [n, Z]; categories are what they are."""
+
     def losses(self, parameters: Any, target: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """`latent`, nats per dimension, and `mean`, squared error per dimension, of targets [n, Z]: both [n]."""
 
@@ -66,6 +69,10 @@ class MixtureHead(snt.Module):
     def with_last(self, parameters: LatentMixture, means: tf.Tensor) -> LatentMixture:
         return parameters._replace(means=with_last(parameters.means, means[:, tf.newaxis]))
 
+    def held(self, parameters: LatentMixture, least: tf.Tensor, most: tf.Tensor) -> LatentMixture:
+        means = tf.clip_by_value(parameters.means, least[:, tf.newaxis], most[:, tf.newaxis])
+        return parameters._replace(means=means)
+
     def losses(self, parameters: LatentMixture, target: tf.Tensor) -> dict[str, tf.Tensor]:
         deviation = mdn.mixture_mean(*parameters[:2]) - target
         return {
@@ -98,6 +105,9 @@ class PointHead(snt.Module):
 
     def with_last(self, parameters: Point, means: tf.Tensor) -> Point:
         return Point(with_last(parameters.mean, means))
+
+    def held(self, parameters: Point, least: tf.Tensor, most: tf.Tensor) -> Point:
+        return Point(tf.clip_by_value(parameters.mean, least, most))
 
     def losses(self, parameters: Point, target: tf.Tensor) -> dict[str, tf.Tensor]:
         error = tf.reduce_mean(tf.square(parameters.mean - target), axis=-1)
@@ -135,6 +145,9 @@ class CategoricalHead(snt.Module):
 
     def with_last(self, parameters: Categories, means: tf.Tensor) -> Categories:
         raise TypeError("a latent of categories has no last real number")
+
+    def held(self, parameters: Categories, least: tf.Tensor, most: tf.Tensor) -> Categories:
+        return parameters
 
     def losses(self, parameters: Categories, target: tf.Tensor) -> dict[str, tf.Tensor]:
         codes = tf.reshape(target, tf.shape(parameters.logits))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.action_codes import ActionCodes, ActionEmbedding, SceneEmbedding
 from worldmodel.config import MdnRnnConfig
-from worldmodel.latent_head import make_latent_head
+from worldmodel.latent_head import make_latent_head, with_last
 from worldmodel.mask_head import MaskHead
 from worldmodel.scenes import SceneInputs
 
@@ -191,18 +192,23 @@ class MdnRnn(snt.Module):
     def predict(
         self, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
     ) -> tuple[Prediction, ...]:
-        """What a step brings, according to every member.
+        """What a step brings, according to every member, the latent no further than `SceneInputs.rule_changes`.
 
         Args:
           h: [n, hidden], output of `advance` for this step; z: [n, Z] before it; actions: int32 [n];
           mask: float32 [n, A + 1], legal actions before it; codes: from `action_codes`.
         """
-        return tuple(self.predict_by(i, h, z, actions, mask, codes) for i in range(len(self.members)))
+        least, most = self._reach(z, actions, codes.inputs)
+        freely = [self.predict_freely(i, h, z, actions, mask, codes) for i in range(len(self.members))]
+        return tuple(
+            each._replace(latent=head.latent.held(each.latent, least, most))
+            for head, each in zip(self.members, freely, strict=True)
+        )
 
-    def predict_by(
+    def predict_freely(
         self, member: int, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
     ) -> Prediction:
-        """What a step brings according to one member, see `predict`."""
+        """What a step brings according to one member's networks, which learn nothing where they are held."""
         head = self.members[member]
         prediction = head(h, z, actions, mask, codes.mask_keys[member], codes)
         if self.cost_per_reward is None:
@@ -210,6 +216,13 @@ class MdnRnn(snt.Module):
         prediction = prediction._replace(reward=prediction.reward * self.leverage(z, codes.inputs))
         cost = self.cost_after(z, tf.stop_gradient(prediction.likely_reward))
         return prediction._replace(latent=head.latent.with_last(prediction.latent, cost))
+
+    def _reach(self, z: tf.Tensor, actions: tf.Tensor, inputs: SceneInputs) -> tuple[tf.Tensor, tf.Tensor]:
+        """Least and greatest z [n, Z] that the rules of actions have been seen to lead to from z."""
+        least, most = tf.unstack(tf.gather(inputs.rule_changes, tf.gather(inputs.rules, actions)), axis=1)
+        if self.cost_per_reward is not None:
+            least, most = with_last(least, tf.constant(-np.inf)), with_last(most, tf.constant(np.inf))
+        return z + least, z + most
 
     def cost_after(self, z: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
         """The last dimension of z [n, Z] after a step, [n], where it is a cost: rewards [n] alone move it.

@@ -198,25 +198,20 @@ class MdnRnnTraining:
         """Losses of all steps that were taken; padding is cut out before the heads see it."""
         times, columns = tf.unstack(tf.cast(tf.where(batch.valid), tf.int32), axis=1)
         actions = _at(batch.actions, times, columns)
-        predictions = self.model.predict(
-            _at(states.hidden, times, columns),
-            _at(batch.z, times, columns),
-            actions,
-            tf.cast(_at(batch.masks, times, columns), tf.float32),
-            codes,
-        )
+        hidden, z = _at(states.hidden, times, columns), _at(batch.z, times, columns)
+        bits = tf.cast(_at(batch.masks, times, columns), tf.float32)
         targets, is_rewrite = _targets_at(batch, times, columns), _is_rewrite(actions, codes)
-        unit = self.model.reward_unit(actions, _at(batch.z, times, columns), codes.inputs)
+        unit = self.model.reward_unit(actions, z, codes.inputs)
         return _mean_of_members(
             step_losses(
                 member.latent,
-                prediction,
+                self.model.predict_freely(i, hidden, z, actions, bits, codes),
                 targets,
                 taken=tf.gather(counts[:, i], columns),
                 is_rewrite=is_rewrite,
                 reward_unit=unit,
             )
-            for i, (member, prediction) in enumerate(zip(self.model.members, predictions, strict=True))
+            for i, member in enumerate(self.model.members)
         )
 
     def _open_loop_losses(
@@ -247,7 +242,7 @@ class MdnRnnTraining:
             actions = _at(batch.actions, now, columns)
             state = self.model.advance(z, actions, state, codes)
             bits = tf.cast(mask, tf.float32)
-            prediction = self.model.predict_by(member, state.hidden, z, actions, bits, codes)
+            prediction = self.model.predict_freely(member, state.hidden, z, actions, bits, codes)
             losses = step_losses(
                 head.latent,
                 prediction,

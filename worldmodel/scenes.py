@@ -36,6 +36,7 @@ class SceneInputs(NamedTuple):
       reward_spread: float32 [A + 1], in the same units.
       reward_bit: int32 [A + 1], see `telling_bits`.
       start_cost: float32 [1], the last dimension of the start graph's latent.
+      rule_changes: float32 [R + 1, 2, Z], see `Statistics`.
     """
 
     rules: tf.Tensor
@@ -49,6 +50,7 @@ class SceneInputs(NamedTuple):
     reward_spread: tf.Tensor
     reward_bit: tf.Tensor
     start_cost: tf.Tensor
+    rule_changes: tf.Tensor
 
 
 def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
@@ -56,8 +58,8 @@ def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
     row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
     neighbours, cost = tf.TensorSpec([None, slots], tf.int32), tf.TensorSpec([1], tf.float32)
-    means = tf.TensorSpec([None, 2], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, row, neighbours, means, rows, row, cost)
+    means, changes = tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, 2, latent], tf.float32)
+    return SceneInputs(row, row, row, nodes, start, row, neighbours, means, rows, row, cost, changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,7 @@ class Statistics:
         where all are alike: what sets another graph apart there would meet weights that were never trained.
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `SceneInputs.reward_mean`.
+      rule_changes: float32 [R + 1, 2, Z], least and greatest change of the latent that every rule brought.
       longest: steps of the longest training episode: nothing is known of states further from their start.
       encoder_states: distinct states that the encoder's training drew from.
     """
@@ -82,6 +85,7 @@ class Statistics:
     slots: np.ndarray
     rule_mean: np.ndarray
     rule_spread: np.ndarray
+    rule_changes: np.ndarray
     longest: int
     encoder_states: int
 
@@ -136,12 +140,12 @@ class Scene:
         """What the training data say of every action's rewards."""
         return ActionRewards(self.reward_mean, self.reward_spread, self.reward_bit, self.reward_counts)
 
-    def inputs(self, start: np.ndarray, start_cost: float) -> SceneInputs:
+    def inputs(self, start: np.ndarray, start_cost: float, rule_changes: np.ndarray) -> SceneInputs:
         """For the networks.
 
         Args:
           start: float32 [Z], the embedding in units that tell graphs apart.
-          start_cost: see `SceneInputs`.
+          start_cost, rule_changes: see `SceneInputs`.
         """
         learned = np.arange(self.table.num_actions + 1)
         return SceneInputs(
@@ -156,6 +160,7 @@ class Scene:
             reward_spread=tf.constant(self.reward_spread),
             reward_bit=tf.constant(self.reward_bit),
             start_cost=tf.constant([start_cost], tf.float32),
+            rule_changes=tf.constant(rule_changes),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:

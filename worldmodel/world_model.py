@@ -21,6 +21,7 @@ from worldmodel.episodes import EpisodeBuffer
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.graph_store import GraphLike, StoredGraph
 from worldmodel.graphs import to_graphs_tuple
+from worldmodel.known_changes import changes_per_rule
 from worldmodel.mdn_rnn import MdnRnn
 from worldmodel.neighbourhood import neighbour_table, neighbourhood_rows
 from worldmodel.reward_table import ActionRewards, in_percent_of_start, mean_reward_per_rule, reward_spread_per_rule
@@ -90,14 +91,15 @@ class WorldModel:
         centres = {start: np.zeros_like(raw[0]) if discrete else each.mean(axis=0) for start, each in of_scenes.items()}
         deviations = np.concatenate([of_scenes[start] - centre for start, centre in centres.items()])
         starts = np.stack([embeddings[start] for start in parts])
+        deviation = np.ones_like(raw[0]) if discrete else _deviation(deviations)
         statistics = Statistics(
-            deviation=np.ones_like(raw[0]) if discrete else _deviation(deviations),
+            deviation=deviation,
             offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * (not discrete),
             start_mean=starts.mean(axis=0),
             start_deviation=_deviation(starts - starts.mean(axis=0), of_constant=np.inf),
             slots=slots,
             encoder_states=encoder_states,
-            **_facts(buffer),
+            **_facts(buffer, embeddings, deviation),
         )
         model = cls(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
         rewards = {start: model._rewards(part, tables[start]) for start, part in parts.items()}
@@ -117,8 +119,9 @@ class WorldModel:
         """
         if mdn_rnn.sizes.cost_is_told:
             buffer = in_percent_of_start(buffer)
-        statistics = dataclasses.replace(self.statistics, slots=slots, **_facts(buffer))
-        model = WorldModel(self.signature, self.encoder, mdn_rnn, statistics, [], embeddings=self._embeddings)
+        model = WorldModel(self.signature, self.encoder, mdn_rnn, self.statistics, [], embeddings=self._embeddings)
+        facts = _facts(buffer, model._raw(used_graphs(buffer)), self.statistics.deviation)
+        model.statistics = dataclasses.replace(self.statistics, slots=slots, **facts)
         parts, old = buffer.by_start(), self.scenes
         rewards = {
             start: model._rewards(part, tables[start]).keeping(tables[start], old[start].rewards, old[start].table)
@@ -238,7 +241,7 @@ class WorldModel:
         """A scene as the networks take it."""
         statistics = self.statistics
         start = (scene.embedding - statistics.start_mean) / statistics.start_deviation
-        return scene.inputs(start, float(self._latent(scene.embedding, scene)[-1]))
+        return scene.inputs(start, float(self._latent(scene.embedding, scene)[-1]), statistics.rule_changes)
 
     def facing(self, start: str) -> WorldModel:
         """This model before one of the start graphs that it knows, which is the only scene of what is returned.
@@ -370,11 +373,12 @@ class WorldModel:
         self.mdn_rnn.predict(state.hidden, z, actions, tf.constant(mask[np.newaxis], tf.float32), codes)
 
 
-def _facts(buffer: EpisodeBuffer) -> dict[str, Any]:
-    """What `Statistics` say of all episodes, whatever their start."""
+def _facts(buffer: EpisodeBuffer, embeddings: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:
+    """What `Statistics` say of all episodes, whatever their start, and of the raw embeddings of their graphs."""
     return {
         "rule_mean": mean_reward_per_rule(buffer),
         "rule_spread": reward_spread_per_rule(buffer),
+        "rule_changes": changes_per_rule(buffer, embeddings) / deviation,
         "longest": max(episode.num_steps for episode in buffer),
     }
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from experiments.config import RunConfig
 from taso_ext import RuleSet
 
-PROGRAM = 10
+PROGRAM = 11
 """Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
 POLICY_PROGRAM = 6
 """The same of policies, and of what is recollected with them."""

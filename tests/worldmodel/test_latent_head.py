@@ -54,6 +54,17 @@ def test_what_is_most_likely_is_never_less_so_than_what_was_drawn(name: str) -> 
     assert np.mean(best <= other + 1e-6) > (0.95 if name == "mdn" else 0.999)
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_held_is_moved_no_further_than_it_has_to_be(name: str) -> None:
+    """Categories are what they are."""
+    head, rows = HEADS[name], 40
+    parameters = some_parameters(head, rows)
+    free, middle = head.most_likely(parameters), tf.zeros([rows, LATENT])
+    drawn = head.most_likely(head.held(parameters, middle - 0.5, middle + 0.5))
+    assert np.abs(free).max() > 0.5
+    np.testing.assert_array_equal(drawn, free if name == "discrete" else np.clip(free, -0.5, 0.5))
+
+
 def test_categories_are_drawn_as_often_as_they_are_likely() -> None:
     """Chi-squared at temperature 1, for every variable: the 99.9 % quantile of 2 degrees of freedom is 13.8."""
     head, rows = HEADS["discrete"], 20_000
