@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
@@ -73,12 +74,21 @@ def dream_step(
 def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
     if len(predictions) == 1:
-        return predictions[0].likely_reward, predictions[0].terminal_logit, predictions[0].mask_logits
-    rewards = tf.stack([each.likely_reward for each in predictions])
+        return _reward(predictions[0]), predictions[0].terminal_logit, predictions[0].mask_logits
+    rewards = tf.stack([_reward(each) for each in predictions])
     reward = tf.reduce_mean(rewards, axis=0) - pessimism * tf.math.reduce_std(rewards, axis=0)
     logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
     terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
     return reward, terminal, mask
+
+
+def _reward(prediction: Prediction) -> tf.Tensor:
+    """NaN where a logit is: as a bit that would be a plain no, and nobody would know."""
+    logits = tf.concat(
+        [prediction.mask_logits, prediction.idle_logit[:, tf.newaxis], prediction.terminal_logit[:, tf.newaxis]],
+        axis=-1,
+    )
+    return tf.where(tf.reduce_any(tf.math.is_nan(logits), axis=-1), np.nan, prediction.likely_reward)
 
 
 def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

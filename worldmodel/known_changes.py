@@ -1,4 +1,4 @@
-"""How far every rule moved the latent in the training data: what dreams hold their steps to.
+"""How far every rule moved the latent in the training data: what dreams hold the means of their steps to.
 
 Good play goes where random play hardly ever does. What a network makes of a rewrite there is held to nothing, and one
 wrong step spoils all that come after it; the rewrite itself does there much the same as everywhere.

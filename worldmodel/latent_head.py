@@ -32,7 +32,7 @@ class LatentHead(Protocol):
         """The same with other means [n] of the last dimension, for latents of real numbers."""
 
     def held(self, parameters: Any, least: tf.Tensor, most: tf.Tensor) -> Any:
-        """The same with means between `least` and `most`, both [n, Z]; categories are what they are."""
+        """The same with means between `least` and `most`, both [n, Z]; categories, and what is not finite, as it is."""
 
     def losses(self, parameters: Any, target: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """`latent`, nats per dimension, and `mean`, squared error per dimension, of targets [n, Z]: both [n]."""
@@ -70,8 +70,7 @@ class MixtureHead(snt.Module):
         return parameters._replace(means=with_last(parameters.means, means[:, tf.newaxis]))
 
     def held(self, parameters: LatentMixture, least: tf.Tensor, most: tf.Tensor) -> LatentMixture:
-        means = tf.clip_by_value(parameters.means, least[:, tf.newaxis], most[:, tf.newaxis])
-        return parameters._replace(means=means)
+        return parameters._replace(means=_held(parameters.means, least[:, tf.newaxis], most[:, tf.newaxis]))
 
     def losses(self, parameters: LatentMixture, target: tf.Tensor) -> dict[str, tf.Tensor]:
         deviation = mdn.mixture_mean(*parameters[:2]) - target
@@ -107,7 +106,7 @@ class PointHead(snt.Module):
         return Point(with_last(parameters.mean, means))
 
     def held(self, parameters: Point, least: tf.Tensor, most: tf.Tensor) -> Point:
-        return Point(tf.clip_by_value(parameters.mean, least, most))
+        return Point(_held(parameters.mean, least, most))
 
     def losses(self, parameters: Point, target: tf.Tensor) -> dict[str, tf.Tensor]:
         error = tf.reduce_mean(tf.square(parameters.mean - target), axis=-1)
@@ -163,6 +162,11 @@ class CategoricalHead(snt.Module):
 
     def _one_hot(self, chosen: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.one_hot(chosen, self._categories), [-1, self._groups * self._categories])
+
+
+def _held(means: tf.Tensor, least: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
+    """Infinite means stay so, for who looks for them."""
+    return tf.where(tf.math.is_finite(means), tf.clip_by_value(means, least, most), means)
 
 
 def with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 from experiments.config import RunConfig, load_config
 from experiments.errors import UserError
@@ -20,8 +22,18 @@ TABLE = "accuracy"
 """Whose units they are, whichever table asks for them."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
 MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
-IGNORED = ("rules", "opset", "portable", "dims", "clean", "inputs")
-"""Settings of a run that nothing here goes by: other values of theirs would be promises."""
+USED = (
+    "costs",
+    "environment",
+    "collect",
+    "world_model",
+    "dream",
+    "recollect",
+    "policy",
+    "ppo",
+    "updates_per_checkpoint",
+)
+"""Settings of a run that something here goes by: values of others would be promises."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +106,7 @@ def training_config(options: argparse.Namespace) -> RunConfig:
       UserError: unknown ones, or some under which improvements cannot be told.
     """
     scale = SCALES[options.scale]
+    usual = load_config(options.preset or scale.preset, {}, scale.overrides)
     config = load_config(options.preset or scale.preset, {}, [*scale.overrides, *options.set])
     if config.environment.reward != "log_ratio":
         raise UserError(
@@ -102,16 +115,31 @@ def training_config(options: argparse.Namespace) -> RunConfig:
         )
     if config.measures_costs:
         raise UserError(f"Costs are measured ('{config.costs}'), and vary. Choose a roofline:<device>.")
-    usual = RunConfig()
-    for name in IGNORED:
-        if getattr(config, name) != getattr(usual, name):
-            raise UserError(
-                f"{name} is {getattr(config, name)!r}, but these tables are of the zoo's graphs under the built-in "
-                f"rules. Leave it as it is, and study other models with `rlflow optimise` and the notebook."
-            )
+    for key, value in _unused(config, usual):
+        raise UserError(
+            f"{key} is {value!r}, but nothing here goes by it: these tables are of the zoo's graphs under the built-in "
+            "rules, and of world models and policies of their dreams. Leave it as it is, and study other models with "
+            "`rlflow optimise` and the notebook."
+        )
     if not config.collect.held_out:
         raise UserError("collect.held_out is 0, but intervals are fitted on held-out random play: set it to 0.1.")
     return config
+
+
+def _unused(config: RunConfig, usual: RunConfig) -> Iterator[tuple[str, Any]]:
+    """Key and value of what is not as usual, and has no effect here."""
+    if config.collect.processes != usual.collect.processes:
+        yield "collect.processes", config.collect.processes
+    for field in dataclasses.fields(config):
+        here, there = getattr(config, field.name), getattr(usual, field.name)
+        if field.name in USED or here == there:
+            continue
+        if not dataclasses.is_dataclass(here):
+            yield field.name, here
+            continue
+        for part in dataclasses.fields(here):
+            if getattr(here, part.name) != getattr(there, part.name):
+                yield f"{field.name}.{part.name}", getattr(here, part.name)
 
 
 def seeds_of(name: str, given: str | None) -> tuple[int, ...]:

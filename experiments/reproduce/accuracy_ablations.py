@@ -118,7 +118,8 @@ def _notes(config: RunConfig, amount: int, effort: Effort) -> str:
         f"{config.costs}. Trained on {amount:,} real steps of random play, the encoder for "
         f"{training.encoder_training.steps:,} gradient steps and the MDN-RNN for {training.mdn_rnn_training.steps:,}. "
         f"{held_out_notes(effort)} Discrete latents cannot hold the total time, and are wider "
-        f"({DISCRETE['latent']} bits): 'latent without the total time' is what to compare them with."
+        f"({DISCRETE['latent']} bits): 'latent without the total time' is what to compare them with. Of "
+        "other latents dreams hold means to what rules did in training, and of categories nothing."
     )
 
 

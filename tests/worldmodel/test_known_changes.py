@@ -9,6 +9,7 @@ from toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 
 from worldmodel.embedding import used_graphs
 from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.errors import NonFinitePrediction
 from worldmodel.fit import fit_world_model, refit_world_model
 from worldmodel.known_changes import changes_per_rule
 from worldmodel.one_step import next_latents
@@ -58,6 +59,19 @@ def test_dreams_go_no_further_than_rules_went(wild: WorldModel, split: tuple[Epi
     np.testing.assert_allclose(np.diff(play(wild, windows).z, axis=0), reached, atol=1e-4)
     moved = next_latents(wild, windows).means - windows.z[0][:, np.newaxis]
     np.testing.assert_allclose(moved, np.broadcast_to(reached[0][:, np.newaxis], moved.shape), atol=1e-4)
+
+
+def test_what_is_infinite_is_found_and_not_held(wild: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    bias = wild.mdn_rnn.members[0].latent._linear.b  # type: ignore[attr-defined]
+    before = tf.identity(bias)
+    windows = cut_windows(wild, split[1], steps=2, stride=4)
+    bias.assign(tf.fill(bias.shape, np.inf))
+    try:
+        for predict in (play, next_latents):
+            with pytest.raises(NonFinitePrediction):
+                predict(wild, windows)
+    finally:
+        bias.assign(before)
 
 
 def test_what_was_trained_on_is_within_reach(

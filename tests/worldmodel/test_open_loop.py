@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from toy_world import knowing_half
 
 from worldmodel import figure_names as names
@@ -145,3 +146,18 @@ def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLo
         play(world_model, real._replace(z=z))
     with pytest.raises(NonFinitePrediction, match=rf"the mixture \(logits\) .* in 1 of \d+ windows, {place}"):
         next_latents(world_model, real._replace(z=z))
+
+
+@pytest.mark.parametrize("logit", ["mask", "idle", "terminal"])
+def test_logits_that_are_not_numbers_stop_too(logit: str, played: OpenLoop, world_model: WorldModel) -> None:
+    """As bits they are plain noes."""
+    (member,) = world_model.mdn_rnn.members
+    weight = member.mask._inertia if logit == "mask" else member._outcome.b
+    before = tf.identity(weight)
+    poisoned = {"mask": np.nan, "idle": [0.0, np.nan, 0.0], "terminal": [0.0, 0.0, np.nan]}
+    weight.assign(poisoned[logit])
+    try:
+        with pytest.raises(NonFinitePrediction, match=r"the reward .* is NaN"):
+            play(world_model, played.real)
+    finally:
+        weight.assign(before)
