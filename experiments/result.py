@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.records import ratio_noise
+from experiments.alarm import is_too_good
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -188,7 +189,7 @@ class Result:
             return ""
         dreamed = plans[-1]["best_dreamed_percent"]
         real = max(*self.improvements.values(), *(each["best_real_percent"] for each in plans))
-        if dreamed <= real:
+        if not is_too_good(dreamed, real):
             return ""
         return (
             f"Alarm: the policy dreams of {dreamed:.2f} % less estimated time, but the best real result of this run is "

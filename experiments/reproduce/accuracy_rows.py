@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from environment.intervals import Estimate
+from experiments.alarm import is_too_good
 from experiments.judging.asked import (
     DREAM_GAP,
     DREAM_ILLEGAL,
@@ -218,7 +219,7 @@ def _policy_rows(
 
 def raises_alarm(played: Record, best_percent: float) -> bool:
     """Whether a policy's dream is better than the best real result that is known, and so too good to be true."""
-    return best_dream(played) > best_percent
+    return is_too_good(best_dream(played), best_percent)
 
 
 def best_dream(played: Record) -> float:

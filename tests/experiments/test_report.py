@@ -175,6 +175,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
         (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], "--recollect 4"),
         (24.9, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], ""),
         (25.5, 26.0, [], ""),
+        (25.5, 25.4975, [], ""),
         (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 26.0}], ""),
     ],
 )
