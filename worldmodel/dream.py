@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from worldmodel.dream_step import DreamSettings
+from worldmodel.mdn import ALGORITHM
 from worldmodel.rollout import DreamState, Policy, Rollout, StartStates
 from worldmodel.scenes import Scene
 from worldmodel.world_model import WorldModel
@@ -36,6 +37,7 @@ class DreamEnv:
         root_fraction: float = 0.5,
         pessimism: float = 0.0,
         legal_from: float = 0.5,
+        xla: bool = False,
     ) -> None:
         """
         Args:
@@ -46,6 +48,9 @@ class DreamEnv:
           root_fraction: share of the rows that start at depth 0; the others start uniformly anywhere.
           pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
           legal_from: predicted probability from which a rewrite counts as legal.
+          xla: compile whole rollouts, policies with them, and not only what is dreamed: several times as many steps a
+            second of a single row. Policies must have operations of XLA only, every horizon is compiled anew, and under
+            the same seed rows start elsewhere.
         Raises:
           ValueError: if there are no start states, or none at depth 0 although `root_fraction` asks for them.
         """
@@ -67,7 +72,8 @@ class DreamEnv:
         scalars = temperature, pessimism, math.log(legal_from / (1.0 - legal_from))
         self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
         self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
-        self._programs: dict[tuple[Policy, int], Callable[..., Any]] = {}
+        self._xla = xla
+        self._programs: dict[tuple[Policy, int, int | None], Callable[[tf.Tensor, tf.Tensor], Rollout]] = {}
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; seed int32 [2]."""
@@ -78,12 +84,16 @@ class DreamEnv:
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Which of the start states: int32 [batch]."""
-        which, anywhere, root = tf.unstack(tf.random.split(seed, 3))
-        deep = tf.random.stateless_uniform([batch], anywhere, maxval=tf.shape(self._starts.depth)[0], dtype=tf.int32)
+        which, anywhere, root = tf.unstack(tf.random.split(seed, 3, ALGORITHM))
+        deep = tf.random.stateless_uniform(
+            [batch], anywhere, maxval=tf.shape(self._starts.depth)[0], dtype=tf.int32, alg=ALGORITHM
+        )
         if self._root_fraction == 0:
             return deep
-        drawn = tf.random.stateless_uniform([batch], root, maxval=tf.shape(self._roots)[0], dtype=tf.int32)
-        at_root = tf.random.stateless_uniform([batch], which) < self._root_fraction
+        drawn = tf.random.stateless_uniform(
+            [batch], root, maxval=tf.shape(self._roots)[0], dtype=tf.int32, alg=ALGORITHM
+        )
+        at_root = tf.random.stateless_uniform([batch], which, alg=ALGORITHM) < self._root_fraction
         return tf.where(at_root, tf.gather(self._roots, drawn), deep)
 
     def step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
@@ -104,22 +114,27 @@ class DreamEnv:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.
 
         Args:
-          policy: traced once per (policy, batch); see `Policy`.
+          policy: traced once per (policy, batch), with `xla` per horizon; see `Policy`.
           batch, horizon: rows and steps; both at least 1.
           seed: every random draw is a function of it: equal seeds and weights give equal rollouts.
         """
         if batch < 1 or horizon < 1:
             raise ValueError(f"batch and horizon must be at least 1, got {batch} and {horizon}")
-        if (policy, batch) not in self._programs:
-            self._programs[policy, batch] = self._compile(policy, batch)
-        result: Rollout = self._programs[policy, batch](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
-        return result
+        kind = policy, batch, horizon if self._xla else None
+        if kind not in self._programs:
+            self._programs[kind] = self._compile(*kind)
+        return self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
 
-    def _compile(self, policy: Policy, batch: int) -> Callable[[tf.Tensor, tf.Tensor], Rollout]:
-        return tf.function(lambda horizon, seed: self._play(policy, batch, horizon, seed), autograph=False)
+    def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Rollout]:
+        """`horizon`: the only one that it is compiled for, through XLA; None: it is not."""
 
-    def _play(self, policy: Policy, batch: int, horizon: tf.Tensor, seed: tf.Tensor) -> Rollout:
-        start_seed, policy_seed, dream_seed = tf.unstack(tf.random.split(seed, 3))
+        def play(given: tf.Tensor, seed: tf.Tensor) -> Rollout:
+            return self._play(policy, batch, given if horizon is None else horizon, seed)
+
+        return tf.function(play, autograph=False, jit_compile=horizon is not None)
+
+    def _play(self, policy: Policy, batch: int, horizon: tf.Tensor | int, seed: tf.Tensor) -> Rollout:
+        start_seed, policy_seed, dream_seed = tf.unstack(tf.random.split(seed, 3, ALGORITHM))
         starts = self._draw(batch, start_seed)
         left = tf.maximum(self._longest - tf.gather(self._starts.depth, starts), 1)  # steps that a row may take
 
@@ -128,22 +143,23 @@ class DreamEnv:
 
         def advance(t: tf.Tensor, state: DreamState, ended: tf.Tensor, states: Any, steps: Any) -> tuple[Any, ...]:
             observation, over = state.observation(), ended | (t >= left)
-            action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t))
+            action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t, ALGORITHM))
             action = tf.where(over, self.num_actions, action)
-            arguments = state, action, tf.random.fold_in(dream_seed, t), self._codes, self._settings, over
+            arguments = state, action, tf.random.fold_in(dream_seed, t, ALGORITHM), self._codes, self._settings, over
             reached, reward, terminal = self._model.compiled_dream_step(*arguments)
             step = _Step(action, log_prob, value, reward, terminal, ~over).after(ended, over)
             return t + 1, reached, ended | step.terminals, _write(states, t, observation), _write(steps, t, step)
 
         start, never = self._state_of(starts), tf.zeros([batch], tf.bool)
-        arrays = _arrays_like(start.observation()), _arrays_like(_Step.blank(start.z[:, 0]))
+        size = horizon if isinstance(horizon, int) else None
+        arrays = _arrays_like(start.observation(), size), _arrays_like(_Step.blank(start.z[:, 0]), size)
         taken, last, ended, states, steps = tf.while_loop(unfinished, advance, (0, start, never, *arrays))
         z, h, mask = (
-            _finish(array, final, horizon + 1) for array, final in zip(states, last.observation(), strict=True)
+            _finish(array, final, taken, horizon + 1) for array, final in zip(states, last.observation(), strict=True)
         )
-        value = tf.where(ended, 0.0, policy(last.observation(), tf.random.fold_in(policy_seed, taken))[2])
+        value = tf.where(ended, 0.0, policy(last.observation(), tf.random.fold_in(policy_seed, taken, ALGORITHM))[2])
         rest = _Step.blank(value, self.num_actions)
-        done = _Step(*(_finish(array, each, horizon) for array, each in zip(steps, rest, strict=True)))
+        done = _Step(*(_finish(array, each, taken, horizon) for array, each in zip(steps, rest, strict=True)))
         values = tf.concat([done.values, value[tf.newaxis]], axis=0)
         return Rollout(
             z, h, mask, done.actions, done.log_probs, values, done.rewards, done.terminals, done.alive, truncated=~ended
@@ -173,16 +189,22 @@ class _Step(NamedTuple):
         return _Step(self.actions, log_probs, values, rewards, self.terminals & ~over, self.alive)
 
 
-def _arrays_like(values: Any) -> tuple[tf.TensorArray, ...]:
-    return tuple(tf.TensorArray(v.dtype, size=0, dynamic_size=True, element_shape=v.shape) for v in values)
+def _arrays_like(values: Any, size: int | None) -> tuple[tf.TensorArray, ...]:
+    """`size`: of arrays that do not grow, as those of XLA; None: they do."""
+    return tuple(
+        tf.TensorArray(v.dtype, size=size or 0, dynamic_size=size is None, element_shape=v.shape) for v in values
+    )
 
 
 def _write(arrays: tuple[tf.TensorArray, ...], t: tf.Tensor, values: Any) -> tuple[tf.TensorArray, ...]:
     return tuple(array.write(t, value) for array, value in zip(arrays, values, strict=True))
 
 
-def _finish(array: tf.TensorArray, rest: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """The array's rows, and `rest` repeated until there are `length` of them."""
+def _finish(array: tf.TensorArray, rest: tf.Tensor, taken: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
+    """The `taken` rows that were written into an array, and `rest` repeated until there are `length`."""
     rows = array.stack()
-    missing = length - tf.shape(rows)[0]
-    return tf.concat([rows, tf.repeat(rest[tf.newaxis], missing, axis=0)], axis=0)
+    if not isinstance(length, int):  # it has grown, and has no others
+        return tf.concat([rows, tf.repeat(rest[tf.newaxis], length - taken, axis=0)], axis=0)
+    rows = tf.concat([rows, rest[tf.newaxis]], axis=0)[:length]
+    written = tf.reshape(tf.range(length) < taken, [-1, *[1] * rest.shape.rank])
+    return tf.where(written, rows, rest)

@@ -69,10 +69,10 @@ def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, 
     return statistics.median(_times_ms(encode, repeats, clock)) / batch
 
 
-def dream_env(model: WorldModel, buffer: EpisodeBuffer) -> DreamEnv:
+def dream_env(model: WorldModel, buffer: EpisodeBuffer, *, xla: bool = False) -> DreamEnv:
     """The dream of a model, from the start graph: rows that start deeper are truncated sooner, and idle."""
     first = EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:1])
-    return DreamEnv(model, model.start_states(first, max_states=1), root_fraction=1.0)
+    return DreamEnv(model, model.start_states(first, max_states=1), root_fraction=1.0, xla=xla)
 
 
 def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:

@@ -46,6 +46,7 @@ STEPS = {
     "encode": "encode a state",
     "encode_many": f"encode a state, {ENCODE_BATCH} at a time",
     "dream": "dream step",
+    "dream_xla": "dream step, whole rollouts compiled",
     "dream_many": f"dream step, {BATCH} rows at a time",
 }
 PAPERS_MS = {("resnet50", "real"): 850.0, ("resnet50", "dream"): 10.0}
@@ -198,6 +199,7 @@ class Study:
           UserError: nothing can be rewritten in this graph.
         """
         settings = {
+            "steps": list(STEPS),
             "scale": asdict(self._scale),
             "rules": self._rules.fingerprint,
             "runtime": self._costs.runtime.label,
@@ -244,5 +246,6 @@ class Study:
             "encode": encode_ms(model, graph, batch=1, repeats=5 * repeats),
             "encode_many": encode_ms(model, graph, batch=ENCODE_BATCH, repeats=repeats),
             "dream": dream_ms(dream, policy, batch=1, repeats=repeats),
+            "dream_xla": dream_ms(dream_env(model, buffer, xla=True), policy, batch=1, repeats=repeats),
             "dream_many": dream_ms(dream, policy, batch=BATCH, repeats=repeats),
         }

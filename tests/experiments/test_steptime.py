@@ -44,7 +44,7 @@ def test_figures_of_the_papers_stand_where_they_belong() -> None:
     resnet, bert = (steptime.rows(name, record) for name in ("resnet50", "bert-base"))
     assert [row["papers_ms"] for row in resnet if row["papers_ms"] != steptime.UNKNOWN] == [850, 10]
     assert [row["papers_ratio"] for row in resnet if row["papers_ratio"] != steptime.UNKNOWN] == [85, 1]
-    assert [row["ratio"] for row in resnet] == [row["ratio"] for row in bert] == [1, 0.5, 1, 1, 1, 1, 1]
+    assert [row["ratio"] for row in resnet] == [row["ratio"] for row in bert] == [1, 0.5, 1, 1, 1, 1, 1, 1]
     assert {row["papers_ms"] for row in bert} == {steptime.UNKNOWN}
 
 

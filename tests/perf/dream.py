@@ -6,12 +6,14 @@ TensorFlow has is said by `TF_NUM_INTRAOP_THREADS` and `TF_NUM_INTEROP_THREADS`.
 better figure, as long as there is one thread.
 
 Dreams are timed with a policy that costs next to nothing, the first legal action in a fixed order, and with the one
-that ppo trains. Masks are predicted for both, and only legal actions are taken.
+that ppo trains. Masks are predicted for both, and only legal actions are taken. XLA compiles steps of a dream, or whole
+rollouts and policies with them (`DreamEnv`, `xla`).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -41,20 +43,20 @@ NEVER = -30.0
 
 
 def dream_rows(name: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int) -> Iterator[list[str]]:
-    """Steps a second by batch and policy."""
-    dream = dream_env(model, buffer)
+    """Steps a second by batch, policy and what is compiled."""
     policies = {
         "fixed order": FixedOrder(model.num_actions),
         "ppo's": LatentPolicy.for_world_model(model, config=PolicyConfig(noop_logit=NEVER), seed=0),
     }
+    dreams = {"steps": dream_env(model, buffer), "rollouts": dream_env(model, buffer, xla=True)}
     for batch in BATCHES:
-        for label, policy in policies.items():
+        for (label, policy), (compiled, dream) in itertools.product(policies.items(), dreams.items()):
             rates = [
                 1e3 / dream_ms(dream, policy, batch=batch, repeats=repeats, clock=clock)
                 for clock in (PROCESS_CPU, WALL)
             ]
-            asked = ASKED.get(batch, "")
-            yield [name, label, str(model.num_actions), str(batch), *(f"{rate:.0f}" for rate in rates), str(asked)]
+            told = [name, label, str(model.num_actions), compiled, str(batch)]
+            yield [*told, *(f"{rate:.0f}" for rate in rates), str(ASKED.get(batch, ""))]
 
 
 def encoder_rows(name: str, kind: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int) -> Iterator[list[str]]:
@@ -107,7 +109,7 @@ def main() -> None:
         "# How fast it dreams",
         f"`{' '.join(['python -m tests.perf.dream', *sys.argv[1:]])}`",
         f"{threads} threads in TensorFlow. {options.episodes} random episodes for each world model. Steps dreamed:",
-        table(["graph", "policy", "actions", "batch", *rates], dreamed),
+        table(["graph", "policy", "actions", "compiled", "batch", *rates], dreamed),
         "States encoded:",
         table(["graph", "kind", "nodes, edges", "batch", *rates], encoded),
     ]

@@ -114,6 +114,32 @@ def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: S
         np.testing.assert_array_equal(played.values[lengths[row] :, row], left)
 
 
+class FirstLegal:
+    """Takes what is legal and comes first, NO-OP last; the value is the number of legal actions."""
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        bits = tf.cast(observation.action_mask, tf.float32)
+        action = tf.argmax(bits, axis=-1, output_type=tf.int32)
+        return action, tf.gather(bits, action, batch_dims=1), tf.reduce_sum(bits, axis=-1)
+
+
+@pytest.mark.parametrize("horizon", [2, 20])
+def test_rollouts_compiled_as_a_whole_are_the_same(
+    world_model: WorldModel, starts: StartStates, horizon: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the most likely latents and a policy without chance: where rows are cut off, and where all end before."""
+    policy = FirstLegal()
+    dreams = [DreamEnv(world_model, starts, temperature=0.0, xla=xla) for xla in (False, True)]
+    for dream in dreams:  # XLA draws other integers
+        monkeypatch.setattr(dream, "_draw", lambda batch, seed: tf.range(batch))
+    one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
+    lengths = one.lengths().numpy()
+    assert lengths.max() < 20 if horizon == 20 else one.truncated.numpy().any()
+    for name, mine, theirs in zip(Rollout._fields, one, other, strict=True):
+        assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, name
+        np.testing.assert_allclose(theirs, mine, atol=1e-4, err_msg=name)
+
+
 def test_noop_and_empty_masks_end_a_row(rollout: Rollout, world_model: WorldModel) -> None:
     noop = (rollout.actions == world_model.num_actions) & rollout.alive
     nothing_left = ~rollout.action_mask[1:, :, :-1].any(axis=-1) & rollout.alive
