@@ -70,11 +70,11 @@ def _title(row: Record) -> str:
 
 
 def _cell(row: Record) -> str:
-    mark, trivial = _MARKS.get(row.get("met", ""), ""), best_trivial(row)
-    there = isinstance(row["model"], float | int)
+    trivial, there = best_trivial(row), not isinstance(row["model"], str)
+    mark = _MARKS.get(row.get("met", ""), "") if there else ""
     interval = f" [{_number(row['low'])}, {_number(row['high'])}]" if isinstance(row.get("low"), float) else ""
     beside = f" vs {_number(trivial)}" if there and trivial != UNDEFINED else ""
-    return f"{mark if there else ''}{_number(row['model'])}{mark if there else ''}{interval}{beside}"
+    return f"{mark}{_number(row['model'])}{mark}{interval}{beside}"
 
 
 def _number(value: float | str) -> str:

@@ -17,6 +17,11 @@ from worldmodel.open_loop import cut_windows, play
 from worldmodel.world_model import WorldModel
 
 RAISE, FUSE, SWAP, NOOP = range(4)
+UNTRAINED = dataclasses.replace(
+    SMALL,
+    encoder_training=dataclasses.replace(SMALL.encoder_training, steps=0),
+    mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=0),
+)
 
 
 def test_the_range_of_a_rule_is_of_what_it_did() -> None:
@@ -42,10 +47,7 @@ def test_a_rule_that_was_never_taken_may_do_what_all_others_did() -> None:
 @pytest.fixture(scope="module")
 def wild(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
     """One whose network moves every dimension of the latent by 1,000."""
-    (training, _), short = split, dataclasses.replace(SMALL.mdn_rnn_training, steps=0)
-    settings = dataclasses.replace(SMALL, mdn_rnn_training=short)
-    settings = dataclasses.replace(settings, encoder_training=dataclasses.replace(SMALL.encoder_training, steps=0))
-    model = fit_world_model(training, SIGNATURE, settings, seed=0)
+    model = fit_world_model(split[0], SIGNATURE, UNTRAINED, seed=0)
     (member,) = model.mdn_rnn.members
     linear = member.latent._linear  # type: ignore[attr-defined]
     linear.b.assign(tf.fill(linear.b.shape, 1000.0))
@@ -87,10 +89,9 @@ def test_what_was_trained_on_is_within_reach(
 
 def test_more_data_say_more_of_what_rules_do(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     training, _ = split
-    settings = dataclasses.replace(SMALL, mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=0))
     few = EpisodeBuffer(training.rule_names, training.graphs, training[:5])
-    before = fit_world_model(few, SIGNATURE, settings, seed=0)
-    after = refit_world_model(before, training, settings.mdn_rnn_training, seed=0)
+    before = fit_world_model(few, SIGNATURE, UNTRAINED, seed=0)
+    after = refit_world_model(before, training, UNTRAINED.mdn_rnn_training, seed=0)
     narrow, wide = before.statistics.rule_changes, after.statistics.rule_changes
     assert (wide[:, 0] <= narrow[:, 0] + 1e-5).all() and (wide[:, 1] >= narrow[:, 1] - 1e-5).all()
     assert not np.allclose(narrow, wide)
