@@ -58,7 +58,7 @@ def test_a_pessimistic_ensemble_is_put_to_the_exploit_test() -> None:
     label = "ensemble of 3 with pessimism 1"
     rows = made("exploit", "--variants", label, "--set", "ppo.updates=1")
     assert [(row["variant"], row["round"]) for row in rows] == [(label, "0"), (label, "1")]
-    assert all(row["f0"] != UNDEFINED for row in rows)
+    assert all(row["gap_in_the_dream"] != UNDEFINED for row in rows)
 
 
 @pytest.mark.parametrize("module", [accuracy_ablations, exploit])
