@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,7 +176,7 @@ def plot_bands(
     Args:
       path: the PNG to write.
       panels: quantity -> label -> line.
-      wanted: quantity -> label -> value that is asked for, drawn dashed in the colour of the line.
+      wanted: quantity -> label -> value that is asked for, drawn dashed: in the colour of the line, or grey for all.
       x_label: of all panels.
     """
     figure, grid = _grid(len(panels), 3, (4.4, 3.2))
@@ -185,11 +185,15 @@ def plot_bands(
         for label, band in lines.items():
             axes.fill_between(band.x, band.low, band.high, color=colours[label], alpha=0.18, linewidth=0)
             axes.plot(band.x, band.y, color=colours[label], linewidth=1.8, marker="o", markersize=4)
-            if label in wanted.get(name, {}):
-                axes.axhline(wanted[name][label], color=colours[label], linewidth=1, linestyle="--")
+        asked = wanted.get(name, {})
+        for label, value in asked.items():
+            shared = list(asked.values()).count(value) > 1
+            axes.axhline(value, color=GREY if shared else colours[label], linewidth=1, linestyle="--")
         axes.set_xscale("log")
+        if axes is not grid[0]:
+            axes.sharex(grid[0])
         finish(axes, name, x_label, "")
-        _show_lines(axes, lines)
+        _show_lines(axes, lines, asked.values())
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=label) for label, colour in colours.items()]
     handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
@@ -247,12 +251,14 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
     return min(values) - margin, max(values) + margin
 
 
-def _show_lines(axes: Axes, lines: Mapping[str, Band]) -> None:
-    """Limits the axis to the lines: intervals of two seeds can be a hundred times as wide."""
+def _show_lines(axes: Axes, lines: Mapping[str, Band], asked: Iterable[float]) -> None:
+    """Limits the axis to the lines and what is asked: intervals of two seeds can be a hundred times as wide."""
     values = [value for band in lines.values() for value in band.y]
     low, high = axes.get_ylim()
     margin = 1.5 * (max(values) - min(values)) + 0.1 * abs(max(values, key=abs)) + 1e-6
-    axes.set_ylim(max(low, min(values) - margin), min(high, max(values) + margin))
+    ends = [min(values) - margin, max(values) + margin, *asked]
+    room = 0.03 * (max(ends) - min(ends))
+    axes.set_ylim(max(low, min(ends) - room), min(high, max(ends) + room))
 
 
 def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]) -> None:

@@ -85,7 +85,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{config.costs}. {held_out_notes(effort)}",
+        f"{config.costs}. {held_out_notes(effort)} – stands where training met too few rewrites for so many steps of "
+        "held-out play to be predicted.",
         {f"accuracy-curve-{name}.png": partial(draw, name, _of(rows, name)) for name in chosen},
     )
 
