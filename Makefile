@@ -20,7 +20,7 @@ BIN    := $(VENV)/bin
 # Both stamps are written last: an interrupted step leaves none and is done again by the same command.
 INSTALLED := $(VENV)/.installed
 BUILT     := $(VENV)/.built
-ENGINE_SOURCES := $(wildcard taso_ext/src/* taso_ext/src/generator/*)
+ENGINE_SOURCES := $(wildcard taso_ext/src/*/*)
 
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
@@ -39,7 +39,7 @@ test-full: lint
 
 test-sb3: $(BUILT)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/test_candidates_sb3.py
+	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/substitution/test_candidates_sb3.py
 
 lint: $(BUILT)
 	$(BIN)/ruff check .
@@ -64,7 +64,7 @@ sanitize: build/sanitize/address/.built
 sanitize-threads: build/sanitize/thread/.built
 	$(call link_package,thread)
 	$(call sanitized,thread,tsan) TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 \
-	  setarch --addr-no-randomize $(BIN)/python -m pytest -p no:cacheprovider tests/taso_ext/test_search_threads.py
+	  setarch --addr-no-randomize $(BIN)/python -m pytest -p no:cacheprovider tests/taso_ext/engine/test_search_threads.py
 
 build/sanitize/address/.built: CHECKS := address,undefined
 build/sanitize/thread/.built: CHECKS := thread
@@ -79,17 +79,20 @@ fuzz: build/fuzz/rules build/fuzz/buffers build/fuzz/.atheris $(BUILT)
 FUZZ_CXX   ?= clang++
 FUZZ_FLAGS := -std=c++20 -O2 -gline-tables-only -fno-omit-frame-pointer -Wall -Wextra -Werror -Itaso_ext/src -MMD \
   -fsanitize=address,undefined -fno-sanitize-recover=all
-FUZZ_ENGINE := $(patsubst taso_ext/src/%.cpp,build/fuzz/engine/%.o,$(filter-out %/bindings.cpp,$(wildcard taso_ext/src/*.cpp)))
+# Everything but what only Python needs.
+FUZZ_ENGINE := $(patsubst taso_ext/src/%.cpp,build/fuzz/engine/%.o,\
+  $(filter-out taso_ext/src/bindings/% taso_ext/src/generator/%,$(wildcard taso_ext/src/*/*.cpp)))
 
 build/fuzz/rules: $(FUZZ_ENGINE) build/fuzz/rules.o
 build/fuzz/buffers: $(FUZZ_ENGINE) build/fuzz/drafted_graph.o build/fuzz/buffers.o
 build/fuzz/rules build/fuzz/buffers:
 	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ -o $@
 build/fuzz/engine/%.o: taso_ext/src/%.cpp | build/fuzz/.clang
+	@mkdir -p $(@D)
 	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp -c $< -o $@
 build/fuzz/%.o: tests/fuzz/%.cpp | build/fuzz/.clang
 	$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp -c $< -o $@
--include $(wildcard build/fuzz/*.d build/fuzz/engine/*.d)
+-include $(wildcard build/fuzz/*.d build/fuzz/engine/*/*.d)
 
 build/fuzz/.clang:
 	@command -v $(FUZZ_CXX) >/dev/null || { \

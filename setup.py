@@ -13,10 +13,14 @@ import pybind11
 from pybind11.setup_helpers import ParallelCompile
 from setuptools import Extension, setup
 
-SOURCES = sorted(str(path) for path in Path("taso_ext/src").glob("*.cpp"))
-HEADERS = sorted(str(path) for path in Path("taso_ext/src").glob("*.h*"))
-GENERATOR_SOURCES = sorted(str(path) for path in Path("taso_ext/src/generator").glob("*.cpp"))
-GENERATOR_HEADERS = sorted(str(path) for path in Path("taso_ext/src/generator").glob("*.h*"))
+SOURCE_ROOT = Path("taso_ext/src")
+
+
+def files(pattern: str, *, of_generator: bool) -> list[str]:
+    """Files of the engine, in all its rooms, or of the rule generator, which is a module of its own."""
+    found = (path for path in SOURCE_ROOT.rglob(pattern) if ("generator" in path.parts) == of_generator)
+    return sorted(str(path) for path in found)
+
 
 # -isystem: warnings inside pybind11's and Python's own headers must not fail our -Werror build.
 SYSTEM_INCLUDES = [
@@ -52,15 +56,13 @@ with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
         ext_modules=[
             Extension(
                 name,
-                sources,
+                files("*.cpp", of_generator=of_generator),
+                include_dirs=[str(SOURCE_ROOT)],
                 language="c++",
                 extra_compile_args=COMPILE_FLAGS,
                 extra_link_args=LINK_FLAGS,
-                depends=[*headers, "setup.py"],
+                depends=[*files("*.hpp", of_generator=of_generator), "setup.py"],
             )
-            for name, sources, headers in (
-                ("taso_ext._core", SOURCES, HEADERS),
-                ("taso_ext._generator", GENERATOR_SOURCES, GENERATOR_HEADERS),
-            )
+            for name, of_generator in (("taso_ext._core", False), ("taso_ext._generator", True))
         ]
     )

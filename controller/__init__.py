@@ -1,1 +1,1 @@
-"""Everything that picks rewrites behind one interface: see `controller.base`. The package brings no TensorFlow."""
+"""Everything that picks rewrites behind one interface: see `controller.interface`. The package brings no TensorFlow."""

@@ -10,10 +10,10 @@ Importing this registers `rlflow/GraphSubstitution-v0` with Gymnasium. Nothing h
 
 import gymnasium
 
-from environment.candidates import Candidates
-from environment.env import GraphSubstitutionEnv
-from environment.padded import Padded
+from environment.substitution.candidates import Candidates
+from environment.substitution.env import GraphSubstitutionEnv
+from environment.substitution.padded import Padded
 
 __all__ = ["Candidates", "GraphSubstitutionEnv", "Padded"]
 
-gymnasium.register("rlflow/GraphSubstitution-v0", entry_point="environment.env:GraphSubstitutionEnv")
+gymnasium.register("rlflow/GraphSubstitution-v0", entry_point="environment.substitution.env:GraphSubstitutionEnv")

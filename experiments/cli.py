@@ -71,7 +71,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
 
     parser = commands.add_parser("reproduce", help="print a table of the papers or of this project, and write it")
     tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True, parser_class=_TableParser)
-    for name, about in TABLES.items():
+    for name, (_, about) in TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.table = name
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
@@ -171,13 +171,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
-    from experiments.interruption import Interrupted, listening
+    from experiments.runs.interruption import Interrupted, listening
 
     try:
         with listening():
-            from experiments.optimise import optimise
-            from experiments.progress import make_progress
+            from experiments.pipeline.optimise import optimise
             from experiments.request import parse_request
+            from experiments.runs.progress import make_progress
 
             optimise(parse_request(options, sys.argv[1:] if arguments is None else arguments), make_progress())
     except _input_errors() as error:
@@ -191,9 +191,9 @@ def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> i
 
 def _reproduce(options: argparse.Namespace) -> int:
     from experiments import reproduce
-    from experiments.interruption import Interrupted, listening
     from experiments.output_file import require_writable
-    from experiments.progress import make_progress
+    from experiments.runs.interruption import Interrupted, listening
+    from experiments.runs.progress import make_progress
 
     directory = options.output or Path("runs/reproduce") / options.table
     options.command_line = " ".join(["rlflow", *sys.argv[1:]])
@@ -215,7 +215,7 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 
 def _with_subcommands(options: argparse.Namespace) -> int:
-    from experiments.interruption import Interrupted, listening
+    from experiments.runs.interruption import Interrupted, listening
 
     try:
         with listening():
@@ -252,9 +252,9 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     What comes to NaN or infinity raises a FloatingPointError.
     """
-    from controller.base import UnknownControllerError
+    from controller.interface import UnknownControllerError
     from controller.storage import StoredControllerError
-    from environment.costs.price_file import DatabaseError
+    from environment.costs.prices.sqlite_file import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError

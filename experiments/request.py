@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config import RunConfig, load_config
+from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
 from experiments.output_file import require_writable, require_writable_directory
 

@@ -25,7 +25,7 @@ from taso_ext._core import (
     search_taso,
 )
 from taso_ext.errors import ModelError, UnpricedError
-from taso_ext.onnx_model import OnnxModel
+from taso_ext.onnx_io.model import OnnxModel
 
 __all__ = [
     "KNOWN_OPERATORS",

@@ -239,14 +239,14 @@ class State:
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """(rule [C], location [C], cost_ms [C]): the cost after each legal rewrite, priced by its delta."""
     def features(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/features.py."""
+        """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/substitution/features.py."""
     def candidate_features(
         self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False
     ) -> npt.NDArray[np.float32]:
         """[max_candidates + 1, F]: NO-OP, then the first of `legal_actions()`, then zeros.
 
-        Columns are those of `environment.candidates.Candidates`. Raises ValueError when max_candidates is not in
-        [1, 2^20].
+        Columns are those of `environment.substitution.candidates.Candidates`. Raises ValueError when max_candidates is
+        not in [1, 2^20].
         """
 
 class SearchResult:

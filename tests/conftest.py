@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-import tracing
+
+from tests import tracing
 
 for _name, _value in {
     "OMP_NUM_THREADS": "1",

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.actions import ActionTable
-from worldmodel.carry_over import carry_over
 from worldmodel.config import EncoderConfig, MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
-from worldmodel.embedding import used_graphs
-from worldmodel.encoder import GraphEncoder
-from worldmodel.encoder_training import EncoderDataset, EncoderTraining
-from worldmodel.episodes import EpisodeBuffer
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
+from worldmodel.dynamics.mdn_rnn import MdnRnn, ModelSizes
+from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbourhood_rows
+from worldmodel.dynamics.reward_table import in_percent_of_start, reward_deviation
+from worldmodel.dynamics.training import MdnRnnTraining, SceneData
+from worldmodel.dynamics.warm_start import carry_over
+from worldmodel.encoder.embedding import used_graphs
+from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.encoder.training import EncoderDataset, EncoderTraining
 from worldmodel.errors import NothingToLearn
-from worldmodel.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
-from worldmodel.mdn_rnn import MdnRnn, ModelSizes
-from worldmodel.mdn_rnn_training import MdnRnnTraining, SceneData
-from worldmodel.neighbourhood import neighbour_slots, neighbourhood_rows
-from worldmodel.reward_table import in_percent_of_start, reward_deviation
 from worldmodel.signature import Signature
 from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel

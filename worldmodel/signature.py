@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from worldmodel.data.graphs import FeatureSpec
 from worldmodel.errors import IncompatibleWorldModel
-from worldmodel.graphs import FeatureSpec
 
 if TYPE_CHECKING:
     from environment import GraphSubstitutionEnv

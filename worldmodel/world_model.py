@@ -12,24 +12,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from worldmodel import bundle
-from worldmodel.actions import ActionTable
-from worldmodel.dream_step import dream_step
-from worldmodel.embedding import embed_all, embedder, operators_of, used_graphs
-from worldmodel.encoder import GraphEncoder
-from worldmodel.episodes import EpisodeBuffer
+from worldmodel import storage as bundle
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.batches import SequenceBatch, SequenceData
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.graph_store import GraphLike, StoredGraph
+from worldmodel.data.graphs import to_graphs_tuple
+from worldmodel.dream.rollout import StartStates
+from worldmodel.dynamics.conditioning_actions import telling_bits
+from worldmodel.dynamics.known_changes import changes_per_rule
+from worldmodel.dynamics.mdn_rnn import MdnRnn
+from worldmodel.dynamics.neighbourhood import neighbour_table, neighbourhood_rows
+from worldmodel.dynamics.reward_table import (
+    ActionRewards,
+    in_percent_of_start,
+    mean_reward_per_rule,
+    reward_spread_per_rule,
+)
+from worldmodel.dynamics.start_graphs import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
+from worldmodel.dynamics.step import dream_step
+from worldmodel.encoder.embedding import embed_all, embedder, operators_of, used_graphs
+from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.errors import IncompatibleWorldModel
-from worldmodel.graph_store import GraphLike, StoredGraph
-from worldmodel.graphs import to_graphs_tuple
-from worldmodel.known_changes import changes_per_rule
-from worldmodel.mdn_rnn import MdnRnn
-from worldmodel.neighbourhood import neighbour_table, neighbourhood_rows
-from worldmodel.reward_table import ActionRewards, in_percent_of_start, mean_reward_per_rule, reward_spread_per_rule
-from worldmodel.rollout import StartStates
-from worldmodel.scenes import UNKNOWN, Scene, SceneInputs, Statistics, nodes_at_sites
-from worldmodel.sequences import SequenceBatch, SequenceData
 from worldmodel.signature import Signature
-from worldmodel.telling_bits import telling_bits
 
 _LEAST_DEVIATION = 1e-6
 
@@ -327,7 +332,7 @@ class WorldModel:
 
     @functools.cached_property
     def dream_step(self) -> Callable[..., Any]:
-        """`worldmodel.dream_step.dream_step` of these dynamics, for any number of rows."""
+        """`worldmodel.dynamics.step.dream_step` of these dynamics, for any number of rows."""
         step = functools.partial(dream_step, self.mdn_rnn)
         return tf.function(lambda *arguments: step(*arguments), reduce_retracing=True, autograph=False)
 

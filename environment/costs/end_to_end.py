@@ -7,17 +7,17 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from environment.costs.analytic import foretelling_preset
-from environment.costs.cost_warnings import NoisyClock
 from environment.costs.interface import MeasuredCost, Priced
 from environment.costs.recent import Recent
-from environment.effort import Effort
-from environment.model_inputs import Feeds, input_specs, timing_feeds
+from environment.costs.roofline import foretelling_preset
+from environment.costs.warnings import NoisyClock
+from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
+from environment.measurement.effort import Effort
+from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, Runtime
 from environment.runtimes.devices import require_working
-from environment.timing import Variant, measure
 from taso_ext import CostModel, OnnxModel, State
-from taso_ext.detached import DetachedModel
+from taso_ext.onnx_io.detached import DetachedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
 """Of one price. On a quiet machine 9 to 61 pairs give one percent; the other limits are for machines that are not."""

@@ -6,8 +6,9 @@
     priced = prices.price(state)                             # what the state's own graph costs
     print(f"{priced.cost.ms:.3f} ms ±{100 * priced.noise:.1f} %")
 
-A new cost model is a class with the members of `Costs`, whose `of` returns one with those of `ModelCosts`, which may be
-the same object, and a line in `environment.cost_models`. One of your own is handed to `GraphSubstitutionEnv` as it is.
+A new cost model is a class with the members of `Costs`, whose `of` returns one with those of `ModelCosts`, which may
+be the same object, and a line in `environment.costs.registry`. One of your own is handed to `GraphSubstitutionEnv` as
+it is.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Costs(Protocol):
 
     @property
     def name(self) -> str:
-        """As `environment.cost_models.find` takes it, for example `roofline:rtx2070` or `endtoend:cpu`."""
+        """As `environment.costs.registry.find` takes it, for example `roofline:rtx2070` or `endtoend:cpu`."""
 
     def of(self, model: OnnxModel) -> ModelCosts:
         """Prices for the rewrites of a model; what was measured of it before is kept.

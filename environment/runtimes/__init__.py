@@ -1,6 +1,6 @@
 """What runs models, behind one interface (`interface.Runtime`): ONNX Runtime, and OpenVINO where it is installed.
 
-Nothing here imports TensorFlow: as a runtime it is `experiments.baselines.tensorflow_runtime.TensorFlow`.
+Nothing here imports TensorFlow: as a runtime it is `experiments.baselines.tensorflow.runtime.TensorFlow`.
 """
 
 from environment.runtimes.devices import available_devices

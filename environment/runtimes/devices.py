@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from environment.runtimes.interface import UnavailableError
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
-from taso_ext.onnx_session import create_session
+from taso_ext.onnx_io.session import create_session
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"

@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import onnx
 
-from environment.clocks import Clock
-from environment.model_inputs import Feeds
-from taso_ext.detached import DetachedModel
+from environment.inputs.model_inputs import Feeds
+from environment.measurement.clocks import Clock
+from taso_ext.onnx_io.detached import DetachedModel
 
 Model = onnx.ModelProto | DetachedModel
 """A model as a whole, or with its weights as handles, which takes no memory for them."""

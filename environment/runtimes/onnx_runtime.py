@@ -9,13 +9,13 @@ from typing import get_args
 import numpy as np
 import onnxruntime as ort
 
-from environment.clocks import THREAD_CPU, WALL, Clock
-from environment.model_inputs import Feeds
+from environment.inputs.model_inputs import Feeds
+from environment.measurement.clocks import THREAD_CPU, WALL, Clock
 from environment.runtimes.devices import CPU, CUDA, NVIDIA, TENSORRT, provider_of, require_working
 from environment.runtimes.interface import Model
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
-from taso_ext.onnx_session import SHARED_FROM_BYTES, Level, open_session, session_options
+from taso_ext.onnx_io.session import SHARED_FROM_BYTES, Level, open_session, session_options
 
 _ALONGSIDE = {CPU: (CPU,), TENSORRT: (TENSORRT, CUDA, CPU)}
 """Providers beside the one asked for: they run the nodes that it does not know."""

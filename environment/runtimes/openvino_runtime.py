@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from environment.clocks import THREAD_CPU, WALL, Clock
-from environment.model_inputs import Feeds
+from environment.inputs.model_inputs import Feeds
+from environment.measurement.clocks import THREAD_CPU, WALL, Clock
 from environment.runtimes.interface import Model, UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
-from taso_ext.detached import detach
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.model_writing import write_model
+from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.writing import write_model
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import onnx
 
 from environment.runtimes import Model, OnnxRuntime, OpenVino, Runtime, UnavailableError
 from experiments.baselines.simplifier import simplified, simplifier_label
-from experiments.tensorflow_start import import_tensorflow
-from taso_ext.onnx_session import LEVELS, Level
+from experiments.runs.tensorflow_start import import_tensorflow
+from taso_ext.onnx_io.session import LEVELS, Level
 
 THREADS = 1
 """Of every runtime: only so do all do the same work in times that one clock can compare."""
@@ -57,7 +57,7 @@ def _simplifier(device: str) -> Contestant:
 def _tensorflow(xla: bool) -> Maker:
     def make() -> Runtime:
         import_tensorflow()
-        from experiments.baselines.tensorflow_runtime import TensorFlow
+        from experiments.baselines.tensorflow.runtime import TensorFlow
 
         return TensorFlow(xla=xla, threads=THREADS)
 

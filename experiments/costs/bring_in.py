@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from environment.costs.price_database import PriceDatabase
+from environment.costs.prices.database import PriceDatabase
 from experiments.costs.database import path_of, require_other
 
 

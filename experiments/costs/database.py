@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environment.costs.price_database import PriceDatabase, default_database
-from environment.costs.settings import Setting
+from environment.costs.prices.database import PriceDatabase, default_database
+from environment.costs.prices.settings import Setting
 from experiments.errors import UserError
 
 

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from environment.costs.price_database import PriceDatabase
-from environment.costs.price_file import sidecars
-from environment.costs.settings import Setting
+from environment.costs.prices.database import PriceDatabase
+from environment.costs.prices.settings import Setting
+from environment.costs.prices.sqlite_file import sidecars
 from experiments.costs.database import chosen_settings, counted, path_of, require_other
 from experiments.output_file import require_writable
 

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from environment.affordable import affordable
-from environment.costs.kernel import Kernel
-from environment.costs.kernel_model import require_timeable
-from environment.costs.kernel_prices import KernelPrices, split_key
-from environment.costs.lowering import lower
-from environment.costs.measured import Measured, MeasuredPrices
-from environment.costs.price_list import PriceList
+from environment.costs.limits import affordable
+from environment.costs.measured.benchmark_model import require_timeable
+from environment.costs.measured.cost_model import Measured, MeasuredPrices
+from environment.costs.measured.kernel import Kernel
+from environment.costs.measured.kernel_prices import KernelPrices, split_key
+from environment.costs.measured.ort_kernels import lower
+from environment.costs.prices.price_list import PriceList
 from environment.runtimes.devices import require_working
-from experiments.config import parse_dims
+from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError
-from experiments.interruption import raise_if_received
-from experiments.model_source import ModelSource, find_models
-from experiments.progress import ProgressDisplay, format_duration, make_progress
-from experiments.rewriting import random_step
-from experiments.warnings_noted import warnings_noted
+from experiments.pipeline.rewriting import random_step
+from experiments.runs.interruption import raise_if_received
+from experiments.runs.model_source import ModelSource, find_models
+from experiments.runs.progress import ProgressDisplay, format_duration, make_progress
+from experiments.runs.warnings_noted import warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 _COUNTED_BY = "rtx2070"  # any roofline: it only tells how large graphs are

@@ -6,14 +6,14 @@ import argparse
 import heapq
 from collections.abc import Iterator
 
-from environment.costs.kernel_prices import split_key
-from environment.costs.measured import MeasuredPrices, runtime_here
-from environment.costs.price_database import PriceDatabase
-from environment.costs.price_list import Price, PriceList
-from experiments.config import parse_dims
+from environment.costs.measured.cost_model import MeasuredPrices, runtime_here
+from environment.costs.measured.kernel_prices import split_key
+from environment.costs.prices.database import PriceDatabase
+from environment.costs.prices.price_list import Price, PriceList
+from experiments.config.run import parse_dims
 from experiments.costs.database import chosen_settings, counted, path_of
 from experiments.errors import UserError
-from experiments.model_source import find_models
+from experiments.runs.model_source import find_models
 from taso_ext import OnnxModel
 
 

@@ -9,25 +9,61 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """Where a table is made, below this package, and one line about it."""
+
+    module: str
+    about: str
+
 
 TABLES = {
-    "rule-sets": "which rules apply to each zoo graph and what they find, against another rule set",
-    "end-to-end": "what rewriting gains on this machine when candidates are ranked by the clock",
-    "discrepancy": "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
-    "discrepancy-rules": "the same rule by rule: what each does where it is applied wherever it applies",
-    "never-slower": "what a search under measured costs makes of the zoo, checked end to end",
-    "baselines": "time and memory of other tools and of our best graphs, as ratios in one interleaved run",
-    "steptime": "what a step takes in the real environment and in the dream, beside the papers' figures",
-    "accuracy": "what trained world models predict, and what policies make of their dreams",
-    "accuracy-curve": "how accuracy grows with the real steps that a world model is trained on, as a picture too",
-    "accuracy-ablations": "what helps a world model to predict: settings that differ in one thing each",
-    "accuracy-transfer": "what world models predict of graphs that they were not trained on",
-    "exploit": "what keeps a policy from living on the mistakes of its dream",
-    "fig-pairwise": "how run time goes with operations, memory accesses and kernel launches, as a picture too",
+    "rule-sets": Table(
+        "search.rule_sets", "which rules apply to each zoo graph and what they find, against another rule set"
+    ),
+    "end-to-end": Table(
+        "search.end_to_end", "what rewriting gains on this machine when candidates are ranked by the clock"
+    ),
+    "discrepancy": Table(
+        "cost_model.discrepancy",
+        "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
+    ),
+    "discrepancy-rules": Table(
+        "cost_model.discrepancy_rules", "the same rule by rule: what each does where it is applied wherever it applies"
+    ),
+    "never-slower": Table(
+        "search.never_slower", "what a search under measured costs makes of the zoo, checked end to end"
+    ),
+    "baselines": Table(
+        "baselines.table", "time and memory of other tools and of our best graphs, as ratios in one interleaved run"
+    ),
+    "steptime": Table(
+        "speed.steptime", "what a step takes in the real environment and in the dream, beside the papers' figures"
+    ),
+    "accuracy": Table(
+        "world_model.accuracy", "what trained world models predict, and what policies make of their dreams"
+    ),
+    "accuracy-curve": Table(
+        "world_model.accuracy_curve",
+        "how accuracy grows with the real steps that a world model is trained on, as a picture too",
+    ),
+    "accuracy-ablations": Table(
+        "world_model.accuracy_ablations", "what helps a world model to predict: settings that differ in one thing each"
+    ),
+    "accuracy-transfer": Table(
+        "world_model.accuracy_transfer", "what world models predict of graphs that they were not trained on"
+    ),
+    "exploit": Table("world_model.exploit", "what keeps a policy from living on the mistakes of its dream"),
+    "fig-pairwise": Table(
+        "cost_model.fig_pairwise",
+        "how run time goes with operations, memory accesses and kernel launches, as a picture too",
+    ),
 }
-"""What can be reproduced, each with one line about it."""
+"""What can be reproduced."""
 
 
 def load(name: str) -> ModuleType:
     """The module of a table."""
-    return importlib.import_module(f"experiments.reproduce.{name.replace('-', '_')}")
+    return importlib.import_module(f"experiments.reproduce.{TABLES[name].module}")

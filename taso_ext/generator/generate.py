@@ -41,7 +41,7 @@ class Bar(Protocol):
 
 
 class Display(Protocol):
-    """Where progress is shown (experiments/progress.py)."""
+    """Where progress is shown (experiments/runs/progress.py)."""
 
     def stage(self, title: str, total: int) -> AbstractContextManager[Bar]: ...
 

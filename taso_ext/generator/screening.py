@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from taso_ext._core import CostModel, Graph, RuleSet, State
-from taso_ext.verify.field_operators import UnsupportedOperatorError
-from taso_ext.verify.finite_field import find_difference
-from taso_ext.verify.prime_field import NotInvertibleError
+from taso_ext.verify.exact.finite_field import find_difference
+from taso_ext.verify.exact.operators import UnsupportedOperatorError
+from taso_ext.verify.exact.prime_field import NotInvertibleError
 
 COST_MODEL = "rtx2070"  # any will do: only whether rewrites are legal and where they lead is asked
 _INSTANCES = 5

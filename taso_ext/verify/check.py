@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from taso_ext._core import CostModel, Graph, RuleSet, State
-from taso_ext.verify.differential import compare_floats
-from taso_ext.verify.finite_field import ERROR_BITS, MOST_POINTS, compare_exactly
-from taso_ext.verify.float_session import RefusedGraphError
+from taso_ext.verify.exact.finite_field import ERROR_BITS, MOST_POINTS, compare_exactly
+from taso_ext.verify.exact.prime_field import NotInvertibleError
 from taso_ext.verify.graph_text import graph_text
-from taso_ext.verify.prime_field import NotInvertibleError
+from taso_ext.verify.numeric.differential import compare_floats
+from taso_ext.verify.numeric.float_session import RefusedGraphError
 from taso_ext.verify.proof import is_normwise
 
 DEFAULT_INSTANCES = 16

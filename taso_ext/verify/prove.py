@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 
 from taso_ext._core import RuleSet
-from taso_ext.verify.axiom_proof import prove_by_axioms
+from taso_ext.verify.axioms.proof import prove_by_axioms
 from taso_ext.verify.check import RuleVerification, verify_rule
 from taso_ext.verify.domain import RING, TestedDomain
-from taso_ext.verify.field_call import UnsupportedOperatorError
-from taso_ext.verify.prime_field import NotInvertibleError
+from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
+from taso_ext.verify.exact.prime_field import NotInvertibleError
 from taso_ext.verify.proof import NORMWISE, Proof
 from taso_ext.verify.rule_reader import read_rule
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from taso_ext._core import RuleSet
-from taso_ext.verify.axiom_proof import prove_by_axioms
-from taso_ext.verify.axioms import axiom_text
+from taso_ext.verify.axioms.axiom_set import axiom_text
+from taso_ext.verify.axioms.proof import prove_by_axioms
 from taso_ext.verify.check import verify_rule
-from taso_ext.verify.prime_field import NotInvertibleError
+from taso_ext.verify.exact.prime_field import NotInvertibleError
 from tests.conformance.rule_mutations import corrupt
 
 _INSTANCES = 12

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 
 from taso_ext import ModelError, OnnxModel
-from taso_ext.cleanup import LEVELS
-from taso_ext.dimensions import open_dims
+from taso_ext.onnx_io.cleanup.passes import LEVELS
+from taso_ext.onnx_io.dimensions import open_dims
 from tests.conformance.cases import Case
 from tests.conformance.runtimes import run_in_onnx_runtime, run_in_reference
-from tests.taso_ext.onnx_cases import assert_same
+from tests.taso_ext.samples.onnx_cases import assert_same
 
 EQUAL, DIFFERENT, REFUSED, NOT_RUN = "equal", "different", "refused", "runs nowhere"
 """Outcomes: equal at every clean-up level; not, or invalid; not loaded; loads and exports, but nothing runs it."""

@@ -17,8 +17,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from taso_ext._core import CostModel, Graph, RuleSet, State, Value
-from taso_ext.verify.float_session import graph_model
-from taso_ext.weight_content import materialise
+from taso_ext.onnx_io.weights.content import materialise
+from taso_ext.verify.numeric.float_session import graph_model
 
 STRETCH = 5
 FIRST_SEED = 1 << 40

@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from taso_ext.onnx_session import NEWEST_RUNNABLE_IR, is_plain
+from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR, is_plain
 
 NEWEST_RUNNABLE_OPSET = 26
 """Of ONNX Runtime 1.31. A newer model is run as one of this opset where that is valid, so that the operators that did

@@ -20,11 +20,11 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, inliner
 
 from taso_ext import Graph, ModelError, OnnxModel
-from taso_ext.verify.differential import compare_floats
-from taso_ext.verify.field_call import UnsupportedOperatorError
-from taso_ext.verify.finite_field import compare_exactly
-from taso_ext.verify.float_session import RefusedGraphError
-from taso_ext.verify.prime_field import NotInvertibleError
+from taso_ext.verify.exact.finite_field import compare_exactly
+from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
+from taso_ext.verify.exact.prime_field import NotInvertibleError
+from taso_ext.verify.numeric.differential import compare_floats
+from taso_ext.verify.numeric.float_session import RefusedGraphError
 
 COMMAND = "python -m tests.conformance.schema_bodies --out experiments/results/rule-judge-true.md"
 OPSET = 23  # the newest that ONNX Runtime has kernels for

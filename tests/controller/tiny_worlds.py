@@ -1,4 +1,5 @@
-"""Markov decision processes small enough to enumerate, played through the interface of `worldmodel.dream.DreamEnv`."""
+"""Markov decision processes small enough to enumerate, played through the interface of
+`worldmodel.dream.dream_env.DreamEnv`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from controller.policy import LatentPolicy
-from controller.policy_config import PolicyConfig
-from worldmodel.rollout import LatentObservation, Policy, Rollout
+from controller.policies.config import PolicyConfig
+from controller.policies.latent import LatentPolicy
+from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
 
 
 @dataclasses.dataclass(eq=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import build_parser
-from experiments.config import RunConfig
+from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.request import DISCRETE, parse_request
 

@@ -7,8 +7,8 @@
 
 #include "checked_state.hpp"
 #include "drafted_graph.hpp"
-#include "features.hpp"
-#include "instance.hpp"
+#include "features/features.hpp"
+#include "verification/instance.hpp"
 
 namespace rlflow::fuzz {
 namespace {

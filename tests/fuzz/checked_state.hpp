@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "search.hpp"
-#include "state.hpp"
+#include "search/search.hpp"
+#include "rewriting/state.hpp"
 
 namespace rlflow::fuzz {
 

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "byte_source.hpp"
-#include "graph_builder.hpp"
-#include "rule.hpp"
+#include "ir/graph_builder.hpp"
+#include "rules/rule.hpp"
 
 namespace rlflow::fuzz {
 

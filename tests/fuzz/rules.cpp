@@ -2,9 +2,9 @@
 #include <cstdint>
 
 #include "checked_state.hpp"
-#include "instance.hpp"
+#include "verification/instance.hpp"
 #include "mutate_text.hpp"
-#include "rule.hpp"
+#include "rules/rule.hpp"
 
 namespace rlflow::fuzz {
 namespace {

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tracing
 
 from environment import GraphSubstitutionEnv
 from experiments.cli import build_parser
-from experiments.optimise import optimise
+from experiments.pipeline.optimise import optimise
 from experiments.request import parse_request
+from tests import tracing
 
 pytestmark = pytest.mark.xdist_group("resume")  # one worker: the uninterrupted run is made once
 
@@ -189,7 +189,7 @@ def test_rounds_of_recollection_are_complete(recollected: Path) -> None:
     assert result["episodes"][source] == 108 and result["improvements"][source] == pytest.approx(found)
     report = (run / "report.md").read_text()
     assert report.count("\n| 0 | 54 |") == report.count("\n| 2 | 102 |") == 1
-    from experiments.accuracy_study import AccuracyStudy
+    from experiments.reports.accuracy_study import AccuracyStudy
 
     study = AccuracyStudy.load(run)
     assert (len(study.training), len(study.held_out)) == (102, 6) and "MDN-RNN, round 2" in study.losses()
@@ -247,7 +247,7 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None:
-    from experiments.interruption import Interrupted, listening, raise_if_received
+    from experiments.runs.interruption import Interrupted, listening, raise_if_received
 
     class Swallows:
         def __del__(self) -> None:

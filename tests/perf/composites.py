@@ -16,11 +16,11 @@ import onnx
 import onnxruntime
 
 from environment import zoo
-from environment.effort import Effort
+from environment.measurement.effort import Effort
+from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime
-from environment.timing import Timing, Variant, measure
 from taso_ext import OnnxModel
-from tests.taso_ext.composite_forms import Form, activations, attentions, norms, recognised, softmaxes
+from tests.taso_ext.samples.composite_forms import Form, activations, attentions, norms, recognised, softmaxes
 
 TOKENS, WIDTH, HEADS = 128, 768, 12
 ATTENTION_TOKENS = (16, 64, 128, 256, 512, 1024)

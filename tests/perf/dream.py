@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from controller.policy import LatentPolicy
-from controller.policy_config import PolicyConfig
+from controller.policies.config import PolicyConfig
+from controller.policies.latent import LatentPolicy
 from environment import GraphSubstitutionEnv
-from environment.clocks import PROCESS_CPU, WALL
-from experiments.config import load_config
-from experiments.reproduce.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms
-from worldmodel.episodes import EpisodeBuffer
+from environment.measurement.clocks import PROCESS_CPU, WALL
+from experiments.config.run import load_config
+from experiments.reproduce.speed.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms
+from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.world_model import WorldModel
 
 GRAPHS = ("squeezenet1.1", "bert-base")

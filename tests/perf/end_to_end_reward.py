@@ -20,9 +20,9 @@ import numpy as np
 import onnxruntime
 
 from environment import zoo
-from environment.costs.cost_warnings import NoisyClockWarning
 from environment.costs.end_to_end import EFFORT, EndToEnd, EndToEndPrices
-from experiments.rewriting import random_step
+from environment.costs.warnings import NoisyClockWarning
+from experiments.pipeline.rewriting import random_step
 from taso_ext import OnnxModel, RuleSet, State
 
 LIMITS_S = {"squeezenet1.1": 3.0, "bert-base": 20.0}

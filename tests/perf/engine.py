@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from environment import GraphSubstitutionEnv, zoo
-from environment.random_agent import RandomAgent
+from environment.policies.random import RandomAgent
 from environment.zoo import bert
 from taso_ext import CostModel, OnnxModel, RuleSet, SearchResult, State, search_restarts, search_taso
 

@@ -24,8 +24,8 @@ from onnx import helper
 
 from environment import zoo
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
-from taso_ext.detached import DetachedModel
-from taso_ext.model_writing import write_model
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.writing import write_model
 
 COLUMNS = {
     "model": "zoo graph, `big`, or file",

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from environment.correlation import spearman
-from environment.costs.measured import Measured
-from environment.costs.price_list import PriceList
-from experiments.progress import ProgressDisplay, make_progress
-from experiments.reproduce.agreement import signs_right
-from experiments.reproduce.discrepancy import BEYOND
-from experiments.reproduce.discrepancy_study import Study
+from environment.costs.measured.cost_model import Measured
+from environment.costs.prices.price_list import PriceList
+from environment.statistics.correlation import spearman
+from experiments.reproduce.cost_model.agreement import signs_right
+from experiments.reproduce.cost_model.discrepancy import BEYOND
+from experiments.reproduce.cost_model.discrepancy_study import Study
+from experiments.runs.progress import ProgressDisplay, make_progress
 from taso_ext import RuleSet
 from tests.perf.prices import table
 

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 
 from environment import zoo
-from environment.costs.measured import Measured, MeasuredPrices
+from environment.costs.measured.cost_model import Measured, MeasuredPrices
 from taso_ext import OnnxModel
 
 GRAPHS = ("squeezenet1.1", "resnet18", "bert-base")

@@ -22,10 +22,10 @@ import onnxruntime
 from onnx import numpy_helper
 
 from environment import zoo
-from environment.effort import Effort
-from environment.intervals import Estimate
+from environment.measurement.effort import Effort
+from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
-from environment.timing import Variant, measure
+from environment.statistics.intervals import Estimate
 from environment.zoo.graph_writer import GraphWriter
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 

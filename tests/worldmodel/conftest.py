@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 
-from worldmodel.episodes import EpisodeBuffer, collect
+from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
+from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.fit import fit_world_model
 from worldmodel.world_model import WorldModel
 

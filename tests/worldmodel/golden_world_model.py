@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from toy_world import SIGNATURE, ToyEnv, uniform_policy
 
-from worldmodel import bundle
+from tests.worldmodel.toy_world import SIGNATURE, ToyEnv, uniform_policy
+from worldmodel import storage as bundle
+from worldmodel.accuracy.open_loop import cut_windows, play
 from worldmodel.config import (
     EncoderConfig,
     EncoderTrainingConfig,
@@ -19,10 +20,9 @@ from worldmodel.config import (
     MdnRnnTrainingConfig,
     WorldModelConfig,
 )
-from worldmodel.episodes import EpisodeBuffer, collect
+from worldmodel.data.episodes import EpisodeBuffer, collect
+from worldmodel.data.npz import save_arrays
 from worldmodel.fit import fit_world_model
-from worldmodel.npz import save_arrays
-from worldmodel.open_loop import cut_windows, play
 from worldmodel.world_model import WorldModel
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_world import SIGNATURE, SMALL
 
-from worldmodel.episodes import EpisodeBuffer
+from tests.worldmodel.toy_world import SIGNATURE, SMALL
+from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.fit import fit_world_model
 from worldmodel.training import Metrics
 from worldmodel.world_model import WorldModel

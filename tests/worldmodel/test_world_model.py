@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_world_model import GOLDENS, LATEST, PREDICTIONS, predictions
-from golden_world_model import episodes as golden_episodes
-from test_dream import UniformPolicy
-from toy_world import FEATURES, RULE_NAMES, SIGNATURE
 
-from worldmodel.bundle import FORMAT_VERSION
-from worldmodel.dream import DreamEnv
-from worldmodel.episodes import EpisodeBuffer
+from tests.worldmodel.dream.test_dream_env import UniformPolicy
+from tests.worldmodel.golden_world_model import GOLDENS, LATEST, PREDICTIONS, predictions
+from tests.worldmodel.golden_world_model import episodes as golden_episodes
+from tests.worldmodel.toy_world import FEATURES, RULE_NAMES, SIGNATURE
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
+from worldmodel.storage import FORMAT_VERSION
 from worldmodel.world_model import WorldModel
 
 EXPECTED = rf"expected {FORMAT_VERSION}\. Train a world model"
@@ -143,7 +143,7 @@ def test_saving_that_fails_leaves_what_was_there(
         if failing == "rename":
             patch.setattr(Path, "rename", unless_back)
         else:
-            patch.setattr("worldmodel.bundle.save_arrays", full)
+            patch.setattr("worldmodel.storage.save_arrays", full)
         with pytest.raises(OSError, match="disk full"):
             world_model.save(stored)
     assert {path.name: path.read_bytes() for path in stored.iterdir()} == before

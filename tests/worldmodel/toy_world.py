@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worldmodel.actions import ActionTable
 from worldmodel.config import (
     EncoderConfig,
     EncoderTrainingConfig,
@@ -20,7 +19,8 @@ from worldmodel.config import (
     MdnRnnTrainingConfig,
     WorldModelConfig,
 )
-from worldmodel.graphs import FeatureSpec
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.graphs import FeatureSpec
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 

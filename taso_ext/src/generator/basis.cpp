@@ -1,4 +1,4 @@
-#include "basis.hpp"
+#include "generator/basis.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -1,7 +1,7 @@
 // Which equations are worth keeping: none that is another one under new names, that says nothing, or that kept ones imply.
 #pragma once
 
-#include "enumeration.hpp"
+#include "generator/enumeration.hpp"
 
 namespace rlflow::generator {
 

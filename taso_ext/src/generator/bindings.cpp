@@ -6,7 +6,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "basis.hpp"
+#include "generator/basis.hpp"
 
 namespace py = pybind11;
 

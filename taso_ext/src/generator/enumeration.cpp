@@ -1,4 +1,4 @@
-#include "enumeration.hpp"
+#include "generator/enumeration.hpp"
 
 #include <algorithm>
 #include <atomic>

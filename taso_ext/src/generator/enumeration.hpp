@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "terms.hpp"
+#include "generator/terms.hpp"
 
 namespace rlflow::generator {
 

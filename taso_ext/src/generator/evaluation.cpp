@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plan.hpp"
+#include "generator/plan.hpp"
 
 namespace rlflow::generator {
 namespace {

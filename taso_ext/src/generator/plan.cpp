@@ -1,4 +1,4 @@
-#include "plan.hpp"
+#include "generator/plan.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "field.hpp"
-#include "grid.hpp"
+#include "generator/field.hpp"
+#include "generator/grid.hpp"
 
 namespace rlflow::generator {
 

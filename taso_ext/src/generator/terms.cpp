@@ -1,4 +1,4 @@
-#include "terms.hpp"
+#include "generator/terms.hpp"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <deque>
 #include <unordered_map>
 
-#include "plan.hpp"
+#include "generator/plan.hpp"
 
 namespace rlflow::generator {
 

@@ -1,0 +1,201 @@
+"""Plays controllers in the real environment, and nowhere else, and keeps the log that proves the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.interface import Controller
+from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record
+from controller.search.random import RandomController
+from controller.storage import write_text
+
+EpisodeCallback = Callable[[int, int, EpisodeRecord], None]
+"""Called as `on_episode(done, total, record)` after every episode."""
+
+
+class ReplayError(ValueError):
+    """An action log does not lead where its record says."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What a run may be credited with, kept apart by who earned it.
+
+    Attributes:
+      collection: (a) the best real episode before the evaluation: of the random collection that the world model was
+        trained on and of what policies of earlier rounds have added, or of model-free training; None where nothing was
+        played.
+      deterministic: (b) the controller's deterministic episode.
+      sampled: (c) its sampled episodes; empty for controllers that do not sample.
+      random: (d) as many episodes of the random agent as (b) and (c) together.
+    """
+
+    collection: EpisodeRecord | None
+    deterministic: EpisodeRecord
+    sampled: tuple[EpisodeRecord, ...]
+    random: tuple[EpisodeRecord, ...]
+
+    @property
+    def controller_best(self) -> EpisodeRecord:
+        """The best of (b) and (c): what the controller is credited with."""
+        best = best_record((self.deterministic, *self.sampled))
+        assert best is not None
+        return best
+
+    @property
+    def best(self) -> EpisodeRecord:
+        """The best of the whole run, whoever found it: what is exported. The controller's own among equals."""
+        collection = () if self.collection is None else (self.collection,)
+        best = best_record((self.deterministic, *self.sampled, *collection, *self.random))
+        assert best is not None
+        return best
+
+    def improvements(self) -> dict[str, float]:
+        """Improvement 1 - cost/cost₀ of the best graph in each part."""
+        return {
+            "collection": 0.0 if self.collection is None else self.collection.improvement,
+            "deterministic": self.deterministic.improvement,
+            "sampled": best_improvement(self.sampled),
+            "controller": self.controller_best.improvement,
+            "random": best_improvement(self.random),
+            "best": self.best.improvement,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` is its inverse."""
+        return {
+            "collection": None if self.collection is None else self.collection.to_json(),
+            "deterministic": self.deterministic.to_json(),
+            "sampled": [record.to_json() for record in self.sampled],
+            "random": [record.to_json() for record in self.random],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Evaluation:
+        collection = fields["collection"]
+        return cls(
+            collection=None if collection is None else EpisodeRecord.from_json(collection),
+            deterministic=EpisodeRecord.from_json(fields["deterministic"]),
+            sampled=tuple(EpisodeRecord.from_json(record) for record in fields["sampled"]),
+            random=tuple(EpisodeRecord.from_json(record) for record in fields["random"]),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the records as JSON, atomically."""
+        write_text(path, json.dumps(self.to_json(), indent=1))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Evaluation:
+        return cls.from_json(json.loads(Path(path).read_text()))
+
+
+def evaluate(
+    env: Any,
+    controller: Controller,
+    *,
+    num_sampled: int,
+    seed: int,
+    collection: EpisodeRecord | None = None,
+    random_controller: Controller | None = None,
+    on_episode: EpisodeCallback | None = None,
+) -> Evaluation:
+    """Plays the controller, and random with as many episodes, on the real environment.
+
+    Args:
+      env: the real environment.
+      controller: trained, or in need of no training.
+      num_sampled: N sampled episodes; none are played if the controller is not stochastic.
+      seed: episode i of a part has seed `seed + i`.
+      collection: the best real episode so far, reported as it is.
+      random_controller: what plays part (d); `RandomController()` by default.
+      on_episode: progress.
+    """
+    if not controller.stochastic:
+        num_sampled = 0
+    total = 2 * (1 + num_sampled)
+    records: list[EpisodeRecord] = []
+
+    def play(player: Controller, kind: str, episode_seed: int) -> EpisodeRecord:
+        record = play_episode(env, player, seed=episode_seed, kind=kind, deterministic=kind == "deterministic")
+        records.append(record)
+        if on_episode is not None:
+            on_episode(len(records), total, record)
+        return record
+
+    random_controller = random_controller or RandomController()
+    return Evaluation(
+        collection=collection,
+        deterministic=play(controller, "deterministic", seed),
+        sampled=tuple(play(controller, "sampled", seed + i) for i in range(num_sampled)),
+        random=tuple(play(random_controller, "random", seed + i) for i in range(1 + num_sampled)),
+    )
+
+
+def play_episode(
+    env: Any, controller: Controller, *, seed: int, deterministic: bool = False, kind: str = "sampled"
+) -> EpisodeRecord:
+    """Plays one episode to its end and records what happened to the real graph.
+
+    Args:
+      env: the real environment; the controller may see it through a view, the record never does.
+      controller: what acts.
+      seed: of the reset and of the controller's draws.
+      deterministic: passed to `Controller.act`.
+      kind: kept in the record.
+    """
+    view = controller.view(env)
+    options = {} if controller.max_steps is None else {"options": {"max_steps": controller.max_steps}}
+    observation, info = view.reset(seed=seed, **options)
+    controller.begin_episode(view, seed=seed)
+    log = EpisodeLog(kind, seed, info)
+    while not log.over:
+        action = controller.act(observation, deterministic=deterministic)
+        observation, *outcome = view.step(action)
+        log.add(action, *outcome)
+    return log.record()
+
+
+def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[float] | None = None) -> list[float]:
+    """Takes `actions` one after another in the real environment, without any controller.
+
+    Args:
+      env: the real environment, at the initial graph after a reset.
+      actions: pairs (rule, location).
+      costs_ms: the costs that the log claims, initial graph first; checked if given.
+    Returns:
+      The costs met, initial graph first: len(actions) + 1 of them.
+    Raises:
+      ReplayError: if an action is not legal where it is taken, or a cost differs from the claimed one; names the step.
+    """
+    _, info = env.reset()
+    met = [float(info["cost_ms"])]
+    for step, (rule, location) in enumerate(actions):
+        if not _is_legal(env, rule, location):
+            raise ReplayError(f"Action {step} of the log, (rule {rule}, location {location}), is not legal there.")
+        info = env.step([rule, location])[4]
+        met.append(float(info["cost_ms"]))
+    if costs_ms is not None:
+        _check_costs(met, costs_ms)
+    return met
+
+
+def _is_legal(env: Any, rule: int, location: int) -> bool:
+    if rule == env.unwrapped.num_rules:
+        return True
+    return bool((env.unwrapped.legal_actions() == (rule, location)).all(axis=1).any())
+
+
+def _check_costs(met: Sequence[float], claimed: Sequence[float]) -> None:
+    if len(met) != len(claimed):
+        raise ReplayError(f"The log claims {len(claimed)} costs for {len(met)} graphs.")
+    for step, (cost_ms, claim_ms) in enumerate(zip(met, claimed, strict=True)):
+        if abs(cost_ms - claim_ms) > RELATIVE_RESOLUTION * max(cost_ms, claim_ms):
+            raise ReplayError(
+                f"After {step} actions the log claims {claim_ms} ms, but the environment has {cost_ms} ms: "
+                "the log belongs to another graph, rule set or cost model."
+            )

@@ -1,0 +1,128 @@
+"""The one interface of everything that picks rewrites, and the names controllers are known by."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Protocol
+
+ENTRY_POINT_GROUP = "rlflow.controllers"
+"""Other people's packages add controllers under this group: `name = "package.module:ControllerClass"`."""
+
+_BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports nothing
+    "random": "controller.search.random:RandomController",
+    "greedy": "controller.search.greedy:GreedyController",
+    "taso": "controller.search.taso:TasoController",
+    "beam": "controller.search.beam:BeamController",
+    "restarts": "controller.search.restarts:RestartsController",
+    "passes": "controller.search.passes:PassesController",
+    "ppo": "controller.ppo.controller:PpoController",
+}
+
+ProgressCallback = Callable[[int, int, Mapping[str, float]], None]
+"""Called as `on_progress(done, total, metrics)` during `Controller.train`; may raise to stop the training."""
+
+
+class UnknownControllerError(ValueError):
+    """No controller is registered under that name."""
+
+
+class Controller(Protocol):
+    """Picks rewrites. A subclass that needs no training and sees the environment as it is only writes `act`.
+
+    The loop that calls it; `controller.evaluation.play_episode` is this loop with a log::
+
+        controller.train(world, seed=seed)                    # the real environment, or a dream of it
+        view = controller.view(env)                           # e.g. a LatentEnv around the real environment
+        observation, info = view.reset(seed=seed)  # options={"max_steps": controller.max_steps} if it has any
+        controller.begin_episode(view, seed=seed)
+        terminated = truncated = False
+        while not (terminated or truncated):
+            action = controller.act(observation, deterministic=deterministic)
+            observation, reward, terminated, truncated, info = view.step(action)
+
+    Attributes:
+      name: what it is registered as.
+      stochastic: whether episodes with different seeds can differ; sampled episodes are played only then.
+    """
+
+    name: ClassVar[str]
+    stochastic: ClassVar[bool] = False
+
+    @property
+    def max_steps(self) -> int | None:
+        """Most steps of its episodes, where it knows that better than the environment; by default None."""
+        return None
+
+    def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
+        """Learns, or searches, in `world`; nothing by default.
+
+        Args:
+          world: what the controller trains in; each controller documents what it takes.
+          seed: every random draw is a function of it.
+          on_progress: called after every unit of work.
+        """
+        return
+
+    def view(self, env: Any) -> Any:
+        """The real environment as this controller sees it: `reset` and `step` as in Gymnasium; `env` by default.
+
+        A view whose actions are not [rule, location] reports those in `info["action"]` of its `step`.
+        """
+        return env
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        """Called after every `view.reset`, before the first `act`; nothing by default."""
+        return
+
+    def act(self, observation: Any, *, deterministic: bool) -> Any:
+        """Chooses a legal action of the view that the episode was begun with.
+
+        Args:
+          observation: the view's last observation.
+          deterministic: the most likely action instead of a sampled one.
+        """
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes what `train` has made, atomically; nothing by default."""
+        return
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Restores what `save` wrote; nothing by default."""
+        return
+
+
+def names() -> list[str]:
+    """Names of all controllers, built in and from entry points, sorted."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def require_name(name: str) -> str:
+    """Returns `name` if a controller is registered under it, without importing that controller.
+
+    Raises:
+      UnknownControllerError: otherwise; the text suggests the nearest name.
+    """
+    known = names()
+    if name in known:
+        return name
+    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise UnknownControllerError(f"There is no controller {name!r}.{hint} Controllers: {', '.join(known)}.")
+
+
+def factory(name: str) -> Callable[..., Controller]:
+    """The class (or function) that builds the controller `name`; imports its module.
+
+    Raises:
+      UnknownControllerError: if no controller is registered under that name.
+    """
+    if require_name(name) in _BUILT_IN:  # a built-in name means the same thing whatever else is installed
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    return point.load()

@@ -1,0 +1,63 @@
+"""`LatentPolicy`: policy and value on latent states, the same in the dream and around the real environment."""
+
+from __future__ import annotations
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controller.policies.config import PolicyConfig
+from controller.policies.head import PolicyHead
+from controller.policies.hierarchical import HierarchicalCategorical
+from worldmodel.dream.rollout import LatentObservation
+from worldmodel.world_model import WorldModel
+
+
+class LatentPolicy(snt.Module):
+    """π(a | z, h, mask) and V(z, h, mask) over an action table of A (rule, location) pairs and NO-OP."""
+
+    def __init__(
+        self,
+        rules: np.ndarray,
+        sites: np.ndarray,
+        *,
+        latent_size: int,
+        hidden_size: int,
+        config: PolicyConfig,
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+          rules, sites: int [A + 1], what the table's actions do and where, both numbered from 0 without gaps; the last
+            is NO-OP, a rule at a site of its own.
+          latent_size, hidden_size: sizes of z and h.
+          config: sizes.
+          seed: of the initial weights.
+        """
+        super().__init__("latent_policy")
+        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed))
+        # Creates all weights now, so that checkpoints can be restored before the first use.
+        mask = tf.ones([1, len(rules)], tf.bool)
+        self.distribution_and_value(LatentObservation(tf.zeros([1, latent_size]), tf.zeros([1, hidden_size]), mask))
+
+    @classmethod
+    def for_world_model(cls, world_model: WorldModel, *, config: PolicyConfig, seed: int) -> LatentPolicy:
+        """A policy over the actions and the latent states of a world model."""
+        table, sizes = world_model.table, (world_model.latent_size, world_model.hidden_size)
+        _, rules = np.unique(table.rules, return_inverse=True)  # most of the rule set matches nowhere in a graph
+        return cls(rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Samples: `worldmodel.dream.rollout.Policy`."""
+        distribution, value = self.distribution_and_value(observation)
+        action = distribution.sample(seed)
+        return action, distribution.log_prob(action), value
+
+    def state_key(self, observation: LatentObservation) -> bytes:
+        """Equal for equal graphs: observations of one row, around the real environment."""
+        return bytes(observation.z.numpy().tobytes() + observation.action_mask.numpy().tobytes())
+
+    def distribution_and_value(self, observation: LatentObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
+        """The distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
+        features = tf.concat([observation.z, observation.h], axis=1)
+        return self._head.over_table(features, observation.action_mask)

@@ -1,0 +1,1 @@
+"""Proximal policy optimisation, in the dream and in the real environment."""

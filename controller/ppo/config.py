@@ -1,0 +1,85 @@
+"""Hyperparameters of PPO, each with where it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class PpoConfig:
+    """Everything that a training run of PPO depends on besides the world and the seed.
+
+    Attributes:
+      updates: rollout-then-learn iterations; the papers train for 1000 in the dream and 2000 model-free.
+      batch, horizon: rows and steps of each rollout.
+      epochs, minibatches: passes over a rollout, and gradient steps a pass. The papers took one step in all.
+      discount: γ. 0.99 in the papers. Truncated rollouts are bootstrapped and a policy does not see how many steps are
+        left, so γ alone makes it act now rather than later: at 1, policies trained in a dream put the rewrites that pay
+        off until the episode was over.
+      trace_decay: λ of GAE; 0.95 in Schulman et al. 2016, "0.95–1" in the papers.
+      clip: bound on the probability ratio; 0.2 in the papers and in Schulman et al. 2017.
+      target_divergence: the remaining passes over a rollout are skipped once the policy has moved this far from the
+        one that acted (mean KL, nats); None never skips. 0.02–0.05 are usual (Andrychowicz et al. 2021).
+      value_weight: of the squared value error in the loss; 0.5 in Schulman et al. 2017's published code.
+      value_clip: bound on the change of a value in one update, in scaled units; None (the default) since clipping
+        values only hurt in Andrychowicz et al. 2021.
+      rule_entropy, location_entropy: weights of the exact entropies' bonus, first and last (linear in between).
+        Apart, since a location among hundreds has far more entropy than a rule among tens.
+      learning_rate, last_learning_rate, decay_power: Adam's rate, polynomial in the update. The papers decay
+        quadratically from 8e-3 to 2e-4.
+      adam_epsilon: 1e-5 as in the published code of PPO.
+      gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
+      reward_scaling: divide rewards by the running root mean square of the discounted returns, so that one learning
+        rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
+      telescoping: the environment's rewards are differences of a cost, so that loops earn nothing; hold a dream's
+        rewards to that (`controller.ppo.telescoping`). False for rewards that are not: final, percent, new_runtime.
+    """
+
+    updates: int = 80
+    batch: int = 64
+    horizon: int = 50
+    epochs: int = 4
+    minibatches: int = 4
+    discount: float = 0.97
+    trace_decay: float = 0.95
+    clip: float = 0.2
+    target_divergence: float | None = 0.05
+    value_weight: float = 0.5
+    value_clip: float | None = None
+    rule_entropy: tuple[float, float] = (0.02, 0.002)
+    location_entropy: tuple[float, float] = (0.005, 0.0005)
+    learning_rate: float = 3e-3
+    last_learning_rate: float = 2e-4
+    decay_power: float = 1.0
+    adam_epsilon: float = 1e-5
+    gradient_norm: float = 0.5
+    reward_scaling: bool = True
+    telescoping: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "batch", "horizon", "epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ppo: {name} is {getattr(self, name)}; it counts something and must be at least 1.")
+        for name in ("discount", "trace_decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"ppo: {name} is {getattr(self, name)}, outside [0, 1].")
+        if not 0 < self.clip < 1:
+            raise ValueError(f"ppo: clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
+
+    def progress(self, update: int) -> float:
+        """Share of the training done before update number `update`, in [0, 1]."""
+        return min(1.0, update / max(1, self.updates - 1))
+
+    def learning_rate_at(self, update: int) -> float:
+        """Learning rate of update number `update`."""
+        left = (1 - self.progress(update)) ** self.decay_power
+        return self.last_learning_rate + (self.learning_rate - self.last_learning_rate) * left
+
+    def entropy_weights_at(self, update: int) -> tuple[float, float]:
+        """Weights of the rule's and of the location's entropy at update number `update`."""
+        done = self.progress(update)
+        return _between(self.rule_entropy, done), _between(self.location_entropy, done)
+
+
+def _between(ends: tuple[float, float], done: float) -> float:
+    return ends[0] + (ends[1] - ends[0]) * done

@@ -1,0 +1,219 @@
+"""`ppo`: proximal policy optimisation behind the controller interface, for the dream and for the real environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from controller.interface import Controller, ProgressCallback
+from controller.policies.config import PolicyConfig
+from controller.policies.graph import GraphPolicy
+from controller.policies.latent import LatentPolicy
+from controller.ppo.config import PpoConfig
+from controller.ppo.experience import Experience, any_rows, from_rollout
+from controller.ppo.learner import PpoLearner
+from controller.storage import StoredControllerError, write_arrays
+from controller.worlds.graph_view import GraphView
+from worldmodel.config import EncoderConfig
+from worldmodel.data.npz import UNREADABLE
+from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.training import require_finite
+from worldmodel.world_model import WorldModel
+
+FORMAT_VERSION = 2
+"""Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
+LOWEST_TEMPERATURE = 0.2
+"""Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""
+
+
+class PpoController(Controller):
+    """A policy, the learner that improves it, and how it sees the real environment.
+
+    Build it by `for_dream` or `for_real`; then::
+
+        controller.train(dream)                                  # dream: DreamEnv; or RealWorld, for `for_real`
+        evaluation = evaluate(env, controller, num_sampled=16, seed=0)
+
+    Training that was stopped is continued by `train` after `load`, bit for bit as if it had not been stopped.
+
+    Attributes:
+      policy: what acts.
+      num_updates: updates done so far.
+    """
+
+    name: ClassVar[str] = "ppo"
+    stochastic: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        policy: Any,
+        config: PpoConfig,
+        *,
+        view: Callable[[Any], Any],
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> None:
+        """
+        Args:
+          policy: a `controller.ppo.learner.TrainablePolicy` that is also callable as a
+            `worldmodel.dream.rollout.Policy`.
+          config: of the learner.
+          view: wraps the real environment into one whose observations the policy takes.
+          seed: of everything drawn in training.
+          sampling_temperature: of the policy in sampled episodes; 1 is the policy as trained.
+        Raises:
+          ValueError: for a sampling temperature below `LOWEST_TEMPERATURE`.
+        """
+        if sampling_temperature < LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"ppo: the sampling temperature is {sampling_temperature}, below {LOWEST_TEMPERATURE}; "
+                "to play without chance, play deterministically."
+            )
+        self.policy = policy
+        self._config, self._view, self._seed = config, view, seed
+        self._learner = PpoLearner(policy, config, seed=seed)
+        self._temperature = sampling_temperature
+        self._episode_seed, self._step = 0, 0
+        self._taken: dict[bytes, list[int]] = {}
+        self._programs: dict[bool, Callable[..., tf.Tensor]] = {}
+
+    @classmethod
+    def for_dream(
+        cls,
+        world_model: WorldModel,
+        config: PpoConfig,
+        policy: PolicyConfig,
+        *,
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> PpoController:
+        """Trains in a `DreamEnv` of `world_model`, acts in the real environment through `LatentEnv`."""
+        network = LatentPolicy.for_world_model(world_model, config=policy, seed=seed)
+        return cls(
+            network,
+            config,
+            view=lambda env: LatentEnv(env, world_model),
+            seed=seed,
+            sampling_temperature=sampling_temperature,
+        )
+
+    @classmethod
+    def for_real(
+        cls,
+        env: Any,
+        config: PpoConfig,
+        policy: PolicyConfig,
+        encoder: EncoderConfig,
+        *,
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> PpoController:
+        """Trains in a `RealWorld` of environments like `env`, model-free, and acts on their graphs."""
+        network = GraphPolicy(env, encoder, policy, seed=seed)
+        return cls(network, config, view=GraphView, seed=seed, sampling_temperature=sampling_temperature)
+
+    @property
+    def num_updates(self) -> int:
+        return self._learner.num_updates
+
+    def train(self, world: Any, *, seed: int | None = None, on_progress: ProgressCallback | None = None) -> None:
+        """Runs the updates of the configuration that were not done yet.
+
+        Args:
+          world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a
+            `worldmodel.dream.rollout.Rollout` (`DreamEnv`) or an `Experience` (`controller.worlds.real.RealWorld`).
+          seed: replaces the one given at construction.
+          on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
+            maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
+        Raises:
+          NonFiniteLoss: one of these is NaN or infinite; names it and the update. What was saved before is intact.
+        """
+        seed = self._seed if seed is None else seed
+        for update in range(self.num_updates, self._config.updates):
+            experience = self._play(world, _fold(seed, update))
+            metrics = self._learner.update(experience) | _episode_metrics(experience)
+            require_finite(metrics, update + 1, "the rollout of ppo's update {}".format)
+            if on_progress is not None:
+                on_progress(update + 1, self._config.updates, metrics)
+
+    def _play(self, world: Any, seed: int) -> Experience:
+        config = self._config
+        rollout = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
+        if isinstance(rollout, Experience):
+            return rollout
+        return from_rollout(rollout, telescoping=config.telescoping)
+
+    def view(self, env: Any) -> Any:
+        return self._view(env)
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        self._episode_seed, self._step = seed, 0
+        self._taken = {}
+
+    def act(self, observation: Any, *, deterministic: bool) -> int:
+        """Never takes the same action in the same state twice in an episode: it would lead where it led before.
+
+        Without that, the deterministic policy is lost as soon as a rewrite and its reverse are each the likeliest.
+        """
+        self._step += 1
+        taken = self._taken.setdefault(self.policy.state_key(observation), [])
+        seed = tf.constant([self._episode_seed, self._step], tf.int32)
+        choose = self._program(observation, deterministic)
+        action = int(choose(observation, tf.constant(taken, tf.int32), seed)[0])
+        taken.append(action)
+        return action
+
+    def _program(self, observation: Any, deterministic: bool) -> Callable[..., tf.Tensor]:
+        if deterministic not in self._programs:
+            specs = [any_rows(observation), tf.TensorSpec([None], tf.int32), tf.TensorSpec([2], tf.int32)]
+            choose = self._most_likely if deterministic else self._sampled
+            self._programs[deterministic] = tf.function(choose, input_signature=specs, autograph=False)
+        return self._programs[deterministic]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
+        write_arrays(path, {"format_version": np.array(FORMAT_VERSION), **self._learner.state()})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Restores what `save` wrote.
+
+        Raises:
+          StoredControllerError: it was trained for another graph, rule set or configuration, or has another format.
+        """
+        try:
+            with np.load(path) as arrays:
+                state = dict(arrays)
+        except UNREADABLE as error:
+            raise StoredControllerError(
+                f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
+                "damaged. Train it anew, in another run directory (--run-dir)."
+            ) from error
+        version = int(state.pop("format_version", 0))
+        if version != FORMAT_VERSION:
+            raise StoredControllerError(
+                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. Train it anew, "
+                "in another run directory (--run-dir), or go on with the RLFlow that wrote it."
+            )
+        self._learner.restore(state)
+
+    def _most_likely(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return self.policy.distribution_and_value(observation)[0].without(taken).mode()
+
+    def _sampled(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        distribution = self.policy.distribution_and_value(observation)[0].without(taken)
+        return distribution.at_temperature(self._temperature).sample(seed)
+
+
+def _episode_metrics(experience: Experience) -> dict[str, float]:
+    returns = experience.rewards.numpy().sum(axis=0)
+    lengths = experience.alive.numpy().sum(axis=0)
+    return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
+
+
+def _fold(seed: int, update: int) -> int:
+    """A seed of its own for every update: int32, not negative."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1)[0] >> 1)

@@ -1,0 +1,262 @@
+"""`PpoLearner`: clipped proximal policy optimisation of a policy with exact, masked distributions.
+
+Source: Schulman et al. 2017, eq. 9; details as in Huang et al. 2022, "The 37 implementation details of PPO".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controller.policies.hierarchical import HierarchicalCategorical
+from controller.ppo.config import PpoConfig
+from controller.ppo.experience import Experience, signature
+from controller.ppo.gae import generalised_advantages
+from controller.storage import StoredControllerError
+
+SMALLEST_SPREAD = 1e-3
+"""Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
+can be, what is left of the advantages is noise, and must not be blown up to size 1."""
+
+
+STEP_METRICS = (
+    *("policy_loss", "value_loss", "rule_entropy", "location_entropy"),
+    *("divergence", "clipped", "ratio_error", "gradient_norm"),
+)
+
+
+class TrainablePolicy(Protocol):
+    """What the learner needs of a policy; `LatentPolicy` and `GraphPolicy` are such."""
+
+    variables: tuple[tf.Variable, ...]
+    trainable_variables: tuple[tf.Variable, ...]
+
+    def distribution_and_value(self, observation: Any) -> tuple[HierarchicalCategorical, tf.Tensor]:
+        """Masked distribution and value [B] of a batch of observations."""
+        ...
+
+
+class Schedule(NamedTuple):
+    """What changes from update to update: float32 scalars, and the seed int32 [2] of the minibatches."""
+
+    num_updates: tf.Tensor
+    learning_rate: tf.Tensor
+    rule_entropy: tf.Tensor
+    location_entropy: tf.Tensor
+    seed: tf.Tensor
+
+
+class Targets(NamedTuple):
+    """What the steps of one rollout are pulled towards, flat [T·B]."""
+
+    rows: tf.Tensor
+    actions: tf.Tensor
+    log_probs: tf.Tensor
+    values: tf.Tensor
+    advantages: tf.Tensor
+    returns: tf.Tensor
+
+
+class PpoLearner:
+    """Improves a policy, one rollout at a time.
+
+        learner = PpoLearner(policy, config, seed=0)
+        metrics = learner.update(from_rollout(dream.rollout(policy, batch=64, horizon=50, seed=…)))
+
+    Everything that an update depends on, besides the experience, is in `state()`: training that is saved, loaded and
+    continued gives the same weights, bit for bit, as training in one go.
+
+    Attributes:
+      num_updates: updates done.
+    """
+
+    def __init__(self, policy: TrainablePolicy, config: PpoConfig, *, seed: int = 0) -> None:
+        self._policy, self._config, self._seed = policy, config, seed
+        self._learning_rate = tf.Variable(config.learning_rate, trainable=False, name="learning_rate")
+        self._optimizer = snt.optimizers.Adam(self._learning_rate, epsilon=config.adam_epsilon)
+        self._squared_return = tf.Variable(0.0, trainable=False, name="squared_return")
+        self.num_updates = 0
+        # Adam makes its moments at the first call, which inside a while loop it could not. A step along zero gradients
+        # changes nothing but the step count.
+        weights = policy.trainable_variables
+        self._optimizer.apply([tf.zeros_like(weight) for weight in weights], weights)
+        self._optimizer.step.assign(0)
+        self._update: Callable[..., dict[str, tf.Tensor]] | None = None
+
+    def update(self, experience: Experience) -> dict[str, float]:
+        """Runs the configured epochs over one rollout.
+
+        Returns:
+          Metrics: loss parts, entropies in nats, `divergence` (mean KL from the policy that acted), `clipped` (share of
+          steps at the clip), `gradient_norm` before it was bounded, `first_ratio_error` (largest |ratio - 1| before the
+          first gradient step: not 0 means that the policy acted and learned under different masks or weights),
+          `explained_variance` of the values. Once a weight is NaN or infinite, so is one of them.
+        """
+        rule_entropy, location_entropy = self._config.entropy_weights_at(self.num_updates)
+        schedule = Schedule(
+            tf.constant(self.num_updates, tf.float32),
+            tf.constant(self._config.learning_rate_at(self.num_updates), tf.float32),
+            tf.constant(rule_entropy, tf.float32),
+            tf.constant(location_entropy, tf.float32),
+            tf.constant([self._seed, self.num_updates], tf.int32),
+        )
+        if self._update is None:
+            specs = [signature(experience), tf.nest.map_structure(tf.TensorSpec.from_tensor, schedule)]
+            self._update = tf.function(self._learn, input_signature=specs)
+        metrics = self._update(experience, schedule)
+        self.num_updates += 1
+        return {name: float(value) for name, value in metrics.items()}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Weights, optimiser and counters, by name."""
+        arrays = {name: variable.numpy() for name, variable in self._variables().items()}
+        return {**arrays, "num_updates": np.array(self.num_updates)}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continues from `state()`.
+
+        Raises:
+          StoredControllerError: it belongs to a policy of another structure.
+        """
+        variables = self._variables()
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+        given = {name: array.shape for name, array in state.items() if name != "num_updates"}
+        if shapes != given:
+            wrong = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
+            raise StoredControllerError(
+                f"The stored controller does not fit: {wrong[0]} is {given.get(wrong[0], 'missing')} in the file and "
+                f"{shapes.get(wrong[0], 'absent')} here. It was trained for another graph, rule set or configuration."
+            )
+        for name, variable in variables.items():
+            variable.assign(state[name])
+        self.num_updates = int(state["num_updates"])
+
+    def _variables(self) -> dict[str, tf.Variable]:
+        parts = {
+            "policy": self._policy.variables,
+            "first_moment": self._optimizer.m,
+            "second_moment": self._optimizer.v,
+            "optimiser": [self._optimizer.step, self._squared_return],
+        }
+        return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
+
+    def _learn(self, experience: Experience, schedule: Schedule) -> dict[str, tf.Tensor]:
+        """One whole update, as one graph."""
+        self._learning_rate.assign(schedule.learning_rate)
+        targets = self._targets(experience, schedule)
+        order = tf.range(tf.shape(targets.rows)[0])
+        parts = tf.minimum(self._config.minibatches, tf.size(order))  # no empty minibatch, however short the rollouts
+        latest = {name: tf.constant(0.0) for name in STEP_METRICS}
+        first_ratio_error = tf.constant(0.0)
+        passes = tf.constant(0)
+        far = np.inf if self._config.target_divergence is None else self._config.target_divergence
+        for epoch in tf.range(self._config.epochs):
+            if latest["divergence"] <= far:
+                order = tf.random.experimental.stateless_shuffle(order, tf.random.fold_in(schedule.seed, epoch))
+                for part in tf.range(parts):
+                    size = tf.size(order)
+                    chosen = order[part * size // parts : (part + 1) * size // parts]
+                    latest = self._step(experience.observations, _take(targets, chosen), schedule)
+                    if passes == 0 and part == 0:
+                        first_ratio_error = latest["ratio_error"]
+                passes += 1
+        residual = targets.returns - targets.values
+        explained = 1.0 - _variance(residual) / tf.maximum(_variance(targets.returns), 1e-12)
+        return {
+            **{name: latest[name] for name in STEP_METRICS if name != "ratio_error"},
+            "first_ratio_error": first_ratio_error,
+            "passes": tf.cast(passes, tf.float32),
+            "explained_variance": explained,
+            "return_scale": tf.sqrt(self._squared_return),
+            "learning_rate": schedule.learning_rate,
+        }
+
+    @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need it, and it makes tracing slow
+    def _targets(self, experience: Experience, schedule: Schedule) -> Targets:
+        """Advantages (normalised) and returns of the steps that were really taken."""
+        config = self._config
+        rewards = experience.rewards / self._scale_for(experience, schedule.num_updates)
+        advantages = generalised_advantages(
+            rewards,
+            experience.values,
+            experience.terminals,
+            experience.alive,
+            discount=config.discount,
+            trace_decay=config.trace_decay,
+        )
+        values = experience.values[:-1]
+        fields = (experience.rows, experience.actions, experience.log_probs, values, advantages, advantages + values)
+        targets = Targets(*(tf.boolean_mask(field, experience.alive) for field in fields))
+        centred = targets.advantages - tf.reduce_mean(targets.advantages)
+        return targets._replace(advantages=centred / (tf.math.sqrt(_variance(targets.advantages)) + SMALLEST_SPREAD))
+
+    def _scale_for(self, experience: Experience, num_updates: tf.Tensor) -> tf.Tensor:
+        """What rewards are divided by: the root mean square of all discounted returns, this rollout's included."""
+        if not self._config.reward_scaling:
+            return tf.constant(1.0)
+        returns = generalised_advantages(
+            experience.rewards,
+            tf.zeros_like(experience.values),
+            experience.terminals,
+            experience.alive,
+            discount=self._config.discount,
+            trace_decay=1.0,
+        )
+        latest = tf.reduce_mean(tf.square(tf.boolean_mask(returns, experience.alive)))
+        self._squared_return.assign_add((latest - self._squared_return) / (num_updates + 1.0))
+        return tf.maximum(tf.sqrt(self._squared_return), 1e-8)  # rollouts without any reward stay without
+
+    @tf.autograph.experimental.do_not_convert
+    def _step(self, observations: Any, targets: Targets, schedule: Schedule) -> dict[str, tf.Tensor]:
+        """One gradient step on one minibatch."""
+        variables = self._policy.trainable_variables
+        batch = tf.nest.map_structure(lambda field: tf.gather(field, targets.rows), observations)
+        with tf.GradientTape() as tape:
+            loss, metrics = self._loss(batch, targets, schedule)
+        gradients = [
+            tf.zeros_like(weight) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, weight in zip(tape.gradient(loss, variables), variables, strict=True)
+        ]
+        gradients, norm = tf.clip_by_global_norm(gradients, self._config.gradient_norm)
+        self._optimizer.apply(gradients, variables)
+        return {**metrics, "gradient_norm": norm}
+
+    def _loss(self, batch: Any, targets: Targets, schedule: Schedule) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        config = self._config
+        distribution, values = self._policy.distribution_and_value(batch)
+        log_ratio = distribution.log_prob(targets.actions) - targets.log_probs
+        ratio = tf.exp(tf.clip_by_value(log_ratio, -20.0, 20.0))  # e^20 is far beyond any clip, and finite
+        clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -tf.reduce_mean(tf.minimum(ratio * targets.advantages, clipped * targets.advantages))
+        value_loss = 0.5 * tf.reduce_mean(self._value_errors(values, targets))
+        rule_entropy, location_entropy = (tf.reduce_mean(entropy) for entropy in distribution.entropies())
+        bonus = schedule.rule_entropy * rule_entropy + schedule.location_entropy * location_entropy
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "rule_entropy": rule_entropy,
+            "location_entropy": location_entropy,
+            "divergence": tf.reduce_mean(ratio - 1.0 - log_ratio),  # Schulman 2020: unbiased, never negative
+            "clipped": tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > config.clip, tf.float32)),
+            "ratio_error": tf.reduce_max(tf.abs(ratio - 1.0)),
+        }
+        return policy_loss + config.value_weight * value_loss - bonus, metrics
+
+    def _value_errors(self, values: tf.Tensor, targets: Targets) -> tf.Tensor:
+        errors = tf.square(values - targets.returns)
+        if self._config.value_clip is None:
+            return errors
+        change = tf.clip_by_value(values - targets.values, -self._config.value_clip, self._config.value_clip)
+        return tf.maximum(errors, tf.square(targets.values + change - targets.returns))
+
+
+def _take(targets: Targets, chosen: tf.Tensor) -> Targets:
+    return Targets(*(tf.gather(field, chosen) for field in targets))
+
+
+def _variance(values: tf.Tensor) -> tf.Tensor:
+    return tf.math.reduce_variance(values)

@@ -1,0 +1,1 @@
+"""Controllers that search on the real graph; most of them in the native engine."""

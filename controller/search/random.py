@@ -1,0 +1,36 @@
+"""`random`: uniform over the rules that have a legal location, then uniform over that rule's locations."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from controller.interface import Controller
+from environment.policies.random import RandomAgent
+
+
+class RandomController(Controller):
+    """The environment's uniform random agent behind the controller interface.
+
+    `deterministic` has no meaning here: every episode is a function of its seed.
+    """
+
+    name: ClassVar[str] = "random"
+    stochastic: ClassVar[bool] = True
+
+    def __init__(self, noop_probability: float = 0.01) -> None:
+        """
+        Args:
+          noop_probability: chance of NO-OP at each step. Rare: at the published 0.2, episodes end after about 5 steps.
+        """
+        self._noop_probability = noop_probability
+        self._rng = np.random.default_rng(0)
+        self._agent = RandomAgent(0, noop_probability)
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._agent = RandomAgent(seed, self._noop_probability)
+
+    def act(self, observation: Any, *, deterministic: bool) -> Any:
+        return self._agent(observation, self._rng)

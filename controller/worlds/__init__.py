@@ -1,0 +1,1 @@
+"""The real environment as model-free training sees it."""

@@ -1,0 +1,101 @@
+"""The real environment as model-free policies see it: the graph itself, and the rewrites that are legal in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+
+
+class GraphObservation(NamedTuple):
+    """S graphs with their candidates, as ragged tensors: rows can be gathered and concatenated like any tensor's.
+
+    Attributes:
+      nodes: float32 [S, (nodes), F].
+      edges: float32 [S, (edges), D].
+      links: int32 [S, (edges), 2], sender and receiver, counted within each graph.
+      summary: float32 [S, G], the environment's globals.
+      candidates: int32 [S, (candidates)], indices rule · L + location; the last is NO-OP, R · L.
+    """
+
+    nodes: tf.RaggedTensor
+    edges: tf.RaggedTensor
+    links: tf.RaggedTensor
+    summary: tf.Tensor
+    candidates: tf.RaggedTensor
+
+    def graphs(self) -> gn_graphs.GraphsTuple:
+        """The graphs as `worldmodel.data.graphs.to_graphs_tuple` batches them: every edge in both directions."""
+        both = [self.edges.with_flat_values(_with_direction(self.edges.flat_values, side)) for side in (0.0, 1.0)]
+        first_node = self.nodes.row_starts()[:, tf.newaxis, tf.newaxis]
+        ends = self.links + tf.cast(first_node, tf.int32)
+        swapped = ends.with_flat_values(tf.reverse(ends.flat_values, axis=[1]))
+        links = tf.concat([ends, swapped], axis=1).flat_values
+        return gn_graphs.GraphsTuple(
+            nodes=self.nodes.flat_values,
+            edges=tf.concat(both, axis=1).flat_values,
+            senders=links[:, 0],
+            receivers=links[:, 1],
+            n_node=tf.cast(self.nodes.row_lengths(), tf.int32),
+            n_edge=tf.cast(2 * self.edges.row_lengths(), tf.int32),
+            globals=tf.zeros([tf.shape(self.summary)[0], 1]),
+        )
+
+
+def _with_direction(edges: tf.Tensor, side: float) -> tf.Tensor:
+    return tf.pad(edges, [[0, 0], [0, 1]], constant_values=side)
+
+
+def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
+    """What the policy is shown of one state: S = 1.
+
+    Args:
+      env: the `GraphSubstitutionEnv` that is in that state.
+      observation: what it returned.
+    """
+    graph, legal = observation["graph"], env.legal_actions()
+    candidates = np.append(legal[:, 0] * env.num_locations + legal[:, 1], env.num_rules * env.num_locations)
+    return GraphObservation(
+        nodes=_one_row(graph.nodes, tf.float32),
+        edges=_one_row(graph.edges, tf.float32),
+        links=_one_row(graph.edge_links, tf.int32),
+        summary=tf.constant(observation["globals"][np.newaxis], tf.float32),
+        candidates=_one_row(candidates, tf.int32),
+    )
+
+
+def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
+    """All rows of all observations, in order."""
+    return GraphObservation(*(tf.concat(fields, axis=0) for fields in zip(*observations, strict=True)))
+
+
+def _one_row(values: np.ndarray, dtype: tf.DType) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_lengths(tf.constant(values, dtype), [len(values)])
+
+
+class GraphView:
+    """Wraps a `GraphSubstitutionEnv`; an action is a position in the observation's candidates.
+
+    The real action is in `info["action"]`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env.unwrapped
+        self._candidates = np.zeros(0, np.int32)
+
+    def reset(self, *, seed: int | None = None) -> tuple[GraphObservation, dict[str, Any]]:
+        observation, info = self._env.reset(seed=seed)
+        return self._observe(observation), info
+
+    def step(self, action: int) -> tuple[GraphObservation, float, bool, bool, dict[str, Any]]:
+        pair = np.array(divmod(int(self._candidates[action]), self._env.num_locations), np.int64)
+        observation, reward, terminated, truncated, info = self._env.step(pair)
+        return self._observe(observation), reward, terminated, truncated, {**info, "action": pair}
+
+    def _observe(self, observation: dict[str, Any]) -> GraphObservation:
+        seen = observe(self._env, observation)
+        self._candidates = seen.candidates.flat_values.numpy()
+        return seen

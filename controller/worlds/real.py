@@ -1,0 +1,113 @@
+"""`RealWorld`: rollouts of a policy in the real environment, for model-free training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from controller.ppo.experience import Experience, any_rows
+from controller.records import EpisodeLog, EpisodeRecord, best_record
+from controller.worlds.graph_view import GraphObservation, GraphView, concatenate
+
+
+class RealWorld:
+    """Plays environments in lockstep, so that the policy sees them as one batch.
+
+    world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
+    experience = world.rollout(policy, batch=16, horizon=50, seed=update)
+
+    Attributes:
+      best: the episode that visited the cheapest graph, in all rollouts; kind "training".
+    """
+
+    def __init__(self, make_env: Callable[[], Any], best: EpisodeRecord | None = None) -> None:
+        """
+        Args:
+          make_env: builds one more environment; called once for each row of the largest batch.
+          best: what `best` was when an interrupted training was saved.
+        """
+        self._make_env, self.best = make_env, best
+        self._views: list[GraphView] = []
+        self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
+
+    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Experience:
+        """Plays `batch` episodes from the initial graph for at most `horizon` steps.
+
+        Args:
+          policy: a `GraphPolicy`.
+          batch, horizon: rows and steps.
+          seed: every draw is a function of it.
+        """
+        while len(self._views) < batch:
+            self._views.append(GraphView(self._make_env()))
+        rows = [_Row(view, seed) for view in self._views[:batch]]
+        log = _Log(batch, horizon)
+        for step in range(horizon):
+            playing = [index for index, row in enumerate(rows) if not row.episode.over]
+            if not playing:
+                break
+            seen = concatenate([rows[index].observation for index in playing])
+            decided = self._decide(policy, seen, seed, step)
+            log.observe(step, playing, seen, decided)
+            for index, action in zip(playing, decided[0], strict=True):
+                log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
+        self._bootstrap(policy, rows, log, seed)
+        played = [row.episode.record() for row in rows]
+        self.best = best_record(played if self.best is None else [self.best, *played])
+        return log.experience()
+
+    def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
+        """(action, log-probability, value) of every graph."""
+        if policy not in self._programs:
+            specs = [any_rows(seen), tf.TensorSpec([2], tf.int32)]
+            self._programs[policy] = tf.function(policy, input_signature=specs, autograph=False)
+        return [part.numpy() for part in self._programs[policy](seen, tf.constant([seed, step], tf.int32))]
+
+    def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
+        """Writes the values of the states that truncated rows, and rows at the horizon, were left in."""
+        left = [index for index, row in enumerate(rows) if not row.episode.terminated]
+        if left:
+            seen = concatenate([rows[index].observation for index in left])
+            values = self._decide(policy, seen, seed, len(log.rewards))[2]
+            log.values[log.alive[:, left].sum(axis=0), left] = values
+
+
+class _Row:
+    """One environment in the middle of its episode."""
+
+    def __init__(self, view: GraphView, seed: int) -> None:
+        self._view = view
+        self.observation, info = view.reset(seed=seed)
+        self.episode = EpisodeLog("training", seed, info)
+
+    def take(self, action: int) -> tuple[float, bool]:
+        self.observation, reward, terminated, truncated, info = self._view.step(action)
+        self.episode.add(action, reward, terminated, truncated, info)
+        return reward, self.episode.terminated
+
+
+class _Log:
+    """Arrays of a rollout while it is played."""
+
+    def __init__(self, batch: int, horizon: int) -> None:
+        shape = (horizon, batch)
+        self.index, self.actions = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self.log_probs, self.rewards = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.values = np.zeros((horizon + 1, batch), np.float32)
+        self.terminals, self.alive = np.zeros(shape, bool), np.zeros(shape, bool)
+        self._seen: list[GraphObservation] = []
+        self._num_seen = 0
+
+    def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
+        self.actions[step, playing], self.log_probs[step, playing], self.values[step, playing] = decided
+        self.alive[step, playing] = True
+        self.index[step, playing] = self._num_seen + np.arange(len(playing))
+        self._seen.append(seen)
+        self._num_seen += len(playing)
+
+    def experience(self) -> Experience:
+        tensors = (self.index, self.actions, self.log_probs, self.values, self.rewards, self.terminals, self.alive)
+        return Experience(concatenate(self._seen), *(tf.constant(array) for array in tensors))

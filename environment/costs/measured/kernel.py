@@ -1,0 +1,148 @@
+"""One kernel: an operator as a runtime runs it, with the types of what it reads; and its signature, a text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper
+
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.weights.handles import nbytes
+
+LARGEST_LITERAL = 64
+"""Elements of the constants whose values belong to a kernel: shapes, axes, paddings."""
+LARGEST_FLOAT_LITERAL = 4
+"""The same for other numbers: bounds, scales, but no weights."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input of a kernel.
+
+    Attributes:
+      dtype: as a TensorProto enum.
+      dims: of the tensor.
+      constant: whether it is known before the first run, so that the runtime may have packed it.
+      values: of small constants, in row-major order.
+    """
+
+    dtype: int
+    dims: tuple[int, ...]
+    constant: bool = False
+    values: tuple[float, ...] | None = None
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is a constant that has to come from memory."""
+        return self.constant and self.values is None
+
+    @property
+    def description(self) -> str:
+        """For example `float 1x64x56x56`, `weight float 64x64x3x3` or `constant int64 2`."""
+        role = "weight " if self.is_weight else "constant " if self.constant else ""
+        kind = helper.tensor_dtype_to_string(self.dtype).rpartition(".")[2].lower()
+        return f"{role}{kind} {'x'.join(str(dim) for dim in self.dims) or 'scalar'}"
+
+    @property
+    def nbytes(self) -> int:
+        """Of texts, that of a pointer to each."""
+        if self.dtype == TensorProto.STRING:
+            return 8 * math.prod(self.dims)
+        return nbytes(ir.DataType(self.dtype), self.dims)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operator as a runtime runs it; kernels with one signature take the same time.
+
+    Attributes:
+      domain, op_type: the runtime's own domains included.
+      version: of the domain, the first that has the operator in this form.
+      attributes: by name, as JSON text.
+      operands: None where an optional one is left out.
+      results: which outputs are used, by position.
+    """
+
+    domain: str
+    op_type: str
+    version: int
+    attributes: str
+    operands: tuple[Operand | None, ...]
+    results: tuple[bool, ...]
+
+    @property
+    def signature(self) -> str:
+        """What its run time depends on, as JSON text."""
+        operands = [each and [each.dtype, each.dims, each.constant, each.values] for each in self.operands]
+        attributes = json.loads(self.attributes)
+        parts = [self.domain, self.op_type, self.version, attributes, operands, self.results]
+        return json.dumps(parts, separators=(",", ":"))
+
+    @property
+    def description(self) -> str:
+        """Operator and operands for the eye, for example `MatMul(float 128x768, weight float 768x768)`."""
+        name = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+        return f"{name}({', '.join(each.description if each else '-' for each in self.operands)})"
+
+    @classmethod
+    def of_signature(cls, text: str) -> Kernel:
+        """The kernel of a signature."""
+        domain, op_type, version, attributes, operands, results = json.loads(text)
+        return cls(
+            domain,
+            op_type,
+            version,
+            json.dumps(attributes, sort_keys=True),
+            tuple(each and _operand(*each) for each in operands),
+            tuple(results),
+        )
+
+
+def untimeable(op_type: str, reason: str) -> ModelError:
+    """The error of an operator whose kernel cannot be timed alone.
+
+    Args:
+      reason: what it does that prevents that.
+    """
+    return ModelError(
+        f"The operator {op_type} {reason}, and cannot be timed alone. Price whole graphs instead, by the cost model "
+        f"endtoend:<device>, for example --costs endtoend:cpu."
+    )
+
+
+def _operand(dtype: int, dims: Sequence[int], constant: bool, values: Sequence[float] | None) -> Operand:
+    return Operand(dtype, tuple(dims), constant, None if values is None else tuple(values))
+
+
+def attributes_text(attributes: Sequence[onnx.AttributeProto]) -> str:
+    """Attributes of a node as JSON: numbers, lists of numbers and texts as such, all others serialised, in base 64."""
+    return json.dumps({each.name: _plain(each) for each in attributes}, sort_keys=True)
+
+
+def attributes_of(text: str) -> list[onnx.AttributeProto]:
+    """The attributes of `attributes_text`."""
+    return [_attribute(name, value) for name, value in json.loads(text).items()]
+
+
+def _plain(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.STRING:
+        return value.decode()
+    if attribute.type in (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT):
+        return value
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) and value:  # an empty list has no type
+        return list(value)
+    return {"proto": base64.b64encode(attribute.SerializeToString(deterministic=True)).decode()}
+
+
+def _attribute(name: str, value: Any) -> onnx.AttributeProto:
+    if isinstance(value, dict):
+        return onnx.AttributeProto.FromString(base64.b64decode(value["proto"]))
+    return helper.make_attribute(name, value)

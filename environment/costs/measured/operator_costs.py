@@ -1,0 +1,127 @@
+"""What operators cost where they stand: the kernels that a runtime makes of them among their neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from environment.costs.limits import MOST_WORK, affordable
+from environment.costs.measured.kernel_prices import KernelPrices, price_key
+from environment.costs.measured.ort_kernels import lower
+from environment.costs.measured.surroundings import neighbourhood
+from environment.costs.prices.price_list import Appraisal, UnrecordedError
+from environment.costs.roofline import foretelling_preset
+from environment.runtimes import OnnxRuntime
+from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
+
+DISTANCE = 5
+"""Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
+_WHOLE = 0.5
+"""The whole graph is lowered if more of its operators than this are new."""
+
+
+class Appraiser:
+    """Appraises operators in graphs of one model, each once for each surroundings that it is met in.
+
+    Args:
+      runtime: what makes kernels of graphs; None where its device is not: then only what was met before has a price.
+      kernels: prices of the runtime's setting.
+    """
+
+    def __init__(self, model: OnnxModel, runtime: OnnxRuntime | None, kernels: KernelPrices) -> None:
+        self._model, self._runtime, self._kernels = model, runtime, kernels
+        self._prices = kernels.prices
+        self._counts = CostModel.roofline(foretelling_preset(self._prices.setting.device))
+        self._start = model.graph.cost(self._counts)
+
+    def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
+        """[n] names of surroundings that were met and [n, 3] ms, bytes, launches of operators there."""
+        known = self._prices.appraisals
+        return np.array(list(known), np.uint64), self._rows(known.values())
+
+    def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
+        """[n, 3]: ms, bytes, launches of some run-time operators: see `CostModel.learned`.
+
+        Raises:
+          UnpricedError: the graph is too large to be run, or (UnrecordedError) it cannot be found out which kernels
+            they take, or what those cost.
+          ModelError: the runtime cannot run the graph.
+        """
+        known, names = self._prices.appraisals, self._names(graph)[positions].tolist()
+        # Another model may have met some of them since this one's known ones were told.
+        fresh = {name: position for name, position in zip(names, positions, strict=True) if name not in known}
+        if fresh:
+            found = self._appraised(graph, fresh)
+            # Those of another process, if it was faster.
+            known.update(self._prices.put_appraisals(found) if self._kernels.measures else found)
+        return self._rows(known[name] for name in names)
+
+    def bill(self, graph: Graph) -> Counter[str]:
+        """How often a graph whose operators have been appraised runs each kernel, by the signatures of their prices."""
+        runs: Counter[str] = Counter()
+        for name, count in Counter(self._names(graph).tolist()).items():
+            for kernel, each in self._prices.appraisals[name].kernels.items():
+                runs[kernel] += count * each
+        return runs
+
+    def errors(self, graph: Graph) -> dict[str, float]:
+        """How far the price of each kernel may have a graph's time wrong: half the width of the 95 % interval, in ms.
+
+        Args:
+          graph: one whose operators have been appraised.
+        Returns:
+          Of the kernels that it runs, by the signatures of their prices.
+        """
+        # Sorted: sums over them are the same in every process.
+        return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
+
+    def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
+        return graph.surroundings(self._model.opset)
+
+    def _rows(self, appraisals: Iterable[Appraisal]) -> npt.NDArray[np.float64]:
+        """[n, 3]: ms, bytes, launches."""
+        return np.array([self._row(each) for each in appraisals], np.float64).reshape(-1, 3)
+
+    def _row(self, appraisal: Appraisal) -> tuple[float, float, int]:
+        # fsum: the same sum in every process, whatever the order of the kernels.
+        ms = math.fsum(count * self._prices[kernel].ms for kernel, count in appraisal.kernels.items())
+        return ms, appraisal.memory_bytes, sum(appraisal.kernels.values())
+
+    def _appraised(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, Appraisal]:
+        """Operators by the names of their surroundings, lowered with what stands around them."""
+        if self._runtime is None:
+            raise UnrecordedError(self._unmet(graph, positions.values()))
+        if not affordable(self._start, graph.cost(self._counts)):
+            raise UnpricedError(
+                f"Rewriting has made a graph of over {MOST_WORK:g} times the model's operations, or bytes moved: too "
+                f"large to measure anything of it."
+            )
+        sketch, weights_mb = self._model.sketch(graph), graph.weights_mb
+        taken: dict[int, Counter[str]] = {position: Counter() for position in positions.values()}
+        nbytes = dict.fromkeys(taken, 0)
+        wanted = {name for name, position in sketch.computed_by.items() if position in taken}
+        part = sketch.model
+        if len(taken) < _WHOLE * len(part.skeleton.graph.node):
+            part = neighbourhood(part, wanted, DISTANCE, sketch.types)
+        for each in lower(part, self._runtime, sketch.model):
+            position = sketch.computed_by.get(each.value, -1)
+            if position in taken:
+                self._kernels.price(each.kernel, weights_mb)
+                taken[position][price_key(each.kernel, weights_mb)] += 1
+                nbytes[position] += each.nbytes
+        return {name: Appraisal(taken[position], nbytes[position]) for name, position in positions.items()}
+
+    def _unmet(self, graph: Graph, positions: Iterable[int]) -> str:
+        running = [node for node in graph.nodes() if not node.weight_only]
+        operators = ", ".join(sorted({running[position].op_type for position in positions}))
+        device = self._prices.setting.device
+        return (
+            f"{self._prices.place} has no prices of {operators} where they stand now in the graph, and which kernels "
+            f"{device} would run there cannot be found out without it. Record more on a machine that has it: run the "
+            f"same command with --costs measured:{device} there, or `rlflow costs record` with more --walks, and then "
+            f"`rlflow costs export`."
+        )

@@ -1,0 +1,217 @@
+"""The kernels that ONNX Runtime makes of a model.
+
+Its optimiser fuses operators, changes layouts and inserts reorders. What it makes is written to a file, and
+one inference with zeros for weights tells the types of everything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, numpy_helper
+
+from environment.costs.measured.kernel import (
+    LARGEST_FLOAT_LITERAL,
+    LARGEST_LITERAL,
+    Kernel,
+    Operand,
+    attributes_text,
+    untimeable,
+)
+from environment.costs.measured.scratch_folder import scratch_folder
+from environment.inputs.model_inputs import input_specs, random_feeds
+from environment.runtimes import OnnxRuntime
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.session import can_share
+from taso_ext.onnx_io.weights.handles import static_dims
+
+_SHARED_FROM_BYTES = 1 << 12
+"""Weights from this size on keep their names, by which operators are recognised, and need not have their values."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A kernel in a graph.
+
+    Attributes:
+      kernel: what is run.
+      value: the result of the operator of the model that it stands for: of the one that reads its weights, if just one
+        does, or of the one whose result it computes. Reorders and reshapes that the optimiser inserts go with the
+        kernel that reads them.
+      weights: names of the weights that it reads, with their bytes.
+      nbytes: of all that it reads and writes.
+    """
+
+    kernel: Kernel
+    value: str
+    weights: Mapping[str, int]
+    nbytes: int
+
+
+def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | None = None) -> list[Placed]:
+    """The kernels that ONNX Runtime runs for a model, in their order.
+
+    Args:
+      whole: what the model is a part of, if it is: it tells which operators share weights.
+    Raises:
+      ModelError: ONNX Runtime cannot run the model, or an operator reads or makes what its kernel cannot be told by.
+      UnavailableError: the device is not here.
+    """
+    feeds = random_feeds(input_specs(model), np.random.default_rng(0))
+    with scratch_folder(model.nbytes) as folder:
+        options = runtime.options()
+        options.optimized_model_filepath = str(folder / "optimised.onnx")
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+        for key, value in _SETTINGS.items():
+            options.add_session_config_entry(key, value)
+        session = runtime.session(_without_values(model), options, shared_from_bytes=_SHARED_FROM_BYTES)
+        try:
+            session.run(None, feeds)
+        except Exception as error:  # ONNX Runtime's exceptions share no public base class
+            raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
+        events = json.loads(Path(session.end_profiling()).read_text())
+        optimised = onnx.load(folder / "optimised.onnx", load_external_data=False)
+    return _placed(optimised, events, _Origins(whole or model))
+
+
+_SETTINGS = {
+    "session.disable_prepacking": "1",
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_SHARED_FROM_BYTES),
+}
+
+
+def _without_values(model: DetachedModel) -> DetachedModel:
+    """The model with zeros for large weights, and with names for all nodes, by which the profile calls them."""
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(model.skeleton)
+    for node in skeleton.graph.node:
+        node.name = node.name or next(name for name in node.output if name)
+    tensors, defaults = (
+        {name: _without_value(tensor) for name, tensor in each.items()} for each in (model.tensors, model.defaults)
+    )
+    return DetachedModel(skeleton, tensors, defaults)
+
+
+def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Zeros that take no memory in place of a large weight, if its type can be handed over as an array."""
+    if tensor.nbytes < _SHARED_FROM_BYTES or not can_share(tensor.dtype):
+        return tensor
+    return ir.tensor(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), static_dims(tensor)))
+
+
+class _Origins:
+    """Which operator of the model a kernel stands for; operators are called by their first results."""
+
+    def __init__(self, model: DetachedModel) -> None:
+        nodes = [node for node in model.skeleton.graph.node if node.output]
+        results = {name: node.output[0] for node in nodes for name in node.output if name}
+        self._called = {node.name: node.output[0] for node in nodes} | results
+        readers: dict[str, set[str]] = {}
+        for node in nodes:
+            for name in node.input:
+                if name in model.tensors and model.tensors[name].nbytes >= _SHARED_FROM_BYTES:
+                    readers.setdefault(name, set()).add(node.output[0])
+        self._only_readers = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
+
+    def of(self, node: onnx.NodeProto, weights: Mapping[str, int]) -> str:
+        """The operator's first result; "" where the optimiser has inserted the node."""
+        largest = max(weights, key=lambda name: weights[name], default="")
+        if largest in self._only_readers:
+            return self._only_readers[largest]
+        # Nodes keep their names or those of their results; nodes with blocked results are called after the value.
+        names = (*node.output, node.name.removesuffix("_nchwc"))
+        return next((self._called[name] for name in names if name in self._called), "")
+
+
+def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], origins: _Origins) -> list[Placed]:
+    graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
+    versions = {each.domain: each.version for each in optimised.opset_import}
+    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
+    value_of_reader: dict[str, str] = {}
+    placed = []
+    for node in reversed(graph.node):
+        operands = _operands(node, types[node.name]["input_type_shape"], constants)
+        results = _results(node, types[node.name]["output_type_shape"])
+        kernel = Kernel(
+            node.domain,
+            node.op_type,
+            _since(node, versions.get(node.domain, 1)),
+            attributes_text(node.attribute),
+            tuple(operands),
+            tuple(name in read for name in node.output),
+        )
+        weights = {
+            name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight
+        }
+        helped = next((value_of_reader[name] for name in node.output if name in value_of_reader), "")
+        value = origins.of(node, weights) or helped
+        value_of_reader |= dict.fromkeys(node.input, value)
+        placed.append(Placed(kernel, value, weights, sum(each.nbytes for each in (*operands, *results) if each)))
+    return placed[::-1]
+
+
+def _since(node: onnx.NodeProto, version: int) -> int:
+    """The version of its domain that brought an operator in its present form: later ones run the same kernel."""
+    if not onnx.defs.has(node.op_type, version, node.domain):
+        return version
+    return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
+
+
+_EVENT = "_kernel_time"
+
+
+def _is_kernel(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") == "Node" and event["name"].endswith(_EVENT)
+
+
+def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx.TensorProto]) -> list[Operand | None]:
+    """What a node reads; None for optional inputs that are left out, which are not listed. Nor are sequences."""
+    if len(listed) != sum(bool(name) for name in node.input):
+        raise untimeable(node.op_type, "reads something else than tensors")
+    rest = iter(listed)
+    return [_operand(node, next(rest), constants.get(name)) if name else None for name in node.input]
+
+
+def _results(node: onnx.NodeProto, listed: _Types) -> list[Operand]:
+    if not listed and any(node.output):
+        raise untimeable(node.op_type, "makes something else than tensors")
+    return [_operand(node, each, None) for each in listed]
+
+
+def _operand(node: onnx.NodeProto, kind: Mapping[str, list[int]], constant: onnx.TensorProto | None) -> Operand:
+    if constant is not None:
+        return Operand(constant.data_type, tuple(constant.dims), True, _values(constant))
+    ((text, dims),) = kind.items()
+    name = text.lower().removesuffix("x2").removesuffix("x4")  # small types come in bytes: UInt4x2
+    if name not in _DTYPES:
+        raise untimeable(node.op_type, f"reads or makes tensors of {text}")
+    return Operand(_DTYPES[name], tuple(dims))
+
+
+def _values(constant: onnx.TensorProto) -> tuple[float, ...] | None:
+    """Of a constant whose values belong to the kernel."""
+    largest = LARGEST_LITERAL if constant.data_type in _INTEGERS else LARGEST_FLOAT_LITERAL
+    if math.prod(constant.dims) > largest or constant.data_location == TensorProto.EXTERNAL:
+        return None
+    array = numpy_helper.to_array(constant).ravel()
+    is_numpys_own = array.dtype.isbuiltin != _ADDED
+    return tuple((array if is_numpys_own else array.astype(np.float32)).tolist())
+
+
+_Types = Sequence[Mapping[str, list[int]]]
+"""Of the tensors that a node reads or makes: one entry each, dims by element type."""
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+_DTYPES = {name.lower(): number for name, number in TensorProto.DataType.items()}
+_ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one

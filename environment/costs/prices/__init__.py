@@ -1,0 +1,1 @@
+"""Measured prices in an SQLite file."""

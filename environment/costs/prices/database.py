@@ -1,0 +1,79 @@
+"""Measured prices in an SQLite file that several processes may use at once.
+
+    with PriceDatabase("costs.sqlite") as prices:
+        here = prices.setting(Setting("cpu", "Intel(R) Xeon(R) ...", "onnxruntime", "1.31.1", threads=1))
+        if (price := here.get(signature)) is None:
+            price = here.put(signature, measure(signature))
+
+A price is written when it is known, in a transaction of its own: a killed process loses the one it was measuring.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import astuple
+from pathlib import Path
+
+from environment.costs.prices.price_list import PriceList
+from environment.costs.prices.settings import Setting
+from environment.costs.prices.sqlite_file import DatabaseError, PriceFile
+
+
+def default_database(*, make_folder: bool = True) -> Path:
+    """The user's own database, `rlflow/prices.sqlite` in the cache folder.
+
+    Raises:
+      DatabaseError: the folder cannot be made.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow"
+    try:
+        if make_folder:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(
+            f"Cannot make the folder {folder} for prices: {error.strerror or error}. Name another cache folder with "
+            f"the environment variable XDG_CACHE_HOME."
+        ) from error
+    return folder / "prices.sqlite"
+
+
+class PriceDatabase(PriceFile):
+    """The prices of all settings in a file: see `PriceFile`."""
+
+    def __enter__(self) -> PriceDatabase:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def settings(self) -> dict[Setting, int]:
+        """All settings, with their numbers of prices."""
+        query = f"""select {_COLUMNS}, count(signature) from setting left join price on price.setting = setting.id
+                    group by setting.id order by setting.id"""
+        with self.statements() as file:
+            rows = file.execute(query).fetchall()
+        return {Setting(*row[:-1]): row[-1] for row in rows}
+
+    def setting(self, setting: Setting) -> PriceList:
+        """The prices of one setting, which may have none yet; a file that has it is not written to."""
+        query, values = f"select id from setting where ({_COLUMNS}) = ({_MARKS})", astuple(setting)
+        with self.statements() as file:
+            found = file.execute(query, values).fetchone()
+            if found is None:
+                file.execute(f"insert or ignore into setting ({_COLUMNS}) values ({_MARKS})", values)
+                found = file.execute(query, values).fetchone()
+        return PriceList(self, setting, found[0])
+
+    def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
+        """Adds prices of another file, but those that are here already; returns how many came.
+
+        Args:
+          settings: those to copy; None: all of the other file.
+        """
+        chosen = other.settings() if settings is None else settings
+        return sum(self.setting(each).add_from(other.setting(each)) for each in chosen)
+
+
+_COLUMNS = "device, processor, runtime, version, threads, level"
+_MARKS = "?, ?, ?, ?, ?, ?"

@@ -1,0 +1,111 @@
+"""Where prices are measured: this machine's devices, as a database of prices tells them apart."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import onnxruntime as ort
+
+from environment.runtimes import OnnxRuntime, UnavailableError
+from environment.runtimes.devices import NVIDIA, provider_of
+from environment.runtimes.threads import threads_text
+from taso_ext.onnx_io.session import Level
+
+_DRIVER = "libcuda.so.1"
+_LONGEST_NAME = 256
+CPU_INFORMATION = Path("/proc/cpuinfo")
+_VECTOR = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "i8mm", "bf16", "neon")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where prices were measured; those of different settings are never mixed.
+
+    Attributes:
+      device: `cpu`, `cuda`, ...
+      processor: its name, as the system tells it, and what else tells it from others of that name.
+      runtime, version: what ran the operators.
+      threads: how many of them each operator had.
+      level: of the runtime's own optimisation, which decides what kernels it makes of a graph.
+    """
+
+    device: str
+    processor: str
+    runtime: str
+    version: str
+    threads: int
+    level: Level = "all"
+
+    def __str__(self) -> str:
+        settings = f"{threads_text(self.threads)}, optimisation {self.level}"
+        return f"{self.device} ({self.processor}), {self.runtime} {self.version}, {settings}"
+
+
+def setting_of(runtime: OnnxRuntime) -> Setting:
+    """Of a runtime on this machine.
+
+    Raises:
+      UnavailableError: the name of the device's processor cannot be had.
+    """
+    name = processor(runtime.device)
+    return Setting(runtime.device, name, "onnxruntime", ort.__version__, runtime.threads, runtime.level)
+
+
+@cache
+def processor(device: str) -> str:
+    """What a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C, 6-143-8, simd 1f2e3d4c` or `NVIDIA H200`.
+
+    Raises:
+      UnavailableError: NVIDIA's driver is not here, or shows this process no GPU.
+    """
+    return _gpu() if provider_of(device) in NVIDIA else _cpu()
+
+
+def _cpu() -> str:
+    """From /proc/cpuinfo, where it is there.
+
+    Virtual machines call processors of several generations by one name: family, model and stepping tell them apart, and
+    the vector instructions that a machine lets its guests use, by which ONNX Runtime chooses its kernels.
+    """
+    said = _said_of_cpu(CPU_INFORMATION)
+    name = said.get("model name") or platform.processor() or platform.machine()
+    parts = [name, "-".join(said[key] for key in ("cpu family", "model", "stepping") if key in said)]
+    flags = (said.get("flags") or said.get("Features", "")).split()
+    if vector := sorted(flag for flag in flags if flag.startswith(_VECTOR)):
+        parts.append(f"simd {hashlib.sha256(' '.join(vector).encode()).hexdigest()[:8]}")
+    return ", ".join(part for part in parts if part)
+
+
+def _said_of_cpu(information: Path) -> dict[str, str]:
+    """Of the first processor."""
+    first = information.read_text().partition("\n\n")[0] if information.is_file() else ""
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _gpu() -> str:
+    """The first GPU that this process sees, which is the one that runtimes use, as NVIDIA's driver calls it.
+
+    nvidia-smi lists all of the machine, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, and may not be here.
+    """
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(_LONGEST_NAME)
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError as error:
+        raise UnavailableError(f"The name of the GPU cannot be had: NVIDIA's driver is not here ({error}).") from error
+    status = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), 0)
+        or driver.cuDeviceGetName(name, _LONGEST_NAME, device)
+    )
+    if status:
+        raise UnavailableError(
+            f"The name of the GPU cannot be had: NVIDIA's driver shows this process none (error {status}). See "
+            f"nvidia-smi for those that there are, and whether CUDA_VISIBLE_DEVICES hides them."
+        )
+    return name.value.decode()

@@ -1,0 +1,202 @@
+"""The SQLite file of a database of prices, which several processes may use at once.
+
+What is written is written in transactions: a killed process leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from environment.costs.prices.schema import READ, VERSION, can_become_current, make_current
+
+_APPLICATION = 0x524C4643  # "RLFC" in the file's header, so that another program's database is told apart
+_HEADER = ("pragma application_id", "pragma user_version", "select count(*) from sqlite_master")
+_PATIENCE_S = 30.0  # for other processes; they hold the file for a millisecond a price
+_POLL_S = 0.02
+_SIDECARS = ("-wal", "-shm", "-journal")
+_INHERITED: list[sqlite3.Connection] = []
+"""Connections that a forked process has from its parent, never closed there: that would undo the parent's locks."""
+
+
+class DatabaseError(ValueError):
+    """A file that cannot be used as a database of prices; the message says why and what to do."""
+
+
+class PriceFile:
+    """The file, with the tables of this version: those of older ones are brought to it when the file is opened.
+
+    Args:
+      create: whether a file that is not there is made; if not, it is an error.
+    Raises:
+      DatabaseError: from every method: a file that is no database of prices, is damaged, or of a newer version, or
+        cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise DatabaseError(f"{self.path} is a folder. Name a file for the prices.")
+        if not create and not (self.path.is_file() and self.path.stat().st_size):
+            raise DatabaseError(f"There is no database of prices {self.path}. Make one with `rlflow costs record`.")
+        if not self.path.parent.is_dir():
+            raise DatabaseError(f"{self.path}: the folder {self.path.parent} does not exist. Create it first.")
+        self._connect()
+
+    def close(self) -> None:
+        self._closing()
+
+    @contextmanager
+    def statements(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for statements that are each written at once."""
+        if self._process != os.getpid():  # SQLite's connections may not be carried over into a forked process
+            self._connect()
+        with self._translated():
+            yield self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for statements that are written together or not at all."""
+        with self.statements() as file:
+            file.execute("begin immediate")
+            try:
+                yield file
+            except BaseException:
+                if file.in_transaction:  # a full disk has ended it already
+                    file.execute("rollback")
+                raise
+            file.execute("commit")
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A turn at measuring: of the processes that share the file only one has it, or they would time each other."""
+        try:
+            lock = _locked(self.path.with_name(f"{self.path.name}.lock"))
+        except OSError as error:
+            raise DatabaseError(
+                f"{self.path}.lock cannot be locked: {error.strerror or error}. By this file the processes that "
+                f"measure into one database take turns: name a database in another folder."
+            ) from error
+        with lock:
+            yield
+
+    def require_sound(self) -> None:
+        """Reads the whole file.
+
+        Raises:
+          DatabaseError: some of it is damaged.
+        """
+        with self.statements() as file:
+            said = file.execute("pragma quick_check(1)").fetchone()[0]
+            if said != "ok":
+                raise sqlite3.DatabaseError(str(said).splitlines()[-1])
+
+    def settle(self) -> None:
+        """Makes it one file that needs none beside it, so that it can be read where nothing can be written."""
+        with self.statements() as file:
+            file.execute("pragma journal_mode = delete")
+
+    def _connect(self) -> None:
+        self._process = os.getpid()
+        with self._translated():
+            # One connection may serve several threads, as long as they take turns: SQLite sees to that.
+            self._connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+            )
+        # At the latest when the process ends, so that no file with the newest prices stays beside the database.
+        self._closing = weakref.finalize(self, _close, self._connection, self._process)
+        try:
+            self._open()
+        except DatabaseError:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        with self.statements() as file:
+            file.execute("begin")  # one view of the file, which another process may be creating
+            application, version, tables = (file.execute(query).fetchone()[0] for query in _HEADER)
+            file.execute("commit")
+        is_new = application == version == tables == 0
+        if not is_new and application != _APPLICATION:
+            raise DatabaseError(f"{self.path} is a database of another program. Name another file for the prices.")
+        if version != VERSION and not can_become_current(version):
+            raise DatabaseError(
+                f"{self.path} has version {version} of the prices' tables, and this RLFlow reads {READ}. Use the one "
+                f"that wrote it, or record the prices anew: into another file, or here once this one is moved away."
+            )
+        if is_new:
+            self._let_readers_in()
+        if version != VERSION:
+            self._make_current(version)
+        with self.statements() as file:
+            file.execute("pragma foreign_keys = on")
+
+    def _make_current(self, found: int) -> None:
+        try:
+            with self.transaction() as file:
+                version = file.execute("pragma user_version").fetchone()[0]
+                if version != VERSION:  # no other process was faster
+                    make_current(file, version)
+                    file.execute(f"pragma application_id = {_APPLICATION}")
+        except DatabaseError as error:
+            if not found:
+                raise
+            raise DatabaseError(
+                f"{error} Its tables are of version {found}: they have to be brought to version {VERSION}, once."
+            ) from error
+
+    def _let_readers_in(self) -> None:
+        """Write-ahead logging, under which readers do not wait for writers.
+
+        SQLite does not wait where another process is about to switch it on too.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        with self.statements() as file:
+            while True:
+                try:
+                    file.execute("pragma journal_mode = wal")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_POLL_S)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turns SQLite's errors into ones that say what to do."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            advice = "Check that the file can be written and that the disk is not full, or name another file."
+            if "locked" in str(error):
+                advice = f"Other processes have held it for {_PATIENCE_S:.0f} s; wait for them, or name another file."
+            raise DatabaseError(f"{self.path}: {error}. {advice}") from error
+        except sqlite3.DatabaseError as error:
+            advice = "It is damaged or no database of prices: restore it from a copy, or remove it and record anew."
+            raise DatabaseError(f"{self.path}: {error}. {advice}") from error
+
+
+def sidecars(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database while it is in use, and leaves there if a process is killed."""
+    return [path.with_name(path.name + suffix) for suffix in _SIDECARS]
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A file that is locked until it is closed; waits for who has it now."""
+    file = path.open("ab")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if process == os.getpid():
+        connection.close()
+    else:
+        _INHERITED.append(connection)

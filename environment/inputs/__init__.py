@@ -1,0 +1,1 @@
+"""Inputs to run a model on."""

@@ -1,0 +1,212 @@
+"""Inputs to run a model on: random ones and edge cases, within the range that the model's operators accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from environment.inputs.ranges import InputReaders, Range, accepted_range, accepted_strings, default_range
+from taso_ext.errors import ModelError, did_you_mean
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.session import is_plain
+
+Feeds = dict[str, np.ndarray]
+"""Arrays by input name, as ONNX Runtime takes them."""
+
+TIMED_ON = "random inputs, nothing masked"
+"""What `timing_feeds` are: another text wherever they are changed."""
+_WIDE = 100
+"""Integers that nothing restricts are usually masks, 0 or 1; one edge case also tries them up to this size."""
+_OPEN_SIZE = 2
+"""What to try a dimension with that no operator is priced on, and that may therefore stay open."""
+_WORDS = (b"", b"a", b"an example", b"\xc3\xa4 \xe2\x82\xac")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What may be fed to one input.
+
+    Attributes:
+      dims: static; where the model leaves a dimension open, the size to try it with.
+      open_axes: the axes of such dimensions.
+      limits: lowest and highest value, for integers and booleans.
+      restricted: whether some operator fails or misbehaves outside `limits`.
+      strings: what to choose from, for strings.
+    """
+
+    name: str
+    dtype: np.dtype
+    dims: tuple[int, ...]
+    limits: Range = (0, 1)
+    restricted: bool = False
+    strings: tuple[bytes, ...] = _WORDS
+    open_axes: frozenset[int] = frozenset()
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.kind == "f"
+
+    @property
+    def is_string(self) -> bool:
+        return self.dtype.kind == "O"
+
+    def takes(self, dims: tuple[int, ...]) -> bool:
+        """Whether arrays of a shape can be fed."""
+        pairs = enumerate(zip(dims, self.dims, strict=False))
+        return len(dims) == len(self.dims) and all(axis in self.open_axes or a == b for axis, (a, b) in pairs)
+
+    def integers(self, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
+        return rng.integers(low, high, self.dims, dtype=np.int64, endpoint=True).astype(self.dtype)
+
+    def choose(self, rng: np.random.Generator) -> np.ndarray:
+        """Random strings."""
+        texts = np.array([text.decode() for text in self.strings], dtype=object)
+        return texts[rng.integers(0, len(texts), self.dims)].reshape(self.dims)
+
+    def random(self, rng: np.random.Generator) -> np.ndarray:
+        """Standard normal numbers, integers over the whole range, random strings."""
+        if self.is_float:
+            return rng.standard_normal(self.dims).astype(self.dtype)
+        return self.choose(rng) if self.is_string else self.integers(rng, *self.limits)
+
+    def usual(self, rng: np.random.Generator) -> np.ndarray:
+        """As `random`, but masks, which integers are that nothing restricts, hide nothing."""
+        is_mask = self.dtype.kind in "iu" and not self.restricted and self.limits == (0, 1)
+        return self.constant(1.0, 1) if is_mask else self.random(rng)
+
+    def constant(self, number: float, integer: int) -> np.ndarray:
+        """The same value everywhere."""
+        if self.is_string:
+            return np.full(self.dims, self.strings[0].decode(), object)
+        return np.full(self.dims, number if self.is_float else integer).astype(self.dtype)
+
+
+def input_specs(model: DetachedModel) -> list[InputSpec]:
+    """What may be fed to each input that has no default value.
+
+    Raises:
+      ModelError: an input that is not a tensor of a type NumPy has; such inputs cannot be made up.
+    """
+    readers = InputReaders(model)
+    values = [value for value in model.skeleton.graph.input if value.name not in model.defaults]
+    return [_input_spec(value, readers) for value in values]
+
+
+def _input_spec(value: onnx.ValueInfoProto, readers: InputReaders) -> InputSpec:
+    tensor = value.type.tensor_type
+    is_string = tensor.elem_type == onnx.TensorProto.STRING
+    if not value.type.HasField("tensor_type") or not (is_plain(tensor.elem_type) or is_string):
+        raise ModelError(
+            f"inputs for '{value.name}' cannot be made up: expected a tensor of numbers, booleans or strings that "
+            f"NumPy has, got {helper.printable_type(value.type)}. The model cannot be verified."
+        )
+    open_axes = frozenset(axis for axis, dim in enumerate(tensor.shape.dim) if not dim.HasField("dim_value"))
+    dims = tuple(_OPEN_SIZE if axis in open_axes else dim.dim_value for axis, dim in enumerate(tensor.shape.dim))
+    found = readers.of(value.name)
+    if is_string:
+        words = tuple(accepted_strings(found)) or _WORDS
+        return InputSpec(value.name, np.dtype(object), dims, strings=words, open_axes=open_axes)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    accepted = accepted_range(found) if dtype.kind in "iu" else None
+    restricted = accepted is not None or dtype.kind == "b"
+    return InputSpec(value.name, dtype, dims, accepted or default_range(dtype), restricted, open_axes=open_axes)
+
+
+def random_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
+    """One random input set."""
+    return {spec.name: spec.random(rng) for spec in specs}
+
+
+def timing_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
+    """One input set to time a model on: random, with nothing masked, as in most of what models meet.
+
+    What is masked costs time of its own: of a softmax part of which is masked, ONNX Runtime computes numbers that are
+    too small for a CPU's usual arithmetic (denormal ones), and takes many times as long.
+    """
+    return {spec.name: spec.usual(rng) for spec in specs}
+
+
+def edge_feeds(specs: list[InputSpec], rng: np.random.Generator) -> list[Feeds]:
+    """Input sets at the edges: zeros, ones, minus ones, very large, very small and half empty ones, wide integers."""
+    return [{spec.name: make(spec, rng) for spec in specs} for make in _EDGES]
+
+
+def _scaled(factor: float) -> Callable[[InputSpec, np.random.Generator], np.ndarray]:
+    def make(spec: InputSpec, rng: np.random.Generator) -> np.ndarray:
+        values = spec.random(rng)
+        return (values * factor).astype(spec.dtype) if spec.is_float else values
+
+    return make
+
+
+def _half_empty(spec: InputSpec, rng: np.random.Generator) -> np.ndarray:
+    values, empty = spec.random(rng), spec.constant(0.0, spec.limits[0])
+    return np.where(rng.random(spec.dims) < 0.5, values, empty)
+
+
+def _wide(spec: InputSpec, rng: np.random.Generator) -> np.ndarray:
+    if spec.restricted or spec.is_float or spec.is_string:
+        return spec.random(rng)
+    return spec.integers(rng, -_WIDE if spec.dtype.kind == "i" else 0, _WIDE)
+
+
+_EDGES: tuple[Callable[[InputSpec, np.random.Generator], np.ndarray], ...] = (
+    lambda spec, rng: spec.constant(0.0, spec.limits[0]),
+    lambda spec, rng: spec.constant(1.0, spec.limits[1]),
+    lambda spec, rng: spec.constant(-1.0, spec.limits[0]),
+    _scaled(100.0),
+    _scaled(1e-4),
+    _half_empty,
+    _wide,
+)
+
+
+def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list[Feeds]:
+    """Input sets from arrays a user gave: one set, or several along an additional first axis of every array.
+
+    Raises:
+      ModelError: a missing or unknown name, a shape that does not fit, or a type that cannot be converted.
+    """
+    names = [spec.name for spec in specs]
+    for name in given:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise ModelError(f"the given inputs hold '{name}'{hint}, which is no input; expected {', '.join(names)}.")
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ModelError(f"the given inputs lack {', '.join(missing)}; expected one array each of {', '.join(names)}.")
+    stacked = bool(specs) and all(given[spec.name].ndim == len(spec.dims) + 1 for spec in specs)
+    count = min((len(given[name]) for name in names), default=1) if stacked else 1
+    arrays = {spec.name: _converted(spec, given[spec.name], stacked) for spec in specs}
+    return [{name: array[i] if stacked else array for name, array in arrays.items()} for i in range(count)]
+
+
+def _converted(spec: InputSpec, array: np.ndarray, stacked: bool) -> np.ndarray:
+    dims = array.shape[1:] if stacked else array.shape
+    if not spec.takes(dims):
+        expected = ["any size" if axis in spec.open_axes else size for axis, size in enumerate(spec.dims)]
+        raise ModelError(
+            f"the given array '{spec.name}' has shape {list(array.shape)}; expected {expected}, or several such arrays "
+            f"along an additional first axis."
+        )
+    if spec.is_string:
+        return array.astype(object)
+    if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+        raise ModelError(f"the given array '{spec.name}' holds {array.dtype}; expected {spec.dtype}.")
+    return array.astype(spec.dtype)
+
+
+def vary(feeds: Feeds, rng: np.random.Generator) -> Feeds:
+    """Another input set like a given one: floats with some noise, everything else in another order."""
+    return {name: _varied(array, rng) for name, array in feeds.items()}
+
+
+def _varied(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype.kind == "f":
+        spread = float(np.std(array, dtype=np.float64)) or 1.0
+        return (array + 0.5 * spread * rng.standard_normal(array.shape)).astype(array.dtype)
+    return rng.permutation(array.reshape(-1)).reshape(array.shape)

@@ -1,0 +1,1 @@
+"""How long models take and how much memory they need."""

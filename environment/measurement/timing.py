@@ -1,0 +1,172 @@
+"""How long models take, one against another: the only place where run times are measured.
+
+    reference = Variant("input", OnnxRuntime(), model)
+    timing = measure(reference, [Variant("rewritten", OnnxRuntime(), other)])
+    print(timing.ratio, timing.ending)
+
+Samples of all variants alternate, in random order, because a machine's speed drifts by more than what a rewrite
+changes: a result is the median of paired ratios. Every variant gets several sessions, because sessions of identical
+bytes differ by a few tenths of a percent. As a control, a second session of the reference is measured too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
+from environment.measurement.clocks import common_clock
+from environment.measurement.effort import Effort, Ended
+from environment.measurement.interleaving import Groups, Interleaving
+from environment.measurement.sampling import Sampler
+from environment.runtimes import Model, Runtime
+from environment.statistics.intervals import Estimate
+from taso_ext.onnx_io.detached import detach
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Something to be timed.
+
+    Attributes:
+      name: in the result.
+      runtime: with all its settings.
+      model: of the same inputs as the reference's.
+      before_each: called before each inference, not timed: to flush caches, say. Inferences are then timed one by one.
+    """
+
+    name: str
+    runtime: Runtime
+    model: Model
+    before_each: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class VariantTiming:
+    """What was measured of one variant.
+
+    Attributes:
+      name, runtime: of the variant, and the label of its runtime.
+      ms: one inference.
+      ratio: its time over the reference's, below 1 is faster; exactly 1 for the reference itself.
+      noise: interquartile range of its samples over their median.
+    """
+
+    name: str
+    runtime: str
+    ms: Estimate
+    ratio: Estimate
+    noise: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A finished measurement.
+
+    Attributes:
+      reference, candidates: in the order in which they were given.
+      control: the reference against itself; None where it was not asked for.
+      pairs: samples of each candidate.
+      sessions: of each variant, that they are spread over.
+      ended: what ended it: the asked resolution, the time budget or the number of pairs.
+      resolution: that was asked for; None if none was.
+      precision: half the width of the widest interval of a candidate, as a part of its ratio.
+      clock: what was read, in words.
+      seconds: wall-clock time of the measurement.
+    """
+
+    reference: VariantTiming
+    candidates: tuple[VariantTiming, ...]
+    control: VariantTiming | None
+    pairs: int
+    sessions: int
+    ended: Ended
+    resolution: float | None
+    precision: float
+    clock: str
+    seconds: float
+
+    @property
+    def ratio(self) -> Estimate:
+        """Of the candidate, where there is just one."""
+        (candidate,) = self.candidates
+        return candidate.ratio
+
+    @property
+    def ending(self) -> str:
+        """One sentence on why it ended, and on a clock that was too noisy for what was asked."""
+        reached = f"±{100 * self.precision:.2g} %"
+        effort = f"{self.pairs} pairs in {self.sessions} session{'s' * (self.sessions > 1)}"
+        if self.ended == "resolution":
+            return f"Measured to {reached} by {effort}."
+        limit = "the time was up" if self.ended == "time" else "the pairs were used up"
+        if self.resolution is None or self.precision <= self.resolution:
+            return f"Measured to {reached} by {effort}, when {limit}."
+        return (
+            f"The {self.clock} was too noisy for ±{100 * self.resolution:.2g} %: when {limit}, {effort} had given "
+            f"{reached} (samples of one model spread by {100 * self.reference.noise:.2g} %)."
+        )
+
+
+def measure(
+    reference: Variant,
+    candidates: Sequence[Variant] = (),
+    effort: Effort | None = None,
+    *,
+    feeds: Feeds | None = None,
+    on_pair: Callable[[int, int], object] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Timing:
+    """Times variants against a reference, all in one interleaved run and by one clock.
+
+    Args:
+      candidates: none: the reference alone is timed, and the resolution is that of its time.
+      effort: None: what `Effort` does unless told otherwise.
+      feeds: arrays by input name; None: `timing_feeds` of the reference.
+      on_pair: called with (pairs done, most pairs) after each pair.
+      now: wall-clock seconds, for the budget.
+    Raises:
+      UnavailableError: a runtime or device that is not here.
+      ModelError: a runtime cannot run a model.
+    """
+    begin, spent = now(), effort or Effort()
+    if feeds is None:
+        feeds = timing_feeds(input_specs(detach(reference.model)), np.random.default_rng(spent.seed))
+    again = [replace(reference, name=f"{reference.name}, again")] if spent.control and candidates else []
+    variants = [replace(each, model=detach(each.model)) for each in (reference, *candidates, *again)]
+    clock = common_clock(each.runtime.clock for each in variants)
+
+    def open_sampler(index: int) -> Sampler:
+        session = variants[index].runtime.open(variants[index].model, feeds)
+        return Sampler(session, clock, spent.warmup, spent.settling, variants[index].before_each)
+
+    judged = range(1, 1 + len(candidates))
+    run = Interleaving(open_sampler, len(variants), judged, spent, on_pair, now)
+    ended = run.run()
+    found = [_variant_timing(variant, run, index) for index, variant in enumerate(variants)]
+    return Timing(
+        reference=found[0],
+        candidates=tuple(found[1 : 1 + len(candidates)]),
+        control=found[-1] if again else None,
+        pairs=run.pairs,
+        sessions=run.sessions,
+        ended=ended,
+        resolution=spent.resolution,
+        precision=run.precision(),
+        clock=clock.name,
+        seconds=now() - begin,
+    )
+
+
+def _variant_timing(variant: Variant, run: Interleaving, index: int) -> VariantTiming:
+    time_ms = run.time(index).scaled(1e3)
+    ratio = run.ratio(index) if index else Estimate(1.0, 1.0, 1.0)
+    return VariantTiming(variant.name, variant.runtime.label, time_ms, ratio, _noise(run.seconds[index]))
+
+
+def _noise(groups: Groups) -> float:
+    low, median, high = np.percentile(np.concatenate(groups), [25, 50, 75])
+    return float((high - low) / median)

@@ -1,0 +1,1 @@
+"""Policies that need no training: uniformly random play and greedy play."""

@@ -1,0 +1,1 @@
+"""The substitution environment, its observations, and its wrappers."""

@@ -1,0 +1,307 @@
+"""The substitution game as a Gymnasium environment: a state is a graph, an action is (rule, location).
+
+May use the engine, rewards, cost models and the zoo; knows nothing of learning.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import onnx
+from gymnasium import spaces
+
+from environment import rewards, zoo
+from environment.costs import registry as cost_models
+from environment.costs.interface import Cost, Costs, Priced
+from environment.costs.warnings import UnpricedWarning
+from environment.substitution import features
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
+
+GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
+
+
+class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]]):
+    """Rewrites one model; an episode starts from its cleaned graph.
+
+        env = GraphSubstitutionEnv("squeezenet1.1")
+        observation, info = env.reset(seed=0)
+        observation, reward, terminated, truncated, info = env.step([rule, location])
+
+    With R rules and L locations an observation holds `graph` (N nodes, E edges; columns in
+    `environment.substitution.features`),
+    `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask` int8 [R + 1] (NO-OP, at index R, is
+    always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not touch keeps its location. With a
+    reward that measures every N > 1 steps, `globals` is float32 [4]: (steps mod N) / N and ln(cost that the reward saw
+    last / start cost) follow.
+
+    `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
+    `truncated_matches` (matches beyond L, which have no location), and, for cost models that measure:
+
+    - `cost_is_fresh`: whether the four costs are this graph's. Only where the reward looks, and at the start, is
+      anything measured; until then they, and the cost in `globals`, are those of the graph measured last. Analytic
+      costs always are fresh. `best_cost_ms` is of fresh ones only;
+    - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a part of it;
+    - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
+      built-in ones); measurements that two graphs share hardly blur the difference between them. 0 where no noise
+      enters it: analytic costs, constant bonuses, illegal actions, `reset`.
+
+    What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
+    and to be compared with `state.cost` only.
+
+    An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs
+    it is also truncated by a rewrite to a graph that has no price, because it was never recorded or is too large to be
+    run: it is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal action
+    that uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and
+    `percent`: the saving that is still due), and the cost is measured as at every end.
+
+    Args:
+      graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
+        with `reset(options={"graph": ...})`, as long as no more than L locations are asked for at construction.
+      costs: name of a cost model (`environment.costs.registry.names()`), or one (`environment.costs.interface.Costs`).
+        Environments that are given the same object share what it measures.
+      reward: as text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
+        `Reward`, or a function from a `Transition` to a number.
+      rules: a RuleSet, the path of a rule file, or None for the shipped rules.
+      max_steps: steps after which an episode is truncated.
+      max_locations: L; None sizes it to the graph (its run-time operators).
+      clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
+      strict: an illegal action raises ValueError, and one to a graph that has no price UnpricedError; otherwise the
+        former changes nothing and earns `invalid_reward`, the penalty.
+    Raises:
+      ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
+      UnavailableError: costs are to be measured on a device that is not here.
+      UnpricedError: recorded costs have no price for the graph that an episode is to start from.
+      RewardError: from `step`, when the reward is no finite number.
+    """
+
+    def __init__(
+        self,
+        graph: GraphSource,
+        *,
+        costs: str | Costs | CostModel = "roofline:rtx2070",
+        reward: str | rewards.Reward | rewards.RewardFunction = "log_ratio",
+        rules: RuleSet | str | os.PathLike[str] | None = None,
+        max_steps: int = 50,
+        max_locations: int | None = None,
+        clean: str = "full",
+        dims: Mapping[str, int] | None = None,
+        strict: bool = False,
+        invalid_reward: float = -100.0,
+    ) -> None:
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if max_locations is not None and max_locations < 1:
+            raise ValueError(f"max_locations must be at least 1, got {max_locations}")
+        self.costs = cost_models.find(costs)
+        self.reward = rewards.find(reward)
+        self.rules = _load_rules(rules)
+        self.rule_names: tuple[str, ...] = tuple(self.rules.names)
+        self.num_rules = len(self.rules)
+        self.max_steps, self.strict, self.invalid_reward = max_steps, strict, invalid_reward
+        self._clean, self._dims = clean, dict(dims or {})
+        self._max_locations = max_locations or 0
+        self._has_warned = False
+        self._load(graph)
+        self.num_locations = self._start.num_locations
+        self._begin()
+        self.action_space = spaces.MultiDiscrete(np.array([self.num_rules + 1, self.num_locations]))
+        self.observation_space = _observation_space(self.num_rules, self.num_locations, sparse=self.reward.period > 0)
+
+    def _load(self, graph: GraphSource) -> None:
+        model = _load_model(graph, self._clean, self._dims)
+        prices = self.costs.of(model)
+        start = State(model.graph, self.rules, prices.native, self._max_locations)
+        self._start_price = prices.price(start)  # may fail, and then nothing has changed
+        self.model, self._prices, self._start = model, prices, start
+
+    @property
+    def cost_model(self) -> CostModel:
+        """What the engine foretells the cost of rewrites by, and prices `state.cost` with."""
+        return self._prices.native
+
+    @property
+    def initial_cost(self) -> Cost:
+        """Of the start graph."""
+        return self._start_price.cost
+
+    def _begin(self, max_steps: int | None = None) -> None:
+        self.state = self._start.copy()
+        self._price = self._last_measured = self._start_price
+        self._fresh = True
+        self._best_cost_ms = self.initial_cost.ms
+        self._steps, self._limit = 0, max_steps or self.max_steps
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Starts an episode.
+
+        Args:
+          options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, is the limit
+            of this one.
+        """
+        super().reset(seed=seed)
+        settings = options or {}
+        if "graph" in settings:
+            self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
+            self._load(settings["graph"])
+        self._begin(settings.get("max_steps"))
+        return self._observation(), self._info("")
+
+    def step(
+        self, action: Sequence[int] | npt.NDArray[np.int64]
+    ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes [rule, location]; rule R is NO-OP, whatever the location."""
+        rule, location = (int(part) for part in action)
+        self._steps += 1
+        if rule == self.num_rules:
+            return self._finish_step("no-op", terminated=True)
+        if not (self.strict or self.state.is_legal(rule, location)):
+            return self._refuse()
+        try:
+            self.state.step(rule, location)
+        except UnpricedError as error:
+            if self.strict:
+                raise
+            self._warn_once(error)
+            return self._finish_step("unpriced", terminated=False, stranded=True)
+        return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
+
+    def _warn_once(self, error: UnpricedError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"A rewrite was left alone and ended its episode, as others may: {error} This is said once."
+            warnings.warn(text, UnpricedWarning, stacklevel=3)
+
+    def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Punishes an illegal action; the graph stays what it is."""
+        if self._steps < self._limit:
+            return self._observation(), self.invalid_reward, False, False, self._info("invalid")
+        observation, due, terminated, truncated, info = self._finish_step("invalid", terminated=False)
+        return observation, self.invalid_reward + float(due), terminated, truncated, info
+
+    def _finish_step(
+        self, rule_name: str, terminated: bool, stranded: bool = False
+    ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """
+        Args:
+          stranded: the episode cannot go on, though it has not come to its end.
+        """
+        truncated = not terminated and (stranded or self._steps >= self._limit)
+        done = terminated or truncated
+        before, measures = self._price, self.reward.measures(self._steps, done)
+        self._fresh = measures or self._prices.is_free
+        if self._fresh:
+            self._price = self._prices.price(self.state)
+            self._best_cost_ms = min(self._best_cost_ms, self._price.cost.ms)
+        reward, noise = self._earned(before, rule_name, done)
+        if measures:
+            self._last_measured = self._price
+        return self._observation(), reward, terminated, truncated, self._info(rule_name, noise)
+
+    def _earned(self, before: Priced, rule_name: str, done: bool) -> tuple[float, float]:
+        """The reward of this step and its noise."""
+        after, last = self._price, self._last_measured
+        transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
+        prices = {"initial": self._start_price, "before": before, "after": after, "last_measured": last}
+        reward = self.reward.earned(transition, rule_name)
+        return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
+
+    def legal_actions(self) -> npt.NDArray[np.int32]:
+        """[C, 2], every legal (rule, location) but NO-OP, in ascending order."""
+        return self.state.legal_actions()
+
+    def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """(rule [C], location [C], cost_ms [C]): what each legal rewrite would lead to, a one-step look-ahead.
+
+        Foretold by `cost_model`, as `state.cost` is: the two can be compared, whatever `costs` measures.
+        """
+        return self.state.candidates()
+
+    def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
+        """The graph that a list of (rule, location) leads to from the start; the episode under way is not touched.
+
+        Raises:
+          ValueError: naming the first action that is not legal.
+        """
+        state = self._start.copy()
+        for position, (rule, location) in enumerate(actions):
+            try:
+                state.step(int(rule), int(location))
+            except ValueError as error:
+                raise ValueError(f"action {position} of the log cannot be replayed: {error}") from error
+        return state.graph
+
+    def _observation(self) -> dict[str, Any]:
+        nodes, edges, links = self.state.features()
+        return {
+            "graph": spaces.GraphInstance(nodes, edges, links),
+            "globals": np.array(self._globals(), np.float32),
+            "rule_mask": np.append(self.state.rule_mask(), True).astype(np.int8),
+            "location_mask": self.state.location_mask().astype(np.int8),
+        }
+
+    def _globals(self) -> list[float]:
+        """Columns in `environment.substitution.features`."""
+        everywhere = [self._log_ratio(self._price), self._steps / self._limit]
+        period = self.reward.period
+        if not period:
+            return everywhere
+        return [*everywhere, self._steps % period / period, self._log_ratio(self._last_measured)]
+
+    def _log_ratio(self, priced: Priced) -> float:
+        start_ms, ms = self.initial_cost.ms, priced.cost.ms
+        return math.log(ms / start_ms) if start_ms > 0 and ms > 0 else 0.0
+
+    def _info(self, rule_name: str, reward_noise: float = 0.0) -> dict[str, Any]:
+        cost = self._price.cost
+        return {
+            "cost_ms": cost.ms,
+            "flops": cost.flops,
+            "memory_bytes": cost.memory_bytes,
+            "kernel_launches": cost.kernel_launches,
+            "cost_is_fresh": self._fresh,
+            "cost_noise": self._price.noise,
+            "reward_noise": reward_noise,
+            "rule_name": rule_name,
+            "graph_hash": self.state.hash,
+            "best_cost_ms": self._best_cost_ms,
+            "truncated_matches": self.state.truncated_matches,
+        }
+
+
+def _load_rules(rules: RuleSet | str | os.PathLike[str] | None) -> RuleSet:
+    if rules is None:
+        return RuleSet.default()
+    return rules if isinstance(rules, RuleSet) else RuleSet.load(os.fspath(rules))
+
+
+def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> OnnxModel:
+    if isinstance(graph, OnnxModel):
+        return graph
+    is_name = isinstance(graph, str) and not graph.endswith(".onnx") and not Path(graph).exists()
+    return OnnxModel.load(zoo.build(graph) if is_name else graph, clean=clean, dims=dims)  # type: ignore[arg-type]
+
+
+def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spaces.Dict:
+    # Categories share the array with the other features, so the box is bounded by the greatest id.
+    node = spaces.Box(0.0, float(features.NUM_OPERATORS), (len(features.NODE_FEATURES),), np.float32)
+    # e^50: no cost ratio gets there.
+    global_bounds = np.array([[-50, 0, 0, -50], [50, 1, 1, 50]], np.float32)[:, : 4 if sparse else 2]
+    edge = spaces.Box(0.0, float(features.NUM_DTYPES), (len(features.EDGE_FEATURES),), np.float32)
+    return spaces.Dict(
+        {
+            "graph": spaces.Graph(node, edge),
+            "globals": spaces.Box(*global_bounds, dtype=np.float32),
+            "rule_mask": spaces.MultiBinary(num_rules + 1),
+            "location_mask": spaces.MultiBinary([num_rules, num_locations]),
+        }
+    )

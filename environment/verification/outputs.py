@@ -1,0 +1,272 @@
+"""Proves by running them that two models compute the same, and finds the rewrite that broke it where they do not.
+
+The original without any optimisation is the oracle; the candidate runs as a user would run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from environment.inputs.model_inputs import Feeds, check_given, edge_feeds, input_specs, random_feeds, vary
+from environment.inputs.ranges import reachable_outputs
+from environment.verification.comparison import Outputs, Scale, difference, spread_of
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.detached import DetachedModel, detach, for_inference
+from taso_ext.onnx_io.session import create_session
+
+Model = onnx.ModelProto | DetachedModel
+"""A model as a whole, or with its weights as handles; the latter costs no memory for them."""
+
+_TOLERANCES: dict[int, float] = {
+    onnx.TensorProto.DOUBLE: 1e-9,
+    onnx.TensorProto.FLOAT: 1e-4,
+    onnx.TensorProto.FLOAT16: 1e-2,
+    onnx.TensorProto.BFLOAT16: 5e-2,
+}
+"""In spreads of the output: roughly a thousand rounding steps, which deep networks reach after harmless reordering."""
+_QUANTISED_TOLERANCE = 5e-2
+"""One step of an 8-bit code is 1/128 of its range; rounding differently before it may flip a few."""
+_REACTION = 10.0
+"""Outputs react when different inputs move them by this many tolerances; then an error would be seen as well."""
+_MOST_NOISE = 10.0
+"""The original's own rounding noise may widen the tolerance, by at most this factor."""
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output: its name, the largest difference in spreads, the tolerance, and whether it reacts to inputs."""
+
+    name: str
+    largest_difference: float
+    tolerance: float
+    reacts: bool
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running both models has shown.
+
+    Attributes:
+      equal: every output agrees within its tolerance on every input set.
+      largest_difference: over outputs and input sets, in standard deviations of the output's values.
+      tolerance: what was allowed, in the same unit.
+      reacts: every output that depends on the inputs changes with them. If not, nothing was proved: see `reason`.
+      outputs: the same, output by output.
+      num_inputs: input sets on which both were compared.
+      reason: empty if the models are proved equal, else why not, as one sentence.
+    """
+
+    equal: bool
+    largest_difference: float
+    tolerance: float
+    reacts: bool
+    outputs: tuple[OutputComparison, ...] = ()
+    num_inputs: int = 0
+    reason: str = ""
+
+
+def verify(
+    original: Model,
+    candidate: Model,
+    *,
+    seed: int = 0,
+    num_inputs: int = 4,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> Verification:
+    """Runs both models on random and edge-case inputs in ONNX Runtime and compares every output.
+
+    Args:
+      original: the oracle, run without optimisations.
+      candidate: a model of the same inputs and outputs, run with ONNX Runtime's default optimisations.
+      seed: of the random inputs.
+      num_inputs: random input sets; the edge cases (zeros, ones, very large …) come on top.
+      inputs: arrays by input name to use instead, with variations of them: one set, or several along a first axis.
+    Raises:
+      ModelError: `inputs` do not fit, or ONNX Runtime cannot load the original.
+    """
+    return _Oracle(original, seed, num_inputs, inputs).judge(candidate)
+
+
+def find_first_bad_rewrite(
+    original: Model,
+    export: Callable[[int], Model],
+    num_rewrites: int,
+    *,
+    seed: int = 0,
+    num_inputs: int = 4,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> int:
+    """Number of rewrites after which outputs first differ, by bisection.
+
+    Args:
+      export: the model after the first `n` rewrites; it may raise, which counts as broken.
+      num_rewrites: how many there are; the model after all of them is known to be wrong.
+      seed, num_inputs, inputs: as for `verify`.
+    Returns:
+      k in [1, num_rewrites]: the k-th rewrite broke it. 0: no rewrite did, the model differs before the first one.
+    """
+    oracle = _Oracle(original, seed, num_inputs, inputs)
+
+    def is_bad(count: int) -> bool:
+        try:
+            return not oracle.judge(export(count)).equal
+        except (ValueError, RuntimeError):
+            return True
+
+    if is_bad(0):
+        return 0
+    good, bad = 0, num_rewrites
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if is_bad(middle) else (middle, bad)
+    return bad
+
+
+class _Oracle:
+    """The original's outputs on a fixed list of input sets."""
+
+    def __init__(self, original: Model, seed: int, num_inputs: int, inputs: Mapping[str, np.ndarray] | None) -> None:
+        self._original = detach(original)
+        self._names = [output.name for output in self._original.skeleton.graph.output]
+        rng = np.random.default_rng(seed)
+        specs = input_specs(self._original)
+        if inputs is None:
+            ordinary, edges = [random_feeds(specs, rng) for _ in range(max(num_inputs, 2))], edge_feeds(specs, rng)
+        else:
+            given = check_given(specs, inputs)
+            ordinary, edges = [*given, *(vary(given[0], rng) for _ in range(max(num_inputs - len(given), 1)))], []
+        session = create_session(self._original, "disabled")
+        self._error = ""
+        self._ordinary = self._run_all(session, ordinary)
+        self._runs = self._ordinary + self._run_all(session, edges)
+        self._deterministic = bool(self._ordinary) and self._repeats(session)
+        self._tolerance = tolerance = _tolerance(self._original)
+        results = list(zip(*(outputs for _, outputs in self._ordinary), strict=True))
+        self._scales = [Scale(spread_of(values), tolerance) for values in results]
+        depends = reachable_outputs(self._original, [spec.name for spec in specs])
+        self._reacts = [
+            name not in depends or _moves(values, scale)
+            for name, values, scale in zip(self._names, results, self._scales, strict=False)
+        ]
+
+    def judge(self, candidate: Model) -> Verification:
+        """Compares a candidate with the original."""
+        tolerance = self._tolerance
+        if not self._ordinary:
+            return Verification(False, np.inf, tolerance, False, reason=self._nothing_ran())
+        if not self._deterministic:
+            return Verification(False, np.inf, tolerance, False, reason=_RANDOM)
+        try:
+            detached = detach(candidate)
+            onnx.checker.check_model(for_inference(detached))
+            session = create_session(detached, "all")
+            found = [self._run(session, feeds) for feeds, _ in self._runs]
+        except (ModelError, onnx.checker.ValidationError) as error:
+            return Verification(False, np.inf, tolerance, all(self._reacts), reason=one_paragraph(error))
+        return self._compare(found)
+
+    def _compare(self, found: list[Outputs]) -> Verification:
+        gaps = self._gaps(found)
+        allowed = [scale.tolerance for scale in self._scales]
+        if any(gap > limit for gap, limit in zip(gaps, allowed, strict=True)):
+            gaps, allowed = self._second_look(found)
+        outputs = tuple(OutputComparison(*each) for each in zip(self._names, gaps, allowed, self._reacts, strict=True))
+        wrong = [each for each in outputs if not each.largest_difference <= each.tolerance]
+        still = [each for each in outputs if not each.reacts]
+        worst = max(outputs, key=lambda each: each.largest_difference / each.tolerance)
+        return Verification(
+            equal=not wrong,
+            largest_difference=worst.largest_difference,
+            tolerance=worst.tolerance,
+            reacts=not still,
+            outputs=outputs,
+            num_inputs=len(found),
+            reason=_reason(wrong, still),
+        )
+
+    def _gaps(self, found: list[Outputs], noise: list[Outputs] | None = None) -> list[float]:
+        """Largest difference of each output over all input sets."""
+        gaps = [0.0] * len(self._names)
+        for run, (_, expected) in enumerate(self._runs):
+            for i, scale in enumerate(self._scales):
+                other = None if noise is None else noise[run][i]
+                gaps[i] = max(gaps[i], difference(expected[i], found[run][i], scale, other))
+        return gaps
+
+    def _second_look(self, found: list[Outputs]) -> tuple[list[float], list[float]]:
+        """Differences and tolerances that allow for the original's own sensitivity to rounding.
+
+        ONNX Runtime's optimisations change the rounding of the original. Where that alone moves an output, or flips an
+        integer such as an arg-max between ties, a candidate cannot be asked to agree more closely.
+        """
+        session = create_session(self._original, "all")
+        noise = [self._run(session, feeds) for feeds, _ in self._runs]
+        own = self._gaps(noise)
+        allowed = [
+            scale.tolerance * min(max(1.0, 3.0 * gap / scale.tolerance), _MOST_NOISE)
+            for gap, scale in zip(own, self._scales, strict=True)
+        ]
+        return self._gaps(found, noise), allowed
+
+    def _run_all(self, session: ort.InferenceSession, feeds: list[Feeds]) -> list[tuple[Feeds, Outputs]]:
+        """Runs those input sets that the original accepts; an edge case may well be outside what it can take."""
+        runs = []
+        for each in feeds:
+            try:
+                runs.append((each, self._run(session, each)))
+            except ModelError as error:
+                self._error = str(error)
+        return runs
+
+    def _run(self, session: ort.InferenceSession, feeds: Feeds) -> Outputs:
+        try:
+            return list(session.run(self._names, feeds))
+        except Exception as error:  # ONNX Runtime's exceptions share no public base class
+            raise ModelError(f"ONNX Runtime cannot run the model: {one_paragraph(error)}") from error
+
+    def _repeats(self, session: ort.InferenceSession) -> bool:
+        feeds, outputs = self._ordinary[0]
+        exact = Scale(0.0, 1.0)
+        again = self._run(session, feeds)
+        return all(difference(first, second, exact) <= 1e-6 for first, second in zip(outputs, again, strict=True))
+
+    def _nothing_ran(self) -> str:
+        return f"the original runs on none of the inputs ({self._error}); give real ones with --inputs file.npz"
+
+
+_RANDOM = "the original returns other values each time it runs, so its outputs cannot be compared"
+
+
+def _moves(values: tuple[object, ...], scale: Scale) -> bool:
+    """Whether an output differs clearly between input sets."""
+    return any(difference(values[0], other, scale) > _REACTION * scale.tolerance for other in values[1:])
+
+
+def _reason(wrong: list[OutputComparison], still: list[OutputComparison]) -> str:
+    if wrong:
+        worst = max(wrong, key=lambda each: each.largest_difference / each.tolerance)
+        return (
+            f"the output '{worst.name}' differs by {worst.largest_difference:.2e} of its spread, "
+            f"{worst.tolerance:.0e} is allowed"
+        )
+    if still:
+        names = ", ".join(f"'{each.name}'" for each in still)
+        return f"cannot verify: {names} did not react to the inputs; give real ones with --inputs file.npz"
+    return ""
+
+
+def _tolerance(model: DetachedModel) -> float:
+    """The tolerance of the coarsest arithmetic in a model."""
+    graph = model.skeleton.graph
+    if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in graph.node):
+        return _QUANTISED_TOLERANCE
+    used = {tensor.dtype.value for tensor in (*model.tensors.values(), *model.defaults.values())}
+    used |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    used |= {each.i for node in graph.node if node.op_type == "Cast" for each in node.attribute}
+    default = _TOLERANCES[onnx.TensorProto.FLOAT]
+    return max((_TOLERANCES[dtype] for dtype in used if dtype in _TOLERANCES), default=default)

@@ -1,0 +1,1 @@
+"""ONNX models as TensorFlow functions, the baseline of the papers."""

@@ -1,0 +1,379 @@
+"""Every setting of a run, documented where it is declared. Presets (`presets/*.toml`) and `--set` replace some.
+
+Budgets of what a roofline prices are counts, not seconds: then one seed gives one result on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+from controller.interface import require_name
+from controller.policies.config import PolicyConfig
+from controller.ppo.config import PpoConfig
+from environment import rewards
+from experiments.config.tree import parse_overrides, replaced
+from experiments.errors import UserError, nearest_match
+from taso_ext.onnx_io.session import Level
+from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
+
+
+def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
+    """Raises ValueError unless low ≤ value ≤ high; `config_tree.replaced` adds where the value came from."""
+    if not low <= value <= high:
+        expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+        raise ValueError(f"'{name}' must be {expected}, but {value!r} came.")
+
+
+MEASURED_COSTS = ("measured", "endtoend")
+"""Kinds of cost models that measure on a device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentConfig:
+    """The MDP.
+
+    Attributes:
+      max_steps: rewrites an episode may take.
+      max_locations: locations a rule may have; none: as many as the graph needs.
+      reward: the reward function, by name and perhaps parameters (`combined:alpha=0.7,beta=0.3`,
+        `percent:every=10,bonus=0.1`), or one of your own (`module:function`, of an `environment.rewards.Transition`).
+    """
+
+    max_steps: int = 50
+    max_locations: int | None = None
+    reward: str = "log_ratio"
+
+    def __post_init__(self) -> None:
+        _require("max_steps", self.max_steps, 1)
+        if self.max_locations is not None:
+            _require("max_locations", self.max_locations, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectConfig:
+    """Random episodes that the world model learns from.
+
+    Attributes:
+      episodes: how many.
+      noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
+      held_out: fraction of the episodes that the world model is measured on instead of trained on.
+      processes: that play; the episodes do not depend on it.
+    """
+
+    episodes: int = 200
+    noop_probability: float = 0.01
+    held_out: float = 0.1
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        _require("episodes", self.episodes, 2)  # one to train on, one held out
+        _require("noop_probability", self.noop_probability, 0, 1)
+        _require("held_out", self.held_out, 0, 0.9)
+        _require("processes", self.processes, 1, 256)
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamConfig:
+    """The dream that ppo is trained in.
+
+    Attributes:
+      temperature: τ of the latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above, it strays.
+        How far depends on what the world model has left open: rewrites are deterministic, and a well trained one is
+        sure of them (`experiments/results/accuracy-tried.md`).
+      root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
+      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
+        thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
+    """
+
+    temperature: float = 1.0
+    root_fraction: float = 0.5
+    pessimism: float = 0.0
+    legal_from: float = 0.9
+
+    def __post_init__(self) -> None:
+        _require("temperature", self.temperature, 0)
+        _require("root_fraction", self.root_fraction, 0, 1)
+        _require("pessimism", self.pessimism, 0)
+        _require("legal_from", self.legal_from, 0.01, 0.99)
+
+    def from_root(self) -> dict[str, float]:
+        """Those of a dream in which all rollouts start at the initial graph."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "root_fraction"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecollectConfig:
+    """Rounds in which the world model learns from what its dream has taught the policy, and the policy starts anew.
+
+    Attributes:
+      rounds: how many; 0: the world model knows nothing but random play.
+      episodes: real ones of the policy, added in each round to all before.
+      dreamed: share of them in which the policy does what it has dreamed, less what is illegal, instead of what it
+        would do with its eyes open.
+      steps: of gradient, of the MDN-RNN in each round; it starts from the weights of the round before.
+      learning_rate: with which each round begins.
+    """
+
+    rounds: int = 0
+    episodes: int = 100
+    dreamed: float = 0.5
+    steps: int = 600
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _require("rounds", self.rounds, 0, 99)
+        _require("episodes", self.episodes, 1)
+        _require("dreamed", self.dreamed, 0, 1)
+        _require("steps", self.steps, 1)
+        _require("learning_rate", self.learning_rate, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Episodes in the real environment after training.
+
+    Attributes:
+      sampled_episodes: N of part (c), beside the one deterministic episode.
+      sampling_temperature: of the policy in those; 1 is the policy as trained.
+    """
+
+    sampled_episodes: int = 20
+    sampling_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require("sampled_episodes", self.sampled_episodes, 0)
+        _require("sampling_temperature", self.sampling_temperature, 0.2)  # below it, logits leave float32
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchConfig:
+    """The searches.
+
+    Attributes:
+      alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
+      passes: taso: whether whole passes of rules are tried first, and the search goes on from there and from the model,
+        each within the limits below, of which the time is shared.
+      width: beam: graphs of a level.
+      walk: restarts: random rewrites before each descent.
+      budget: graphs to expand, or passes to try.
+      seconds: limit of time; 0 means none. A run that it stops is not repeatable.
+      rounds: searches at most where kernels are priced by measuring: after each those are timed again that make the
+        gain of what it found unsure, and what they really take may lead elsewhere. They share the limit of time.
+      sharpen_seconds: limit of time of timing kernels again, in each round; 0: not at all.
+      memory_mb: limit of memory of the search.
+      threads: of the search; the result does not depend on it.
+    """
+
+    alpha: float = 1.05
+    passes: bool = False
+    width: int = 16
+    walk: int = 10
+    budget: int = 1000
+    seconds: float = 0.0
+    rounds: int = 3
+    sharpen_seconds: float = 30.0
+    memory_mb: int = 512
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        _require("alpha", self.alpha, 1)
+        _require("width", self.width, 1, 10**6)
+        _require("walk", self.walk, 1, 10**6)
+        _require("budget", self.budget, 1)
+        _require("seconds", self.seconds, 0)
+        _require("rounds", self.rounds, 1, 100)
+        _require("sharpen_seconds", self.sharpen_seconds, 0)
+        _require("memory_mb", self.memory_mb, 16, 2**20)
+        _require("threads", self.threads, 1, 256)
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyConfig:
+    """The comparison with the original model in ONNX Runtime.
+
+    Attributes:
+      num_inputs: random inputs beside the edge cases.
+    """
+
+    num_inputs: int = 4
+
+    def __post_init__(self) -> None:
+        _require("num_inputs", self.num_inputs, 2)  # one alone could not show that the outputs react
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureConfig:
+    """The end-to-end measurement.
+
+    Attributes:
+      resolution: it ends once half the width of the ratio's interval is below this (0.01: one percent); none: only when
+        the pairs or the time are used up.
+      pairs: interleaved measurements of both models, at most.
+      seconds: limit of time; 0 means none.
+      sessions: sessions of each model that they are spread over; sessions of identical bytes differ a little.
+      control: whether the model is also measured against itself, which shows what the ratio is worth.
+      threads: of ONNX Runtime; 1 has the least noise.
+      level: of ONNX Runtime's own graph optimisation, for both models.
+    """
+
+    resolution: float | None = 0.01
+    pairs: int = 24
+    seconds: float = 0.0
+    sessions: int = 3
+    control: bool = True
+    threads: int = 1
+    level: Level = "all"
+
+    def __post_init__(self) -> None:
+        if self.resolution is not None:
+            _require("resolution", self.resolution, 1e-4, 1)
+        _require("pairs", self.pairs, 2)
+        _require("seconds", self.seconds, 0)
+        _require("sessions", self.sessions, 1)
+        _require("threads", self.threads, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """A run. Two runs with equal configurations on one model and one machine have equal results, unless they measure.
+
+    Attributes:
+      controller: what picks the rewrites.
+      world: where ppo is trained: in the world model or in the real environment.
+      costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
+        threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a roofline, and
+        the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels, each timed when
+        it is first met and kept for later runs, with threads and level of `measure`; the path of a database of such
+        prices, which ends in `.sqlite`, replays them and times no kernel. Where prices are of the device that the
+        result is measured on, the clock has the last word on what is exported.
+      device: where the result is measured end to end.
+      rules: path of a rule file; none: the built-in rules.
+      opset: whether rewrites may raise the model's opset.
+      portable: leave out rewrites into operators that only ONNX Runtime has.
+      dims: bindings `name=value` of symbolic dimensions.
+      clean: clean-up of the model before the search; every improvement is counted from its result.
+      inputs: npz file of inputs to verify with.
+      seed: every random draw is a function of it.
+      updates_per_checkpoint: updates of ppo after which an interrupted training can be continued.
+    """
+
+    controller: str = "ppo"
+    world: Literal["dream", "real"] = "dream"
+    costs: str = "roofline:rtx2070"
+    device: str = "cpu"
+    rules: str | None = None
+    opset: Literal["raise", "keep"] = "raise"
+    portable: bool = False
+    dims: tuple[str, ...] = ()
+    clean: Literal["full", "basic", "none"] = "full"
+    inputs: str | None = None
+    seed: int = 0
+    updates_per_checkpoint: int = 10
+    environment: EnvironmentConfig = EnvironmentConfig()
+    collect: CollectConfig = CollectConfig()
+    world_model: WorldModelConfig = WorldModelConfig()
+    dream: DreamConfig = DreamConfig()
+    recollect: RecollectConfig = RecollectConfig()
+    policy: PolicyConfig = PolicyConfig()
+    ppo: PpoConfig = PpoConfig()
+    ppo_real: PpoConfig = PpoConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    search: SearchConfig = SearchConfig()
+    verify: VerifyConfig = VerifyConfig()
+    measure: MeasureConfig = MeasureConfig()
+
+    def __post_init__(self) -> None:
+        require_name(self.controller)
+        _require_telescoping(self.environment.reward, self.ppo.telescoping)
+        _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
+        _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
+        _require("seed", self.seed, 0, 2**31 - 1)
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether costs are measured as the run goes on, and vary."""
+        return self.costs.partition(":")[0] in MEASURED_COSTS
+
+    def refit(self) -> MdnRnnTrainingConfig:
+        """How the MDN-RNN is trained in a round of recollection."""
+        training, rounds = self.world_model.mdn_rnn_training, self.recollect
+        optimiser = dataclasses.replace(training.optimiser, learning_rate=rounds.learning_rate)
+        return dataclasses.replace(training, steps=rounds.steps, optimiser=optimiser)
+
+    def bound_dims(self) -> dict[str, int]:
+        """The bindings of `dims`, parsed."""
+        return parse_dims(self.dims)
+
+    @property
+    def uses_world_model(self) -> bool:
+        """Whether the controller is trained in a world model, which recollection can improve."""
+        return self.controller == "ppo" and self.world == "dream"
+
+
+def _require_telescoping(reward: str, telescoping: bool) -> None:
+    """Raises ValueError for an unknown reward, or one that ppo is wrong about."""
+    if telescoping and not rewards.find(reward).telescopes:
+        known = ", ".join(name for name in rewards.names() if rewards.find(name).telescopes)
+        raise ValueError(
+            f"the reward '{reward}' does not add up to zero around a loop, or nobody can know whether it does, which "
+            f"ppo.telescoping takes for granted; set ppo.telescoping=false too (it holds for {known})."
+        )
+
+
+def _require_doubt(pessimism: float, members: int) -> None:
+    """Raises ValueError for pessimism that would change nothing."""
+    if pessimism > 0 and members < 2:
+        raise ValueError(
+            f"dream.pessimism is {pessimism:g}, but a world model of one member has no disagreement to lower rewards "
+            "by; set world_model.mdn_rnn.ensemble=3 too (--ensemble 3), or leave pessimism at 0"
+        )
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    files = resources.files("experiments.config").joinpath("presets").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[str] = ()) -> RunConfig:
+    """The defaults, changed by a preset, then by command line options, then by `--set` arguments.
+
+    Args:
+      preset: name of a preset.
+      options: nested values, as `config_tree.replaced` takes them.
+      assignments: `a.b=c` texts.
+    Raises:
+      UserError: an unknown preset or key, or a bad value.
+    """
+    if preset not in preset_names():
+        raise UserError(f"There is no preset '{preset}'. {nearest_match(preset, preset_names())}")
+    text = resources.files("experiments.config").joinpath("presets", f"{preset}.toml").read_text()
+    config = replaced(RunConfig(), tomllib.loads(text), f"preset {preset}")
+    config = replaced(config, options, "the command line")
+    config = replaced(config, parse_overrides(assignments), "--set")
+    config.bound_dims()
+    return config
+
+
+def parse_dims(bindings: Sequence[str]) -> dict[str, int]:
+    """Sizes of symbolic dimensions from `name=value` texts.
+
+    Raises:
+      UserError: another text.
+    """
+    return dict(_parse_dim(binding) for binding in bindings)
+
+
+def _parse_dim(binding: str) -> tuple[str, int]:
+    name, equals, value = binding.partition("=")
+    if not equals or not name or not value.isdecimal() or int(value) < 1:
+        raise UserError(
+            f"--dim expects name=value with a positive integer, for example --dim batch=1, but got '{binding}'."
+        )
+    return name, int(value)

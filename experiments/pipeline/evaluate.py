@@ -1,0 +1,66 @@
+"""Plays the trained controller, and random beside it, in the real environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from controller.evaluation import Evaluation, evaluate
+from controller.records import EpisodeRecord
+from controller.search.random import RandomController
+from environment import GraphSubstitutionEnv
+from experiments.pipeline.controller import Prepared, TrainingFacts, prepare_controller
+from experiments.pipeline.load import Loaded
+from experiments.runs.run import Run
+
+STAGE = "evaluate"
+EVALUATION, TRAINING = "checkpoints/evaluation.json", "checkpoints/training.json"
+
+
+def train_and_evaluate(run: Run, loaded: Loaded) -> tuple[Evaluation, TrainingFacts]:
+    """Parts (a) to (d) of the report and what it says of the training.
+
+    Once both are there, neither the world model nor the controller is loaded again.
+    """
+    if not run.directory.finished(STAGE):
+        prepared = prepare_controller(run, loaded)
+        run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
+        _evaluate(run, loaded.env, prepared)
+    facts = TrainingFacts(**run.directory.read_json(TRAINING))
+    return Evaluation.load(run.directory.path / EVALUATION), facts
+
+
+def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
+    controller = prepared.controller
+    num_sampled = run.config.evaluate.sampled_episodes if controller.stochastic else 0
+    with run.stage(STAGE, "play real episodes", 2 * (1 + num_sampled)) as bar:
+        run.metrics.rewind(STAGE, 0)
+        best = 0.0
+
+        def note(done: int, total: int, record: EpisodeRecord) -> None:
+            nonlocal best
+            best = max(best, record.improvement)
+            figures = {"kind": record.kind, "seed": record.seed, "steps": len(record.actions)}
+            percents = {"return": sum(record.rewards), "improvement_percent": 100 * record.improvement}
+            run.metrics.append(STAGE, done - 1, {**figures, **percents, **_noise(record)})
+            bar.update(done, best_percent=100 * best)
+
+        evaluation = evaluate(
+            env,
+            controller,
+            num_sampled=num_sampled,
+            seed=run.seed(STAGE),
+            collection=prepared.collection,
+            random_controller=RandomController(run.config.collect.noop_probability),
+            on_episode=note,
+        )
+        evaluation.save(run.directory.path / EVALUATION)
+
+
+def _noise(record: EpisodeRecord) -> dict[str, float]:
+    """How sure the figures of an episode are, where costs are measured: halves of the widths of 95 % intervals."""
+    if not record.cost_noise:
+        return {}
+    return {
+        "improvement_noise": 100 * record.improvement_noise,
+        "largest_reward_noise": max(record.reward_noise, default=0.0),
+    }

@@ -1,0 +1,89 @@
+"""Exports the best graph of a run and proves that it computes what the model computes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+
+from controller.records import EpisodeRecord
+from environment.verification.outputs import Verification, find_first_bad_rewrite, verify
+from experiments.errors import UserError, VerificationFailed
+from experiments.pipeline.load import Loaded
+from experiments.runs.run import Run
+
+STAGE = "verify"
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """
+    Attributes:
+      model: what OUT will hold.
+      changed: whether any rewrite went into it; if not, it is the model itself.
+      largest_difference, tolerance: of the comparison with the model.
+    """
+
+    model: onnx.ModelProto
+    changed: bool
+    largest_difference: float
+    tolerance: float
+
+
+def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
+    """Checks, before any work, that a comparison of outputs would prove something.
+
+    Raises:
+      UserError: the outputs do not react to the inputs, are random, or the model does not run at all.
+    """
+    verification = verify(
+        loaded.model.original, loaded.model.export(loaded.model.graph), num_inputs=num_inputs, inputs=loaded.inputs
+    )
+    if verification.reason:
+        raise UserError(f"{loaded.name} cannot be optimised, since no result could be verified: {verification.reason}.")
+
+
+def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
+    """The best graph of the run as an ONNX model, compared with the original.
+
+    Raises:
+      VerificationFailed: the outputs differ; names the first rewrite that broke them.
+    """
+    actions = best.best_actions
+    if not actions:
+        return Exported(loaded.model.original, changed=False, largest_difference=0.0, tolerance=0.0)
+    with run.stage(STAGE, "verify in ONNX Runtime", 1) as bar:
+        candidate = loaded.model.export(loaded.env.replay(actions))
+        verification = verify(
+            loaded.model.original,
+            candidate,
+            seed=run.seed(STAGE),
+            num_inputs=run.config.verify.num_inputs,
+            inputs=loaded.inputs,
+        )
+        bar.update(1, largest_difference=verification.largest_difference)
+        if not (verification.equal and verification.reacts):
+            raise VerificationFailed(_first_bad_rewrite(run, loaded, best, verification))
+    return Exported(candidate, True, verification.largest_difference, verification.tolerance)
+
+
+def _first_bad_rewrite(run: Run, loaded: Loaded, best: EpisodeRecord, verification: Verification) -> str:
+    """The error text: which rewrite broke equality."""
+    actions = best.best_actions
+    step = find_first_bad_rewrite(
+        loaded.model.original,
+        lambda count: loaded.model.export(loaded.env.replay(actions[:count])),
+        len(actions),
+        seed=run.seed(STAGE),
+        num_inputs=run.config.verify.num_inputs,
+        inputs=loaded.inputs,
+    )
+    if step == 0:
+        culprit = "No rewrite did it: the model already differs after the clean-up, try --clean none."
+    else:
+        rule = f"'{best.rule_names[step - 1]}' at location {actions[step - 1][1]}"
+        culprit = f"The first rewrite that broke equality is number {step} of {len(actions)}, {rule}."
+    return (
+        f"Verification failed, so nothing was written: {verification.reason}. {culprit} "
+        f"Please report it together with {run.directory.path}."
+    )

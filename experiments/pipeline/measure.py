@@ -1,0 +1,87 @@
+"""Measures the model and the result end to end, interleaved."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+
+from environment.inputs.model_inputs import Feeds, check_given, input_specs
+from environment.measurement import timing
+from environment.measurement.effort import Effort
+from environment.runtimes import OnnxRuntime
+from experiments.pipeline.load import Loaded
+from experiments.runs.result import MeasuredRatio
+from experiments.runs.run import Run
+from taso_ext.onnx_io.detached import detach
+
+STAGE = "measure"
+
+
+def measure(run: Run, loaded: Loaded, result: onnx.ModelProto) -> MeasuredRatio:
+    """Time of the result over time of the model on the run's device; kept as `checkpoints/measured.json`."""
+    name = "checkpoints/measured.json"
+    if run.directory.finished(STAGE):
+        return MeasuredRatio(**run.directory.read_json(name))
+    settings = run.config.measure
+    runtime, effort = runtime_of(run), effort_of(run, STAGE, control=settings.control)
+    with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
+        found = timing.measure(
+            timing.Variant("model", runtime, loaded.model.original),
+            [timing.Variant("result", runtime, result)],
+            effort,
+            feeds=feeds_of(loaded),
+            on_pair=lambda done, total: bar.update(done),
+        )
+        measured = _measured_ratio(found, run.config.device)
+        run.directory.write_json(name, dataclasses.asdict(measured))
+    return measured
+
+
+def runtime_of(run: Run) -> OnnxRuntime:
+    """What a run measures whole graphs in."""
+    settings = run.config.measure
+    return OnnxRuntime(run.config.device, settings.threads, settings.level)
+
+
+def feeds_of(loaded: Loaded) -> Feeds | None:
+    """What whole graphs are timed on: the first input set that the user gave; None: what timing makes up."""
+    if loaded.inputs is None:
+        return None
+    return check_given(input_specs(detach(loaded.model.original)), loaded.inputs)[0]
+
+
+def effort_of(run: Run, stage: str, *, control: bool) -> Effort:
+    """What a run spends on measuring whole graphs in a stage."""
+    settings = run.config.measure
+    return Effort(
+        resolution=settings.resolution,
+        pairs=settings.pairs,
+        seconds=settings.seconds,
+        sessions=settings.sessions,
+        control=control,
+        seed=run.seed(stage),
+    )
+
+
+def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
+    (result,) = found.candidates
+    control = found.control and found.control.ratio
+    itself = (
+        {"control_ratio": control.value, "control_low": control.low, "control_high": control.high} if control else {}
+    )
+    return MeasuredRatio(
+        ratio=result.ratio.value,
+        low=result.ratio.low,
+        high=result.ratio.high,
+        before_ms=found.reference.ms.value,
+        after_ms=result.ms.value,
+        noise=found.reference.noise,
+        device=device,
+        runtime=result.runtime,
+        clock=found.clock,
+        pairs=found.pairs,
+        sessions=found.sessions,
+        ending=found.ending,
+        **itself,
+    )

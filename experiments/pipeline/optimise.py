@@ -1,0 +1,178 @@
+"""`rlflow optimise`, from the model to the written result, stage after stage."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+from pathlib import Path
+
+from controller.evaluation import Evaluation
+from controller.records import EpisodeRecord, best_record
+from experiments.config.tree import as_mapping
+from experiments.output_file import write_model
+from experiments.pipeline.controller import TrainingFacts
+from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.export import Exported, export_verified, require_verifiable
+from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.measure import measure
+from experiments.pipeline.select import Selected, confirmed, select
+from experiments.reports.report import write_report
+from experiments.reports.summary import print_summary
+from experiments.request import Request
+from experiments.runs.directory import RunDirectory
+from experiments.runs.manifest import make_manifest
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.result import MeasuredRatio, Result, count_rules
+from experiments.runs.run import Run
+from experiments.runs.warnings_noted import warnings_noted
+from taso_ext.onnx_io.exporting import opset_of
+
+SOURCES = {
+    "collection": "(a) random collection",
+    "recollection": "(a) random collection and recollection",
+    "training": "(a) training in the real environment",
+    "deterministic": "(b) controller, deterministic episode",
+    "sampled": "(c) controller, sampled episodes",
+    "random": "(d) random, as many episodes as (b) and (c)",
+}
+"""Kinds of `EpisodeRecord`s, as the report calls them."""
+
+
+def optimise(request: Request, progress: ProgressDisplay) -> Result:
+    """Runs, or resumes, one optimisation, writes its result and prints the summary.
+
+    Raises: as `optimised`.
+    """
+    result, run_directory = optimised(request, progress)
+    print_summary(result, str(request.output), str(run_directory))
+    return result
+
+
+def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
+    """Runs, or resumes, one optimisation and writes its result.
+
+    Returns:
+      The figures, and the run directory.
+    Raises:
+      UserError, ModelError and their like: bad input; nothing was written.
+      VerificationFailed: the result does not equal the model; OUT was not written.
+    """
+    progress.note(f"Loading {request.model}")
+    with warnings_noted(progress):
+        loaded = load(request.model, request.config)
+        run = begin_run(request, loaded, progress)
+        evaluation, training = train_and_evaluate(run, loaded)
+    selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
+    exported = export_verified(run, loaded, selected.record)
+    measured = measure(run, loaded, exported.model) if exported.changed else None
+    if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
+        selected, exported, measured = final, export_verified(run, loaded, final.record), None
+    result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
+    leave_report(run, result, evaluation, selected.record)
+    write_model(exported.model, request.output)
+    return result, run.directory.path
+
+
+def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:
+    """Creates the run directory, or reopens the one of the same model and configuration.
+
+    Raises:
+      UserError: the directory cannot be used, or no result could be verified; nothing was written.
+    """
+    identity = {**as_mapping(request.config), "fingerprint": loaded.fingerprint}
+    path = request.run_directory or Path("runs") / default_name(loaded.name, request.config.controller, identity)
+    start = time.perf_counter()
+    if loaded.num_candidates and not RunDirectory.holds_run(path):
+        require_verifiable(loaded, request.config.verify.num_inputs)
+    seconds = loaded.seconds + time.perf_counter() - start
+    manifest = make_manifest(request.arguments, request.model, request.config.seed)
+    directory = RunDirectory.open(path, identity, manifest)
+    directory.record("load", seconds, finished=True)
+    progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
+    return Run(request.config, directory, progress)
+
+
+def default_name(model: str, controller: str, identity: dict[str, object]) -> str:
+    """Name of a run directory: the same for the same model and configuration."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{model}-{controller}-{digest[:8]}"
+
+
+def assemble_result(
+    request: Request,
+    run: Run,
+    loaded: Loaded,
+    training: TrainingFacts,
+    evaluation: Evaluation,
+    selected: Selected,
+    exported: Exported,
+    measured: MeasuredRatio | None,
+) -> Result:
+    """All figures of the run in one place."""
+    best = selected.record
+    start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
+    sources = sources_of(evaluation)
+    bests = {kind: record for kind, records in sources.items() if (record := best_record(records))}
+    played = itertools.chain(*sources.values())
+    episodes = {kind: len(records) for kind, records in sources.items()}
+    if evaluation.collection is not None:
+        episodes[evaluation.collection.kind] = training.num_collected
+    return Result(
+        model=request.model,
+        controller=run.config.controller,
+        world=run.config.world if run.config.controller == "ppo" else "",
+        costs=run.config.costs,
+        seed=run.config.seed,
+        before=loaded.figures(start, best.costs_ms[0], best.noise_at(0)),
+        after=loaded.figures(found, best.best_cost_ms, best.noise_at(best.best_step)),
+        improvements={SOURCES[kind]: 100 * record.improvement for kind, record in bests.items()},
+        episodes={SOURCES[kind]: count for kind, count in episodes.items()},
+        rules_applied=count_rules(best.rule_names[: best.best_step]),
+        found_by=SOURCES[best.kind],
+        stop_reason=training.stop_reason,
+        candidates=loaded.num_candidates,
+        accuracy=training.accuracy,
+        rounds=training.rounds,
+        largest_difference=exported.largest_difference,
+        tolerance=exported.tolerance,
+        measured=measured,
+        stage_seconds=run.directory.stage_seconds(),
+        peak_memory_bytes=run.directory.peak_memory_bytes(),
+        graph_hash=found.hash,
+        raised_opset=_raised_opset(loaded, exported),
+        selection=selected.note,
+        noise={SOURCES[kind]: 100 * record.improvement_noise for kind, record in bests.items()},
+        reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
+    )
+
+
+def _raised_opset(loaded: Loaded, exported: Exported) -> str:
+    before, after = loaded.model.opset, opset_of(exported.model)
+    return f"{before} to {after}" if exported.changed and after > before else ""
+
+
+def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
+    """Kind -> episodes of every part that has any."""
+    before = evaluation.collection
+    parts = {
+        **({} if before is None else {before.kind: (before,)}),
+        "deterministic": (evaluation.deterministic,),
+        "sampled": evaluation.sampled,
+        "random": evaluation.random,
+    }
+    return {kind: records for kind, records in parts.items() if records}
+
+
+def leave_report(run: Run, result: Result, evaluation: Evaluation, best: EpisodeRecord) -> None:
+    """Writes the action log, the figures, the plots and the report; the run is complete then."""
+    steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
+    log = [
+        {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}
+        for (rule, location), name, cost in steps
+    ]
+    run.directory.write_json("actions.json", {"initial_cost_ms": best.costs_ms[0], "actions": log})
+    run.directory.write_json("result.json", result.to_json())
+    write_report(run.directory.path, result, evaluation, best)
+    run.directory.mark_done()

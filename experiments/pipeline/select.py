@@ -1,0 +1,119 @@
+"""Chooses among the cheapest graphs of a run by the clock, so that no result is slower than its model.
+
+Only where costs were measured on the device at hand: a roofline speaks of another one, and so do prices that were
+recorded on another machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from controller.evaluation import Evaluation
+from controller.records import EpisodeRecord, is_improvement
+from environment.measurement import timing
+from environment.measurement.timing import VariantTiming
+from experiments.pipeline.load import Loaded
+from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
+from experiments.runs.result import MeasuredRatio, is_faster
+from experiments.runs.run import Run
+from taso_ext.onnx_io.detached import detach
+
+STAGE = "select"
+CHECKPOINT = "checkpoints/selected.json"
+MOST = 6
+"""Graphs that are measured."""
+APART = 0.003
+"""By how much they differ in cost, as a part of it: the clock could not tell nearer ones apart."""
+TOGETHER = 3
+"""Graphs that are in memory at once, beside the model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """
+    Attributes:
+      record: ends with the chosen graph; without actions it is the model itself.
+      note: one sentence, where it is not the graph that costs least or the clock could not confirm it; else empty.
+    """
+
+    record: EpisodeRecord
+    note: str = ""
+
+
+def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
+    """The graph that is exported: where the clock chooses, the fastest that it confirms, or the model."""
+    best = evaluation.best
+    if not best.best_actions:
+        return Selected(best)
+    if not loaded.clock_chooses:
+        return Selected(best, loaded.caveat)
+    offered = list(_cheapest(loaded, [best, *records]))
+    if not run.directory.finished(STAGE):
+        with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
+            found: list[VariantTiming] = []
+            for begin in range(0, len(offered), TOGETHER):
+                found += _measured(run, loaded, offered[begin : begin + TOGETHER])
+                bar.update(len(found))
+            run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
+    return _chosen(offered, run.directory.read_json(CHECKPOINT))
+
+
+def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
+    """The same, or the model itself, if a measurement of its own does not confirm that the graph is faster."""
+    if measured is None or measured.is_faster:
+        return selected
+    ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+    note = f"The fastest graph, measured again, took {ratio} of the model's time: not faster beyond noise."
+    return Selected(selected.record.until(0), note)
+
+
+def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
+    """The episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
+    ends = [record.until(step) for record in records for step in _improvements(record)]
+    hashes: set[str] = set()
+    last = 0.0
+    for record in sorted(ends, key=lambda each: each.best_cost_ms / each.costs_ms[0]):
+        cost = record.best_cost_ms / record.costs_ms[0]
+        if cost < last * (1 + APART):
+            continue
+        graph_hash = loaded.env.replay(record.best_actions).hash
+        if graph_hash in hashes:
+            continue
+        hashes.add(graph_hash)
+        last = cost
+        yield record
+        if len(hashes) == MOST:
+            return
+
+
+def _improvements(record: EpisodeRecord) -> Iterator[int]:
+    """Steps after which the graph costs less than any before."""
+    least = record.costs_ms[0]
+    for step, cost_ms in enumerate(record.costs_ms):
+        if is_improvement(cost_ms, least):
+            least = cost_ms
+            yield step
+
+
+def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
+    runtime = runtime_of(run)
+    variants = [
+        timing.Variant(str(index), runtime, loaded.model.export_detached(loaded.env.replay(record.best_actions)))
+        for index, record in enumerate(records)
+    ]
+    model = timing.Variant("model", runtime, detach(loaded.model.original))
+    return timing.measure(model, variants, effort_of(run, STAGE, control=False), feeds=feeds_of(loaded)).candidates
+
+
+def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
+    measured = [(ratio["value"], ratio["high"], record) for ratio, record in zip(ratios, offered, strict=True)]
+    faster = [(value, record) for value, high, record in measured if is_faster(value, high)]
+    cheapest, first = offered[0], ratios[0]["value"]
+    if not faster:
+        return Selected(cheapest.until(0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
+    least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
+    if fastest is cheapest:
+        return Selected(cheapest)
+    return Selected(fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}.")

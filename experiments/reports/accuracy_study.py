@@ -1,0 +1,340 @@
+"""What a finished run tells of its world model: its training, and its predictions beside what really happened.
+
+study = AccuracyStudy.load(Path("runs/bert-base-ppo-1a2b3c4d"))
+study.played.mask, study.coverage(LEVELS), …
+
+Nothing is trained and nothing is played: all comes from the run directory, and from the episodes held out there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.evaluation import Evaluation
+from controller.records import EpisodeRecord
+from experiments.config.run import RunConfig
+from experiments.config.tree import replaced
+from experiments.errors import UserError
+from experiments.pipeline.accuracy import FIRST
+from experiments.pipeline.collect import parted, read_episodes
+from experiments.pipeline.evaluate import EVALUATION
+from experiments.pipeline.recollect import RECOLLECTED
+from experiments.pipeline.world_model import BUNDLE, MDN_RNN
+from experiments.reports.plot_style import Curve
+from experiments.reports.report import loss_curves, stages_of_losses
+from experiments.runs.directory import RunDirectory
+from experiments.runs.metrics import MetricsLog
+from experiments.runs.run import of_round
+from worldmodel.accuracy import baselines as trivial
+from worldmodel.accuracy import metrics
+from worldmodel.accuracy.baselines import Trivial
+from worldmodel.accuracy.components import Components
+from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.open_loop import cut_windows, longest_open_loop, play
+from worldmodel.accuracy.uncertainty import Mixtures, covered, fit_scale
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.splits import states_of
+from worldmodel.data.windows import OpenLoop, Windows
+from worldmodel.world_model import WorldModel
+
+FURTHEST = (30, 20, 15, 10, 5, 2, 1)
+"""Steps to predict without a look at reality; the most that enough episodes have are taken."""
+STRIDE = 5
+ENOUGH = 30
+MODEL = "world model"
+LABELS = {
+    trivial.COPY_LAST: "copying the first state",
+    trivial.MEAN: "mean of the training data",
+    trivial.PER_SITE: "mean per rule and site",
+    trivial.PER_RULE: "mean per rule",
+}
+
+
+class RuleErrors(NamedTuple):
+    """Wrong bits of one rule over all windows: missed, invented, and those of copying the state before."""
+
+    missed: float
+    invented: float
+    copied: float
+
+
+class Trajectory(NamedTuple):
+    """The summed reward along one sequence of actions, after 0 to T steps, in percent.
+
+    Attributes:
+      title: whose it is.
+      real: [T + 1].
+      dreamed: [T + 1], by the most likely latents.
+      sampled: [S, T + 1], of sampled dreams.
+    """
+
+    title: str
+    real: np.ndarray
+    dreamed: np.ndarray
+    sampled: np.ndarray
+
+
+class Drawn(NamedTuple):
+    """Next latents that were drawn at some temperatures after one real step.
+
+    Attributes:
+      before, after: [Z], the real latents.
+      latents: by temperature, [S, Z].
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    latents: Mapping[float, np.ndarray]
+
+
+@dataclass(frozen=True, repr=False)
+class AccuracyStudy:
+    """A world model, the episodes it was trained on and those it was not.
+
+    Attributes:
+      path: of the run directory.
+      config: of the run.
+      model: its world model, of the last round of recollection.
+      training: episodes that this was trained on.
+      held_out: episodes of random play that it was not.
+      evaluation: real episodes of the controller.
+    """
+
+    path: Path
+    config: RunConfig
+    model: WorldModel
+    training: EpisodeBuffer
+    held_out: EpisodeBuffer
+    evaluation: Evaluation
+
+    @classmethod
+    def load(cls, path: Path) -> AccuracyStudy:
+        """Reads a run directory.
+
+        Raises:
+          UserError: it is none, or none of a finished run that trained a world model.
+        """
+        needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", "checkpoints/episodes"}
+        missing = sorted(name for name in needed if not (path / name).exists())
+        if missing or not RunDirectory.holds_run(path):
+            raise UserError(
+                f"{path} is not the directory of a finished run with a world model: {', '.join(missing)} is missing. "
+                "Such a run is what `rlflow optimise MODEL -o OUT --controller ppo` leaves."
+            )
+        stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        stored.pop("fingerprint", None)
+        config = replaced(RunConfig(), stored, str(path / "config.json"))
+        checkpoints, rounds = path / "checkpoints", config.recollect.rounds
+        training, held_out = parted(config, read_episodes(checkpoints / "episodes"))
+        for number in range(1, rounds + 1):
+            training.extend(read_episodes(checkpoints / of_round(RECOLLECTED, number)))
+        model = WorldModel.load(checkpoints / of_round(BUNDLE, rounds))
+        return cls(path, config, model, training, held_out, Evaluation.load(path / EVALUATION))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {len(self.training)} episodes to train on, {len(self.held_out)} held out; "
+            f"{self.model.num_actions} rewrites, latents of width {self.model.latent_size}; "
+            f"rewards: {self.config.environment.reward} under {self.config.costs}"
+        )
+
+    def losses(self) -> dict[str, dict[str, Curve]]:
+        """Title of a stage -> loss -> curve."""
+        log = MetricsLog(self.path / "metrics.jsonl")
+        titles, last = stages_of_losses(self.config.recollect.rounds), of_round(MDN_RNN, self.config.recollect.rounds)
+        curves = {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
+        own = loss_curves(log.read(last), open_loop=True)
+        return {**curves, f"{titles[last]}, on its own predictions": own} if own else curves
+
+    @cached_property
+    def trivial(self) -> Trivial:
+        """The predictors that the model has to beat."""
+        return Trivial.of(self.training, self.model)
+
+    @cached_property
+    def single_steps(self) -> OpenLoop:
+        """Every step of the held-out episodes from depth `FIRST` on, predicted from the real state before it."""
+        found = longest_open_loop(self.model, self.held_out, (1,), first=FIRST, stride=1, seen=self._seen)
+        if found is None:
+            raise self._too_little()
+        return found
+
+    @cached_property
+    def played(self) -> OpenLoop:
+        """Stretches of the held-out episodes, as long as possible, predicted from their first state."""
+        found = longest_open_loop(
+            self.model, self.held_out, FURTHEST, first=FIRST, stride=STRIDE, seen=self._seen, at_least=ENOUGH
+        )
+        if found is None:
+            raise self._too_little()
+        return found
+
+    @cached_property
+    def _seen(self) -> frozenset[str]:
+        return states_of(self.training)
+
+    def _too_little(self) -> UserError:
+        return UserError(
+            f"{self.path} has no held-out episode with a rewrite from depth {FIRST} on, of a state that training did "
+            f"not meet: collect deeper ones, or hold out more."
+        )
+
+    def rewards(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Predicted rewards of single steps by predictor, and the real ones: [n], percent."""
+        real = self.single_steps.real
+        known = self.trivial.rewards(real)
+        tables = {LABELS[key]: known[key][0] for key in (trivial.PER_SITE, trivial.PER_RULE)}
+        return {MODEL: self.single_steps.reward[0], **tables}, real.reward[0]
+
+    def latent_errors(self) -> dict[str, np.ndarray]:
+        """Mean squared error per dimension after 1, 2, … steps by predictor: [K]."""
+        real = self.played.real
+        errors = {MODEL: metrics.squared_errors(self.played.z, real.z).mean(axis=1)[1:]}
+        for key, z in self.trivial.latents(real).items():
+            errors[LABELS[key]] = metrics.squared_errors(z, real.z).mean(axis=1)[1:]
+        return errors
+
+    def mask_errors(self) -> dict[str, np.ndarray]:
+        """Wrong bits of a state after 1, 2, … steps by predictor: [K]."""
+        real = self.played.real
+        errors = {MODEL: metrics.wrong_bits(self.played.legal(), real.legal()).mean(axis=1)[1:]}
+        for key, mask in self.trivial.masks(real).items():
+            errors[LABELS[key]] = metrics.wrong_bits(mask, real.legal()).mean(axis=1)[1:]
+        return errors
+
+    def mask_errors_per_rule(self, step: int) -> dict[str, RuleErrors]:
+        """Wrong bits after `step` steps by rule, those that copying is most wrong about first."""
+        legal, predicted = self.played.real.legal(), self.played.legal()[step]
+        before, real = legal[0], legal[step]
+        missed, invented, copied = (bits.sum(axis=0) for bits in (real & ~predicted, predicted & ~real, before ^ real))
+        rules = np.concatenate([self.model.table.rules[:-1], self.played.real.unknown_rules])
+        counts = {
+            self.training.rule_names[rule]: RuleErrors(
+                *(float(each[rules == rule].sum()) for each in (missed, invented, copied))
+            )
+            for rule in np.unique(rules)
+        }
+        return dict(sorted(counts.items(), key=lambda item: -item[1].copied))
+
+    def coverage(self, levels: Sequence[float]) -> dict[str, np.ndarray]:
+        """Share of the real next latents within central intervals of each level, as predicted and with σ rescaled.
+
+        Every other episode serves to fit the factor of σ, the others to judge.
+
+        Returns:
+          Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`), or no two episodes
+          can be judged.
+        """
+        if self.model.mdn_rnn.config.dynamics != "mdn":
+            return {}
+        windows = self.single_steps.real
+        mixtures, real = next_latents(self.model, windows), windows.z[1]
+        fitted = windows.episode % 2 == 0
+        if fitted.all() or not fitted.any():
+            return {}
+        scale = fit_scale(real[fitted], Mixtures(*(field[fitted] for field in mixtures)))
+        judged, real = Mixtures(*(field[~fitted] for field in mixtures)), real[~fitted]
+        return {
+            label: np.array([covered(real, judged, level, factor).mean() for level in levels])
+            for label, factor in (("as predicted", 1.0), (f"σ × {scale:.2f}, fitted on other episodes", scale))
+        }
+
+    def latents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct states of the training episodes: latents [n, Z] and costs [n] in percent of the start graph's."""
+        costs = {
+            graph_hash: 100.0 * cost / episode.cost_ms[0]
+            for episode in self.training
+            for graph_hash, cost in zip(episode.hashes, episode.cost_ms, strict=True)
+        }
+        latents = self.model.encode({graph_hash: self.training.graphs[graph_hash] for graph_hash in costs})
+        return np.stack(list(latents.values())), np.array(list(costs.values()))
+
+    def start_latent(self) -> np.ndarray:
+        """Of the start graph: [Z]."""
+        start = self.training[0].start
+        return self.model.encode({start: self.training.graphs[start]})[start]
+
+    @cached_property
+    def principal(self) -> Components:
+        """Of the training states."""
+        return Components.fit([self.latents()[0]], 2)
+
+    def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Trajectory]:
+        """Of the first held-out episodes that are long enough, and of the controller's own."""
+        windows = cut_windows(self.model, self.held_out, steps=self.played.real.steps, stride=10**6)
+        count = min(held_out, len(windows.episode))
+        parts = [(f"random episode {windows.episode[i]}", column(windows, i)) for i in range(count)]
+        records = {"controller, deterministic": self.evaluation.deterministic}
+        records |= {f"controller, sampled {i + 1}": record for i, record in enumerate(self.evaluation.sampled[:1])}
+        parts += [(title, self.window_of(record)) for title, record in records.items() if record.actions]
+        return [self._dreamed(title, window, samples, temperature) for title, window in parts]
+
+    def window_of(self, record: EpisodeRecord) -> Windows:
+        """A real episode as one window; its latents and masks are known of the start only."""
+        table = self.model.table
+        actions = table.encode(np.array(record.actions))
+        steps = int(np.flatnonzero(np.append(actions, -1) < 0)[0])
+        z = np.zeros((steps + 1, 1, self.model.latent_size), np.float32)
+        z[0, 0] = self.start_latent()
+        mask = np.zeros((steps + 1, 1, table.num_actions), bool)
+        mask[0, 0] = table.mask(self.training[0].legal_actions(0))[:-1]
+        return Windows(
+            z=z,
+            mask=mask,
+            reward=np.array(record.rewards[:steps], np.float32)[:, np.newaxis],
+            terminal=np.zeros((steps, 1), bool),
+            actions=actions[:steps, np.newaxis],
+            unknown=np.zeros((steps + 1, 1, 0), bool),
+            last_reward=np.zeros(1, np.float32),
+            hidden=np.zeros((1, self.model.hidden_size), np.float32),
+            cell=np.zeros((1, self.model.hidden_size), np.float32),
+            episode=np.zeros(1, int),
+            depth=np.zeros(1, int),
+            unknown_rules=np.zeros(0, int),
+        )
+
+    def _dreamed(self, title: str, window: Windows, samples: int, temperature: float) -> Trajectory:
+        likely = play(self.model, window)
+        sampled = play(self.model, repeated(window, samples), temperature=temperature)
+        real, dreamed, drawn = (_summed(each) for each in (window.reward, likely.reward, sampled.reward))
+        return Trajectory(title, real[:, 0], dreamed[:, 0], drawn.T)
+
+    def drawn(self, temperatures: Sequence[float], samples: int = 200) -> Drawn:
+        """Latents drawn after the held-out step that moves the latent most."""
+        real = self.single_steps.real
+        most = int(np.argmax(metrics.squared_errors(real.z[0], real.z[1])))
+        window = repeated(column(real, most), samples)
+        latents = {value: play(self.model, window, temperature=value).z[1] for value in temperatures}
+        return Drawn(real.z[0, most], real.z[1, most], latents)
+
+
+TIME_MAJOR, OF_ALL = ("z", "mask", "reward", "terminal", "actions", "unknown"), ("unknown_rules",)
+"""Fields of `Windows` whose first axis is time, not the windows; those that have no axis of windows."""
+
+
+def column(windows: Windows, number: int) -> Windows:
+    """One of the windows."""
+    return _changed(windows, lambda values, axis: np.take(values, [number], axis))
+
+
+def repeated(window: Windows, times: int) -> Windows:
+    """The windows, one after the other, `times` times each."""
+    return _changed(window, lambda values, axis: np.repeat(values, times, axis))
+
+
+def _changed(windows: Windows, change: Callable[[np.ndarray, int], np.ndarray]) -> Windows:
+    """`change` of every field along its axis of windows."""
+    fields = {key: each for key, each in windows._asdict().items() if key not in OF_ALL}
+    return windows._replace(**{key: change(each, int(key in TIME_MAJOR)) for key, each in fields.items()})
+
+
+def _summed(rewards: np.ndarray) -> np.ndarray:
+    """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
+    return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)

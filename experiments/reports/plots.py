@@ -1,0 +1,289 @@
+"""The pictures of a report: each function draws plain data, wherever it comes from, into one PNG."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from experiments.reports.plot_style import BLUE, CYCLE, GREEN, GREY, INK, ORANGE, Curve, finish, save
+
+LARGE = 10.0
+"""Losses that fall from here to below zero are drawn on a scale that is linear between -1 and 1, logarithmic beyond."""
+
+
+class Band(NamedTuple):
+    """A line with an interval around it: x, y, and the ends of the interval, of one length."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def plot_losses(path: Path, panels: Mapping[str, Mapping[str, Curve]]) -> None:
+    """World-model training, as `losses_figure`, into the PNG `path`."""
+    save(losses_figure(panels), path)
+
+
+def losses_figure(panels: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """World-model training: one panel a stage, one line a loss.
+
+    Args:
+      panels: title -> label -> (steps, loss in nats or as labelled).
+    """
+    figure = Figure(figsize=(4.6 * max(1, len(panels)), 4.2), layout="constrained")
+    colours: dict[str, str] = {}
+    for index, (title, curves) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), index + 1)
+        colours |= _colours(list(curves), colours)
+        for label, (steps, values) in curves.items():
+            axes.plot(steps, values, color=colours[label], linewidth=1.6, label=label)
+        if max((max(values) for _, values in curves.values()), default=0.0) > LARGE:
+            axes.set_yscale("symlog", linthresh=1.0)
+            axes.yaxis.set_major_formatter("{x:g}")
+        finish(axes, title, "gradient step", "loss")
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    return figure
+
+
+def _colours(labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """A colour for each label: that which it has already, or one that no other label here has."""
+    taken = {known[label] for label in labels if label in known}
+    free = itertools.cycle(colour for colour in CYCLE if colour not in taken)
+    return {label: known[label] if label in known else next(free) for label in labels}
+
+
+def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]]) -> None:
+    """What the controller was promised in training, and what its episodes really brought.
+
+    Args:
+      path: the PNG to write.
+      training: label -> (update, return in percent), in the dream or wherever it was trained.
+      real: label -> returns in percent of real episodes after training, drawn beside the training.
+    """
+    figure = Figure(figsize=(8.0, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.2, 1])
+    for (label, (steps, values)), colour in zip(training.items(), (BLUE, GREY), strict=False):
+        left.plot(steps, values, color=colour, linewidth=1.8, label=label)
+    left.legend(frameon=False, fontsize=8)
+    finish(left, "Training", "update", "return [%]")
+    for position, returns in enumerate(real.values()):
+        # Spread side by side in a fixed pattern, so that equal returns stay countable and the picture reproducible.
+        offsets = 0.3 * (np.arange(len(returns)) / max(1, len(returns) - 1) - 0.5) if len(returns) > 1 else [0.0]
+        right.scatter(position + np.asarray(offsets), returns, s=22, color=CYCLE[position + 1], alpha=0.75, linewidth=0)
+        right.hlines(np.mean(returns), position - 0.3, position + 0.3, color=INK, linewidth=1.4)
+    right.set_xticks(range(len(real)), list(real), fontsize=8)
+    right.set_xlim(-0.6, len(real) - 0.4)
+    finish(right, "After training: real episodes", "", "")
+    save(figure, path)
+
+
+def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str], best_step: int) -> None:
+    """Estimated cost along the episode that was exported, each step labelled with its rule.
+
+    Args:
+      path: the PNG to write.
+      costs_ms: cost of every graph, the initial one first.
+      rule_names: what was done between them, one shorter.
+      best_step: the graph that was exported.
+    """
+    steps = np.arange(len(costs_ms))
+    figure = Figure(figsize=(min(14.0, 5.0 + 0.16 * len(costs_ms)), 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.step(steps, costs_ms, where="post", color=BLUE, linewidth=1.8)
+    axes.axhline(costs_ms[0], color=GREY, linewidth=1, linestyle="--")
+    axes.plot(best_step, costs_ms[best_step], "o", color=ORANGE, markersize=7, zorder=3)
+    gain = 100 * (1 - costs_ms[best_step] / costs_ms[0])
+    finish(axes, f"Estimated cost along the exported episode: {gain:.1f} % less", "", "estimated time [ms]")
+    axes.set_xticks(steps, ["start", *rule_names], rotation=90, fontsize=6.5 if len(steps) > 25 else 8)
+    axes.margins(x=0.02, y=0.08)
+    save(figure, path)
+
+
+def plot_improvements(path: Path, improvements: Mapping[str, float]) -> None:
+    """Who found what: improvement of the best graph of each source.
+
+    Args:
+      path: the PNG to write.
+      improvements: label -> 1 - cost/cost₀.
+    """
+    labels, values = list(improvements), [100 * value for value in improvements.values()]
+    figure = Figure(figsize=(7.0, 0.9 + 0.42 * len(labels)), layout="constrained")
+    axes = figure.add_subplot()
+    bars = axes.barh(labels, values, color=[BLUE if "controller" in label else GREY for label in labels], height=0.62)
+    axes.bar_label(bars, fmt="%.2f %%", padding=4, fontsize=9, color=INK)
+    axes.invert_yaxis()
+    finish(axes, "Best graph of each source", "less estimated time [%]", "")
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.14)
+    save(figure, path)
+
+
+def plot_pairs(
+    path: Path,
+    title: str,
+    groups: Mapping[str, Mapping[str, Sequence[float]]],
+    correlation: Callable[[Sequence[float], Sequence[float]], float],
+) -> None:
+    """Every quantity against every other: points below the diagonal, histograms on it, correlations above it.
+
+    Args:
+      path: the PNG to write.
+      groups: label -> quantity -> values, in percent; each group has the same quantities.
+      correlation: of two quantities of a group; NaN where there is none.
+    """
+    quantities = list(next(iter(groups.values())))
+    size = len(quantities)
+    figure = Figure(figsize=(2.3 * size, 2.15 * size + 0.7), layout="constrained")
+    cells = figure.subplots(size, size, squeeze=False, sharex="col")
+    colours = dict(zip(groups, (BLUE, ORANGE, GREEN), strict=False))
+    for (row, down), (column, across) in itertools.product(enumerate(quantities), repeat=2):
+        axes = cells[row][column]
+        if row > column:
+            _scatter(axes, {label: (group[across], group[down]) for label, group in groups.items()}, colours)
+        elif row == column:
+            _spread(axes, down, {label: group[down] for label, group in groups.items()}, colours)
+        else:
+            values = {label: correlation(group[across], group[down]) for label, group in groups.items()}
+            _correlations(axes, values, colours)
+        axes.tick_params(labelleft=column == 0 and row > 0, labelbottom=row == size - 1 and column <= row)
+        axes.set_ylabel(down if column == 0 and row > 0 else "", fontsize=9, color=INK)
+        axes.set_xlabel(across if row == size - 1 else "", fontsize=9, color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], marker="o", linestyle="", color=colour, label=label) for label, colour in colours.items()]
+    handles.append(Line2D([], [], marker="+", linestyle="", color=INK, markersize=9, label="start graph"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    save(figure, path)
+
+
+def plot_bands(
+    path: Path,
+    title: str,
+    panels: Mapping[str, Mapping[str, Band]],
+    wanted: Mapping[str, Mapping[str, float]],
+    x_label: str,
+) -> None:
+    """Lines with intervals over a logarithmic axis, a panel for each quantity.
+
+    Args:
+      path: the PNG to write.
+      panels: quantity -> label -> line.
+      wanted: quantity -> label -> value that is asked for, drawn dashed: in the colour of the line, or grey for all.
+      x_label: of all panels.
+    """
+    figure, grid = _grid(len(panels), 3, (4.4, 3.2))
+    colours = _colour_of_each(panels)
+    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
+        for label, band in lines.items():
+            axes.fill_between(band.x, band.low, band.high, color=colours[label], alpha=0.18, linewidth=0)
+            axes.plot(band.x, band.y, color=colours[label], linewidth=1.8, marker="o", markersize=4)
+        asked = wanted.get(name, {})
+        for label, value in asked.items():
+            shared = list(asked.values()).count(value) > 1
+            axes.axhline(value, color=GREY if shared else colours[label], linewidth=1, linestyle="--")
+        axes.set_xscale("log")
+        if axes is not grid[0]:
+            axes.sharex(grid[0])
+        finish(axes, name, x_label, "")
+        _show_lines(axes, lines, asked.values())
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=label) for label, colour in colours.items()]
+    handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    save(figure, path)
+
+
+Agreement = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Measured ratios, half the widths of their intervals as parts of them, and predicted ratios, of one length."""
+
+
+def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agreement]]) -> None:
+    """Predicted over measured ratios, a panel for each graph; on the diagonal the prediction is right.
+
+    Args:
+      path: the PNG to write.
+      panels: graph -> kind of point -> points.
+    """
+    figure, grid = _grid(len(panels), 4, (3.1, 3.1))
+    colours = _colour_of_each(panels)
+    for axes, (name, kinds) in zip(grid, panels.items(), strict=True):
+        for label, (measured, half_widths, predicted) in kinds.items():
+            widths = [value * half for value, half in zip(measured, half_widths, strict=True)]
+            axes.errorbar(
+                measured, predicted, xerr=widths, fmt="o", markersize=3, linewidth=0.6, color=colours[label], alpha=0.7
+            )
+        every = [value for points in kinds.values() for side in (points[0], points[2]) for value in side] or [1.0]
+        axes.axline((1, 1), slope=1, color=GREY, linewidth=1)
+        axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlim=_around(every), ylim=_around(every))
+        finish(axes, name, "measured", "predicted")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=label) for label, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    save(figure, path)
+
+
+def _grid(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, at most `across` in a row, of some size in inches, with room for title and legend."""
+    columns = min(across, max(1, count))
+    rows = -(-count // columns)
+    width, height = size
+    figure = Figure(figsize=(width * columns, height * rows + 0.7), layout="constrained")
+    return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
+
+
+def _colour_of_each(panels: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """One for each label of any panel."""
+    return _colours(list(dict.fromkeys(label for labelled in panels.values() for label in labelled)), {})
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    margin = 0.05 * (max(values) - min(values)) + 0.005
+    return min(values) - margin, max(values) + margin
+
+
+def _show_lines(axes: Axes, lines: Mapping[str, Band], asked: Iterable[float]) -> None:
+    """Limits the axis to the lines and what is asked: intervals of two seeds can be a hundred times as wide."""
+    values = [value for band in lines.values() for value in band.y]
+    low, high = axes.get_ylim()
+    margin = 1.5 * (max(values) - min(values)) + 0.1 * abs(max(values, key=abs)) + 1e-6
+    ends = [min(values) - margin, max(values) + margin, *asked]
+    room = 0.03 * (max(ends) - min(ends))
+    axes.set_ylim(max(low, min(ends) - room), min(high, max(ends) + room))
+
+
+def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]) -> None:
+    for label, (across, down) in points.items():
+        axes.scatter(across, down, s=12, color=colours[label], alpha=0.6, linewidth=0)
+    axes.plot(100, 100, "+", color=INK, markersize=9, zorder=3)
+    finish(axes, "", "", "")
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+
+
+def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> None:
+    """A histogram; each group's bars sum up to one, so that a small group is seen beside a large one."""
+    edges = np.histogram_bin_edges(np.concatenate([np.asarray(group) for group in values.values()]), 24).tolist()
+    for label, group in values.items():
+        axes.hist(group, edges, weights=np.full(len(group), 1 / len(group)), color=colours[label], alpha=0.6)
+    finish(axes, name, "", "")
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
+def _correlations(axes: Axes, values: Mapping[str, float], colours: Mapping[str, str]) -> None:
+    for index, (label, value) in enumerate(values.items()):
+        text = "–" if np.isnan(value) else f"{value:+.2f}"
+        height = 1 - (index + 1) / (len(values) + 1)
+        label_text = axes.text(0.5, height, text, color=colours[label], fontsize=15, transform=axes.transAxes)
+        label_text.set(ha="center", va="center")
+    axes.set_axis_off()

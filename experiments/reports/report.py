@@ -1,0 +1,190 @@
+"""`report.md` and its plots: what a finished run shows, from its run directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controller.evaluation import Evaluation
+from controller.records import EpisodeRecord
+from controller.storage import write_text
+from experiments.reports import plots
+from experiments.reports.summary import graph_rows, remarks, rule_rows, source_rows, time_rows
+from experiments.runs.metrics import MetricsLog
+from experiments.runs.result import Result
+from experiments.runs.run import in_round, of_round
+
+ACCURACY_COLUMNS = {
+    "step": "steps ahead",
+    "windows": "windows",
+    "latent_error": "latent error",
+    "mask_error": "mask error",
+    "change_precision": "precision",
+    "change_recall": "recall",
+    "return_r2": "R² of the return",
+    "return_mae": "mean error of the return [%]",
+}
+ROUND_COLUMNS = {
+    "round": "round",
+    "episodes": "episodes",
+    "mask_error": "mask error",
+    "return_r2": "R² of the return",
+    "dreamed_percent": "dreamed [%]",
+    "real_percent": "real [%]",
+    "gap": "gap [points]",
+    "illegal_share": "illegal",
+}
+
+
+def stages_of_losses(last_round: int) -> dict[str, str]:
+    """Stage -> title of the trainings that made the last world model; of several rounds the first and the last."""
+    first = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
+    return first | {of_round("mdn-rnn", last_round): in_round("MDN-RNN", last_round)}
+
+
+def write_report(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> None:
+    """Draws the plots and writes report.md beside them.
+
+    Args:
+      run_directory: of a run whose metrics are complete.
+      result: its figures.
+      evaluation: its real episodes.
+      exported: the one whose best graph was exported.
+    """
+    pictures = draw_plots(run_directory, result, evaluation, exported)
+    write_text(run_directory / "report.md", report_text(result, pictures))
+
+
+def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> dict[str, str]:
+    """Draws what the run has data for; returns caption -> path relative to the run directory."""
+    metrics = MetricsLog(run_directory / "metrics.jsonl")
+    pictures: dict[str, str] = {}
+
+    def picture(caption: str, name: str) -> Path:
+        pictures[caption] = f"plots/{name}.png"
+        return run_directory / pictures[caption]
+
+    log = exported.costs_ms, exported.rule_names, exported.best_step
+    plots.plot_costs(picture("Cost along the exported episode", "cost"), *log)
+    plots.plot_improvements(
+        picture("Best graph of each source", "improvements"),
+        {source: percent / 100 for source, percent in result.improvements.items()},
+    )
+    stages = stages_of_losses(result.last_round)
+    losses = {title: loss_curves(metrics.read(stage)) for stage, title in stages.items()}
+    if any(losses.values()):
+        plots.plot_losses(
+            picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
+        )
+    updates = metrics.read(of_round("controller", result.last_round))
+    if updates and "return" in updates[0]:
+        place = in_round("in the dream", result.last_round) if result.world == "dream" else "in the real environment"
+        training = {f"mean of each update {place}": "return", "best of each update": "best_return"}
+        plots.plot_returns(
+            picture("Return in training and in real episodes", "returns"),
+            {label: curve(updates, key) for label, key in training.items()},
+            real_returns(evaluation),
+        )
+    return pictures
+
+
+OPEN_LOOP = "open_loop_"
+"""Begins the names of losses of the world model on its own predictions."""
+
+
+def loss_curves(records: Sequence[dict[str, Any]], *, open_loop: bool = False) -> dict[str, plots.Curve]:
+    """Label -> curve of the loss and its parts, each smoothed over a fortieth of the training.
+
+    Args:
+      records: of one stage.
+      open_loop: the parts on own predictions, instead of all others.
+    """
+    hidden = {"stage", "step", "gradient_norm"}
+    keys = dict.fromkeys(key for record in records for key in record if key not in hidden)
+    names = [key for key in keys if key.startswith(OPEN_LOOP) == open_loop]
+    return {name.removeprefix(OPEN_LOOP).replace("_", " "): smoothed(curve(records, name)) for name in names}
+
+
+def smoothed(line: plots.Curve) -> plots.Curve:
+    """Moving averages of the values: single batches are too noisy to read."""
+    steps, values = line
+    width = max(1, len(values) // 40)
+    means = np.convolve(values, np.ones(width) / width, mode="valid")
+    return list(steps[width - 1 :]), means.tolist()
+
+
+def curve(records: Sequence[dict[str, Any]], key: str) -> plots.Curve:
+    """Steps and values of the records that have `key`."""
+    chosen = [record for record in records if key in record]
+    return [record["step"] for record in chosen], [record[key] for record in chosen]
+
+
+def real_returns(evaluation: Evaluation) -> dict[str, list[float]]:
+    """Part -> returns of its real episodes; parts without episodes are left out."""
+    parts = {"deterministic": (evaluation.deterministic,), "sampled": evaluation.sampled, "random": evaluation.random}
+    return {part: [sum(record.rewards) for record in records] for part, records in parts.items() if records}
+
+
+def report_text(result: Result, pictures: dict[str, str]) -> str:
+    """The whole of report.md."""
+    sections = [
+        f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
+        "\n\n".join(remarks(result)),
+        "## Before and after",
+        _table(("", "before", "after", "change"), graph_rows(result)),
+        "“Before” is the model after its clean-up, which is what every estimated improvement is counted from.",
+        "## Best graph of each source",
+        _table(("source", "estimated improvement"), source_rows(result)),
+        "## Rules applied on the way to the exported graph",
+        _table(("rule", "times"), rule_rows(result)) if result.rules_applied else "None.",
+        *accuracy_section(result),
+        *rounds_section(result),
+        "## Pictures",
+        *(f"**{caption}**\n\n![{caption}]({path})" for caption, path in pictures.items()),
+        "## Time and memory",
+        _table(("stage", "wall-clock"), time_rows(result)),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def accuracy_section(result: Result) -> list[str]:
+    """How far the world model can be trusted, if there was one."""
+    if not result.accuracy:
+        return []
+    rows = [[_figure(row.get(key)) for key in ACCURACY_COLUMNS] for row in result.accuracy]
+    return [
+        "## World model on held-out episodes",
+        _table(list(ACCURACY_COLUMNS.values()), rows),
+        "Open loop: the model is told the actions and nothing else. Latent and mask errors are relative to copying the "
+        "first state (1 would be no better); precision and recall are of the legal actions that changed.",
+    ]
+
+
+def rounds_section(result: Result) -> list[str]:
+    """How far dreams were from reality, before recollection and after each of its rounds."""
+    if not result.rounds:
+        return []
+    rows = [[_figure((row["plans"] | row).get(key)) for key in ROUND_COLUMNS] for row in result.rounds]
+    steps = max(row.get("step", 0) for row in result.rounds)
+    return [
+        "## Dream and reality",
+        _table(list(ROUND_COLUMNS.values()), rows),
+        "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. "
+        f"Mask error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
+        "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
+        "the two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

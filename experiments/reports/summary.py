@@ -1,0 +1,145 @@
+"""The summary table that ends a run."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from experiments.runs.progress import format_duration
+from experiments.runs.result import Result, plus_minus
+
+Row = tuple[str, str, str, str]
+
+PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+FILE_WIDTH = 120
+"""Columns of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
+
+
+def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
+    """Prints everything a user decides by; plain text where standard output is not a terminal."""
+    console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    console.print(_graph_table(result))
+    for title, rows in (
+        ("best graph of each source (estimated improvement)", source_rows(result)),
+        ("rules applied", rule_rows(result)),
+        ("time", time_rows(result)),
+    ):
+        if rows:
+            console.print(_two_columns(title, rows), "")
+    for line in remarks(result):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def graph_rows(result: Result) -> list[Row]:
+    """Rows (figure, before, after, change)."""
+    before, after = result.before, result.after
+    rows = [
+        ("operators", f"{before.operators}", f"{after.operators}", _change(before.operators, after.operators)),
+        _row("estimated time [ms]", before.cost_ms, after.cost_ms, result.improvement_noise),
+        _scaled_row("FLOPs", "", before.flops, after.flops),
+        _scaled_row("memory", "B", before.memory_bytes, after.memory_bytes),
+        ("kernel launches", f"{before.kernel_launches}", f"{after.kernel_launches}", ""),
+    ]
+    rows[-1] = (*rows[-1][:3], _change(before.kernel_launches, after.kernel_launches))
+    if result.measured:
+        measured = result.measured
+        interval = f"ratio {measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+        rows.append(
+            (f"measured on {measured.device} [ms]", f"{measured.before_ms:.3f}", f"{measured.after_ms:.3f}", interval)
+        )
+        if measured.control_ratio is not None:
+            control = f"ratio {measured.control_ratio:.3f} [{measured.control_low:.3f}, {measured.control_high:.3f}]"
+            rows.append(("the model against itself", "", "", control))
+    return rows
+
+
+def source_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (source, improvement and number of episodes)."""
+    rows = []
+    for source, percent in result.improvements.items():
+        episodes, noise = result.episodes[source], plus_minus(result.noise.get(source, 0.0))
+        rows.append((source, f"{percent:.2f}{noise} %  ({episodes} episode{'s' * (episodes != 1)})"))
+    return rows
+
+
+def rule_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (rule, count), most used first."""
+    return [(name, str(count)) for name, count in sorted(result.rules_applied.items(), key=lambda item: -item[1])]
+
+
+def time_rows(result: Result) -> list[tuple[str, str]]:
+    """Rows (stage, duration), the total and the peak memory."""
+    rows = [(stage, format_duration(seconds)) for stage, seconds in result.stage_seconds.items()]
+    total = format_duration(sum(result.stage_seconds.values()))
+    return [*rows, ("total", total), ("peak memory", f"{result.peak_memory_bytes / 1e9:.2f} GB")]
+
+
+def remarks(result: Result) -> list[str]:
+    """What there is to say beside the tables, the most important first."""
+    return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
+
+
+def verification_lines(result: Result) -> list[str]:
+    """What was proved about the outputs, and how sure the figures are."""
+    lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
+    if result.rules_applied:
+        lines.append(
+            f"Verified in ONNX Runtime: largest output difference {result.largest_difference:.2e} of the output's "
+            f"spread (tolerance {result.tolerance:.0e})."
+        )
+    if result.measured:
+        lines.append(f"{result.measured.ending} {result.measured.runtime}; {result.measured.clock}.")
+    if result.reward_noise:
+        sure = f"and single rewards are sure to ± {result.reward_noise:.2f}"
+        lines.append(f"Costs are measured: ± is half the width of a 95 % interval, {sure}.")
+    if result.raised_opset:
+        lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
+    if result.stop_reason:
+        lines.append(f"The search stopped because: {result.stop_reason}.")
+    return lines
+
+
+def _row(label: str, before: float, after: float, noise: float) -> Row:
+    return (label, f"{before:.4f}", f"{after:.4f}", _change(before, after, noise))
+
+
+def _scaled_row(label: str, unit: str, before: float, after: float) -> Row:
+    """With the prefix that suits the larger number."""
+    prefix, factor = next((item for item in PREFIXES if max(before, after) >= item[1]), PREFIXES[-1])
+    return (f"{label} [{prefix}{unit}]", f"{before / factor:.3f}", f"{after / factor:.3f}", _change(before, after))
+
+
+def _change(before: float, after: float, noise: float = 0.0) -> str:
+    return f"{100 * (after / before - 1):+.1f}{plus_minus(noise)} %" if before else ""
+
+
+def _graph_table(result: Result) -> Table:
+    table = _table(f"{result.model} · {result.controller}")
+    table.add_column("")
+    for heading in ("before", "after", "change"):
+        table.add_column(heading, justify="right")
+    for row in graph_rows(result):
+        table.add_row(*map(Text, row))  # Text: rich would read the units' brackets as markup
+    return table
+
+
+def _two_columns(title: str, rows: list[tuple[str, str]]) -> Table:
+    table = _table(title)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    table.show_header, table.box = False, None
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, min_width=50)

@@ -1,0 +1,185 @@
+"""One model, run by several tools: that all compute the same, how long each takes, and how much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+
+import numpy as np
+import onnx
+
+from environment import zoo
+from environment.inputs.model_inputs import TIMED_ON, Feeds, InputSpec, input_specs, random_feeds, timing_feeds
+from environment.measurement.effort import Effort
+from environment.measurement.peak_memory import MeasuringProcessError, peak_memory
+from environment.measurement.timing import Variant, measure
+from environment.statistics.intervals import Estimate
+from environment.verification.comparison import Scale, difference, spread_of
+from experiments.baselines.contestants import Contestant
+from experiments.errors import UserError
+from experiments.reproduce.units import Record, once
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.detached import DetachedModel, detach
+
+TABLE = "baselines"
+TOLERANCE = 1e-4
+"""Of an output's spread, as for a rewrite; on the zoo's graphs no library is further off than 1.1e-5."""
+
+
+class Contest:
+    """The contestants on one zoo graph, each of which is compared with one of them, the reference.
+
+    Args:
+      name: of the zoo graph.
+      contestants: by name.
+      reference: name of the one that others are compared with.
+      required: names of those that have to be able to run it; what others cannot is a result like any other.
+      processor: that runs them.
+    """
+
+    def __init__(
+        self, name: str, contestants: Mapping[str, Contestant], reference: str, required: set[str], processor: str
+    ) -> None:
+        self._name, self._contestants, self._reference = name, contestants, reference
+        self._processor = processor
+        self._required = {*required, reference}
+        self._prepared: dict[str, DetachedModel | ModelError] = {}
+
+    def times(self, effort: Effort, settings: Record) -> Record:
+        """Times of all, in one interleaved run; a finished run is not made again.
+
+        Args:
+          effort: with a control.
+          settings: what the contestants depend on beside their labels.
+        Returns:
+          `ms` of the reference; by contestant `ratios` to it (of the reference itself 1) and `refused`, why one cannot
+          run the graph; `control`, the reference against itself; `clock` and `ending` in words.
+        Raises:
+          UserError: a contestant computes something else, or one that has to cannot run the graph.
+        """
+        labels = {name: each.label for name, each in self._contestants.items()}
+        return once(
+            TABLE,
+            f"{self._name}-time",
+            {"effort": asdict(effort), "labels": labels, "processor": self._processor, "feeds": TIMED_ON, **settings},
+            lambda: self._time(effort),
+        )
+
+    def memory(self, name: str, settings: Record) -> Record:
+        """Peak memory of one contestant in a process of its own; a finished measurement is not made again.
+
+        Returns:
+          `total` bytes of the process and those that the model `added`; or `refused`, why there are none. A process
+          that was killed, or took too long, is tried again by the next run.
+        Raises:
+          UserError: one that has to cannot run the graph.
+        """
+        label = self._contestants[name].label
+        settings = {"label": label, "processor": self._processor, **settings}
+        try:
+            return once(TABLE, f"{self._name}-memory-{name}", settings, lambda: self._remember(name))
+        except MeasuringProcessError as error:
+            return {"refused": str(error)}
+
+    @cached_property
+    def _original(self) -> onnx.ModelProto:
+        return zoo.build(self._name)
+
+    @cached_property
+    def _specs(self) -> list[InputSpec]:
+        return input_specs(detach(self._original))
+
+    @cached_property
+    def _compared_on(self) -> Feeds:
+        return random_feeds(self._specs, np.random.default_rng(0))
+
+    @cached_property
+    def _timed_on(self) -> Feeds:
+        return timing_feeds(self._specs, np.random.default_rng(0))
+
+    def _model(self, name: str) -> DetachedModel:
+        """What a contestant makes of the model, made once."""
+        if name not in self._prepared:
+            try:
+                self._prepared[name] = detach(self._contestants[name].prepare(self._original))
+            except ModelError as error:
+                self._prepared[name] = error
+        found = self._prepared[name]
+        if isinstance(found, ModelError):
+            raise found
+        return found
+
+    def _time(self, effort: Effort) -> Record:
+        refused = self._refused()
+        fit = [name for name in self._contestants if name not in refused and name != self._reference]
+        found = measure(
+            self._variant(self._reference), [self._variant(name) for name in fit], effort, feeds=self._timed_on
+        )
+        if found.control is None:
+            raise ValueError("the effort of a comparison has to have a control")
+        ratios = {self._reference: found.reference.ratio, **{each.name: each.ratio for each in found.candidates}}
+        return {
+            "ms": asdict(found.reference.ms),
+            "ratios": {name: asdict(ratio) for name, ratio in ratios.items()},
+            "control": asdict(found.control.ratio),
+            "refused": refused,
+            "clock": found.clock,
+            "ending": found.ending,
+        }
+
+    def _variant(self, name: str) -> Variant:
+        return Variant(name, self._contestants[name].runtime, self._model(name))
+
+    def _refused(self) -> dict[str, str]:
+        """Runs every contestant once, and compares what it computes with what the reference does."""
+        try:
+            expected = self._outputs(self._reference)
+        except ModelError as error:
+            raise self._has_to_run(self._reference, error) from error
+        refused = {}
+        for name in self._contestants:
+            try:
+                found = self._outputs(name)
+            except ModelError as error:
+                if name in self._required:
+                    raise self._has_to_run(name, error) from error
+                refused[name] = str(error)
+            else:
+                self._require_same(name, expected, found)
+        return refused
+
+    def _outputs(self, name: str) -> list[np.ndarray]:
+        session = self._contestants[name].runtime.open(self._model(name), self._compared_on)
+        session.run()
+        return session.outputs()
+
+    def _require_same(self, name: str, expected: list[np.ndarray], found: list[np.ndarray]) -> None:
+        gaps = [
+            difference(one, other, Scale(spread_of((one,)), TOLERANCE))
+            for one, other in zip(expected, found, strict=False)
+        ]
+        gap = max(gaps, default=0.0) if len(found) == len(expected) else np.inf
+        if not gap <= TOLERANCE:
+            raise UserError(
+                f"On {self._name}, {name} ({self._contestants[name].label}) computes something else than "
+                f"{self._reference} ({self._contestants[self._reference].label}): an output differs by {gap:.2g} of "
+                f"its spread, and {TOLERANCE:g} is allowed. Its time would mean nothing. Leave it out, or mend it."
+            )
+
+    def _has_to_run(self, name: str, error: ModelError) -> UserError:
+        return UserError(f"{name} ({self._contestants[name].label}) has to run {self._name}, and cannot: {error}")
+
+    def _remember(self, name: str) -> Record:
+        try:
+            found = peak_memory(self._contestants[name].runtime, self._model(name), feeds=self._timed_on)
+        except ModelError as error:
+            if name in self._required:
+                raise self._has_to_run(name, error) from error
+            return {"refused": str(error)}
+        return {"total": found.total_bytes, "added": found.session_bytes}
+
+
+def estimate(record: Record) -> Estimate:
+    """An interval as it is stored."""
+    return Estimate(**record)

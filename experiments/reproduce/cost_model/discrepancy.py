@@ -1,0 +1,212 @@
+"""How far `measured:<device>` is from the run times of whole graphs, and whether it knows what a rewrite does to them.
+
+rlflow reproduce discrepancy
+
+The first figures are of the zoo's graphs as they are, measured beside the same yardstick as kernels, in turn and more
+than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs that
+rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part. Their
+ratio to the start is predicted, by the full model and by the fast one, and measured.
+`rlflow reproduce discrepancy-rules` shows the same units rule by rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from environment.costs.measured.cost_model import Measured
+from environment.statistics.correlation import spearman
+from experiments.errors import UserError
+from experiments.reproduce import graphs
+from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right
+from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, Study, of_rules, records
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.warnings_noted import warnings_noted
+from taso_ext import RuleSet
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    from experiments.reports.plots import Agreement
+
+BEYOND = 0.02
+"""Ratios that differ from 1 by less say nothing of the sign."""
+UNDEFINED = "–"
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "measured_ms": "one inference, where the yardstick of prices takes what it took when the database was begun",
+    "summed_ms": "the sum of its kernels' prices",
+    "error": "of the sum times a factor fitted on all other graphs [%]",
+    "graphs": "rewritten graphs that were measured",
+    "noise": "median half-width of the intervals of their measured ratios [%]",
+    "spread": "standard deviation of their measured ratios [%]",
+    "limit": "correlation that perfect predictions would have with measurements of this noise, roughly; 0: none",
+    "fast": "rank correlation of their predicted and measured ratios (Spearman), fast model",
+    "full": "the same, full model",
+    "differ": f"how many of them differ from the start by over {BEYOND:.0%}",
+    "fast_signs": "for how many of these the fast model has the sign right [%]",
+    "full_signs": "the same, full model",
+}
+FORMATS = {
+    "measured_ms": ".2f",
+    "summed_ms": ".2f",
+    "error": "+.1f",
+    "noise": ".2f",
+    "spread": ".1f",
+    "limit": ".2f",
+    "fast": ".3f",
+    "full": ".3f",
+    "fast_signs": ".0f",
+    "full_signs": ".0f",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    graphs.add_option(parser)
+    parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
+    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+    parser.add_argument(
+        "--timings",
+        type=int,
+        metavar="N",
+        help=f"of each kernel, at least ({TIMINGS['full']}, in smoke {TIMINGS['smoke']}); prices are their means",
+    )
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Measures each graph and what is made of it; finished graphs are not measured again."""
+    found = studies(options, progress)
+    with warnings_noted(progress):
+        predicted = records(found, timings_of(options))
+        measured_ms = _looks(found, len(LOOKS[options.scale]), progress)
+    errors = _errors(predicted, measured_ms)
+    return Table(
+        "discrepancy",
+        f"What measured:{options.device} predicts, against what is measured",
+        COLUMNS,
+        FORMATS,
+        [_row(*each) for each in zip(predicted, measured_ms, errors, strict=True)],
+        options.command_line,
+        f"{label(options)}. {_timings_in_short(predicted)}{_in_short(errors)}",
+        {"discrepancy-graphs.png": partial(_draw, predicted)},
+    )
+
+
+def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Study]:
+    """Of the chosen graphs.
+
+    Raises:
+      UserError: numbers that make no sense.
+    """
+    names, costs, rules = graphs.chosen(options.graphs), costs_of(options), RuleSet.default()
+    if options.seed < 0:
+        raise UserError(f"--seed must be at least 0, got {options.seed}.")
+    return [Study(name, rules, costs, options.scale, options.seed, progress) for name in names]
+
+
+def costs_of(options: argparse.Namespace) -> Measured:
+    """The cost model that is judged, by the runtime that it speaks of.
+
+    Raises:
+      UserError: a number of threads that there cannot be.
+    """
+    if options.threads < 1:
+        raise UserError(f"--threads must be at least 1, got {options.threads}.")
+    return Measured(options.device, threads=options.threads)
+
+
+def timings_of(options: argparse.Namespace) -> int:
+    """How often each kernel is timed at least.
+
+    Raises:
+      UserError: less than once.
+    """
+    timings: int = TIMINGS[options.scale] if options.timings is None else options.timings
+    if timings < 1:
+        raise UserError(f"--timings must be at least 1, got {timings}.")
+    return timings
+
+
+def label(options: argparse.Namespace) -> str:
+    """What was measured with."""
+    return costs_of(options).runtime.label
+
+
+def _looks(found: Sequence[Study], times: int, progress: ProgressDisplay) -> list[float]:
+    """Milliseconds of the zoo's graphs: means of looks, between which all others were looked at."""
+    looks = [(number, study) for number in range(times) for study in found]
+    logarithms: dict[str, list[float]] = defaultdict(list)
+    with progress.stage("measure the zoo's graphs", len(looks)) as bar:
+        for done, (number, study) in enumerate(looks, 1):
+            logarithms[study.name].append(math.log(study.look(number)))
+            bar.update(done)
+    return [math.exp(np.mean(each)) for each in logarithms.values()]
+
+
+def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> Sequence[float | None]:
+    """Percent; None of a single graph, which has no others to fit a factor on."""
+    if len(records) < 2:
+        return [None]
+    summed = [record["summed_ms"] for record in records]
+    scaled = np.array(summed) * left_out_scales(summed, measured_ms)
+    errors: list[float] = (100 * (scaled / np.array(measured_ms) - 1)).tolist()
+    return errors
+
+
+def _timings_in_short(predicted: Sequence[Record]) -> str:
+    timings = [each for record in predicted for each in record["timings"]]
+    return f"Prices are means of {min(timings)} to {max(timings)} timings, {np.mean(timings):.1f} in the mean."
+
+
+def _in_short(errors: Sequence[float | None]) -> str:
+    size = np.abs([error for error in errors if error is not None])
+    if not len(size):
+        return ""
+    return f" Absolute error {size.mean():.1f} % in the mean, {size.max():.1f} % at most."
+
+
+def _row(record: Record, measured_ms: float, error: float | None) -> Record:
+    points = record["points"]
+    measured, fast, full = (np.array([point[key] for point in points]) for key in ("measured", "fast", "full"))
+    (fast_right, differ), (full_right, _) = (signs_right(side, measured, BEYOND) for side in (fast, full))
+    return {
+        "graph": record["graph"],
+        "measured_ms": measured_ms,
+        "summed_ms": record["summed_ms"],
+        "error": UNDEFINED if error is None else error,
+        "graphs": len(points),
+        "noise": 100 * float(np.median([point["half_width"] for point in points])),
+        "spread": 100 * float(np.std(measured)),
+        "limit": attainable(measured, [point["half_width"] for point in points]),
+        "fast": spearman(fast, measured),
+        "full": spearman(full, measured),
+        "differ": differ,
+        "fast_signs": 100 * fast_right / differ if differ else UNDEFINED,
+        "full_signs": 100 * full_right / differ if differ else UNDEFINED,
+    }
+
+
+def _agreement(points: Sequence[Record]) -> Agreement:
+    measured, half_widths, full = ([point[key] for point in points] for key in ("measured", "half_width", "full"))
+    return measured, half_widths, full
+
+
+def _draw(records: Sequence[Record], path: Path) -> None:
+    from experiments.reports.plots import plot_agreement
+
+    panels = {}
+    for record in records:
+        by_rule = of_rules(record)
+        kinds = {"random": [each for each in record["points"] if each not in by_rule], "one rule": by_rule}
+        panels[record["graph"]] = {kind: _agreement(points) for kind, points in kinds.items()}
+    plot_agreement(path, "Run time as a ratio to the start graph's: measured, and predicted by kernel prices", panels)

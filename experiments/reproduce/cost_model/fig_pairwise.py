@@ -1,0 +1,241 @@
+"""How run time, operations, memory accesses and kernel launches go together (the papers' Figure 5).
+
+rlflow reproduce fig-pairwise
+
+Each point is a graph on a way: of random rewriting, or of TASO's search to the best graph that it found. All quantities
+are in percent of the start graph's; run time is what the cost model says, and no surer than that. If one of those that
+are counted told the run time, nobody would have to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from environment import zoo
+from environment.costs import registry as cost_models
+from environment.costs.end_to_end import EndToEnd
+from environment.costs.interface import Cost, Costs, ModelCosts
+from environment.costs.measured.cost_model import Measured, Recorded
+from environment.costs.prices.settings import processor, setting_of
+from environment.statistics.correlation import Numbers, pearson, spearman
+from experiments.errors import UserError
+from experiments.pipeline.rewriting import affordable, random_step
+from experiments.reproduce import graphs
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record, once
+from experiments.runs.interruption import raise_if_received
+from experiments.runs.progress import ProgressDisplay
+from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
+
+DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"
+MOST_MATCHES = 4096
+QUANTITIES = {
+    "ms": "run time",
+    "flops": "operations",
+    "memory_bytes": "memory accesses",
+    "kernel_launches": "kernel launches",
+}
+KINDS = ("random", "search")
+Work = Callable[[State, ModelCosts], list[Record]]
+FEWEST = 3
+"""Graphs that have a correlation: two lie on a line whatever they are."""
+UNDEFINED = "–"
+"""Stands for the correlation of too few graphs, or of something that never changes."""
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "pair": "of quantities, in percent of the start graph's",
+    "random": "distinct graphs met by random rewriting",
+    "random_pearson": "their linear correlation (Pearson)",
+    "random_spearman": "their rank correlation (Spearman)",
+    "search": "distinct graphs on the ways of TASO's searches to the best graphs that they found",
+    "search_pearson": "their linear correlation",
+    "search_spearman": "their rank correlation",
+}
+FORMATS = {f"{kind}_{name}": ".3f" for kind in KINDS for name in ("pearson", "spearman")}
+
+ALPHA = 1.05
+"""As TASO's authors have it."""
+AWAY = 20
+"""Random rewrites before each search but the first, which starts where the walks do."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many ways there are; `budget` is of each search, in graphs."""
+
+    walks: int
+    steps: int
+    searches: int
+    budget: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.walks} walks of {self.steps} random rewrites. {self.searches} searches of {self.budget} graphs, "
+            f"alpha {ALPHA}, the first from the start graph, the others from {AWAY} random rewrites away."
+        )
+
+
+SCALES = {"smoke": Scale(2, 10, 2, 20), "full": Scale(10, 40, 10, 200)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    graphs.add_option(parser, default=DEFAULT_GRAPH)
+    parser.add_argument("--costs", default=DEFAULT_COSTS, help=f"cost model or file of prices ({DEFAULT_COSTS})")
+    parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Walks and searches from each graph; finished ones are not done again."""
+    names = graphs.chosen(options.graphs or [DEFAULT_GRAPH])
+    if options.seed < 0:
+        raise UserError(f"--seed must be at least 0, got {options.seed}.")
+    try:
+        costs = cost_models.find(options.costs)
+    except ValueError as error:  # the text lists what there is
+        raise UserError(str(error)) from error
+    studies = [Study(name, costs, SCALES[options.scale], options.seed, progress) for name in names]
+    found = {study.name: study.points(options.scale) for study in studies}
+    return Table(
+        "fig-pairwise",
+        "How run time goes with what can be counted",
+        COLUMNS,
+        FORMATS,
+        [row for name, points in found.items() for row in rows(name, points)],
+        options.command_line,
+        f"Costs of {costs.name} ({where(costs)}). {SCALES[options.scale].text}",
+        {f"fig-pairwise-{name}.png": partial(_draw, name, points) for name, points in found.items()},
+    )
+
+
+def where(costs: Costs) -> str:
+    """What the prices depend on beside the name of their cost model."""
+    if isinstance(costs, Measured):
+        return str(setting_of(costs.runtime))
+    if isinstance(costs, EndToEnd):
+        return f"{costs.runtime.label}, {processor(costs.device)}"
+    return f"{costs.setting}, file {costs.digest}" if isinstance(costs, Recorded) else "analytic"
+
+
+def rows(name: str, points: dict[str, list[Record]]) -> list[Record]:
+    """One for each pair of quantities."""
+    made: list[Record] = []
+    for first, second in itertools.combinations(QUANTITIES, 2):
+        row: Record = {"graph": name, "pair": f"{QUANTITIES[first]}, {QUANTITIES[second]}"}
+        for kind in KINDS:
+            sides = [[point[key] for point in points[kind]] for key in (first, second)]
+            values = {each.__name__: _correlation(each, *sides) for each in (pearson, spearman)}
+            row[kind] = len(points[kind])
+            row |= {f"{kind}_{key}": UNDEFINED if np.isnan(value) else value for key, value in values.items()}
+        made.append(row)
+    return made
+
+
+def _correlation(kind: Callable[[Numbers, Numbers], float], first: Numbers, second: Numbers) -> float:
+    return kind(first, second) if len(first) >= FEWEST else float("nan")
+
+
+def _draw(name: str, points: dict[str, list[Record]], path: Path) -> None:
+    from experiments.reports.plots import plot_pairs
+
+    groups = {
+        f"{kind} ({len(found)} graphs)": {text: [point[key] for point in found] for key, text in QUANTITIES.items()}
+        for kind, found in points.items()
+    }
+    title = f"{name}, in percent of the start graph; above the diagonal: rank correlations"
+    plot_pairs(path, title, groups, partial(_correlation, spearman))
+
+
+class Study:
+    """One graph of the zoo and those on the ways from it."""
+
+    def __init__(self, name: str, costs: Costs, scale: Scale, seed: int, progress: ProgressDisplay) -> None:
+        self.name = name
+        self._costs, self._scale, self._seed, self._progress = costs, scale, seed, progress
+        self._rules = RuleSet.default()
+
+    def points(self, scale: str) -> dict[str, list[Record]]:
+        """By kind of way: each graph on it once, in percent of the start."""
+        return {
+            "random": self._once(f"{self.name}-random-{scale}", self._walk),
+            "search": self._once(f"{self.name}-search-{scale}", self._follow),
+        }
+
+    def _once(self, unit: str, work: Work) -> list[Record]:
+        settings = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
+        settings |= {"costs": self._costs.name, "where": where(self._costs)}
+        record = once("fig-pairwise", unit, settings, lambda: {"points": work(*self._start())})
+        points: list[Record] = record["points"]
+        return points
+
+    def _start(self) -> tuple[State, ModelCosts]:
+        model = OnnxModel.load(zoo.build(self.name))
+        prices = self._costs.of(model)
+        return State(model.graph, self._rules, prices.native, MOST_MATCHES), prices
+
+    def _walk(self, start: State, prices: ModelCosts) -> list[Record]:
+        """A step that leads to a graph without a price, or too large to be run, ends a walk."""
+        met, walks, steps = Met(start, prices), self._scale.walks, self._scale.steps
+        with self._progress.stage(f"{self.name}: random", walks * steps) as bar:
+            for walk in range(walks):
+                rng, state = np.random.default_rng((self._seed, walk)), start.copy()
+                for step in range(steps):
+                    if not _stepped(state, rng) or not affordable(start.cost, state.cost):
+                        break
+                    met.add(state)
+                    bar.update(walk * steps + step + 1)
+        return met.points
+
+    def _follow(self, start: State, prices: ModelCosts) -> list[Record]:
+        met, searches, budget = Met(start, prices), self._scale.searches, self._scale.budget
+        with self._progress.stage(f"{self.name}: search", searches) as bar:
+            for search in range(searches):
+                rng, state = np.random.default_rng((self._seed, search)), start.copy()
+                for _ in range(AWAY if search else 0):
+                    if not _stepped(state, rng):
+                        break
+                met.add(state)
+                for action in search_taso(state, ALPHA, budget, progress=_unless_interrupted).actions:
+                    state.step(*action)
+                    met.add(state)
+                bar.update(search + 1)
+        return met.points
+
+
+def _stepped(state: State, rng: np.random.Generator) -> bool:
+    """Whether a random step led on."""
+    try:
+        return random_step(state, rng)
+    except UnpricedError:
+        return False
+
+
+def _unless_interrupted(expanded: int, best_ms: float) -> None:
+    raise_if_received()
+
+
+class Met:
+    """Distinct graphs in percent of the start, which is the first of them."""
+
+    def __init__(self, start: State, prices: ModelCosts) -> None:
+        self._prices, self._hashes = prices, {start.hash}
+        self._start = prices.price(start).cost
+        self.points = [self._percent(self._start)]
+
+    def add(self, state: State) -> None:
+        raise_if_received()
+        if state.hash not in self._hashes:
+            self._hashes.add(state.hash)
+            self.points.append(self._percent(self._prices.price(state).cost))
+
+    def _percent(self, cost: Cost) -> Record:
+        return {key: 100 * getattr(cost, key) / getattr(self._start, key) for key in QUANTITIES}

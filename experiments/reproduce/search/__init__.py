@@ -1,0 +1,1 @@
+"""Tables of what rewriting and searches find."""

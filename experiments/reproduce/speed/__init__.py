@@ -1,0 +1,1 @@
+"""How long steps and dreams take."""

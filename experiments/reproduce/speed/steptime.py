@@ -1,0 +1,251 @@
+"""How long a step takes: in the real environment, with and without a measurement, and in the dream.
+
+rlflow reproduce steptime
+
+All times are processor time of one thread, medians over steps of random episodes. The world model has the sizes of the
+preset best and the actions of its random episodes, but is hardly trained: its speed does not depend on its weights.
+A dream step includes the prediction of the legal actions, and choosing one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from environment import GraphSubstitutionEnv, zoo
+from environment.costs.end_to_end import EFFORT, EndToEnd
+from environment.costs.warnings import NoisyClockWarning
+from environment.inputs.model_inputs import TIMED_ON
+from environment.measurement.clocks import PROCESS_CPU
+from environment.measurement.effort import Effort
+from environment.policies.random import RandomAgent
+from experiments.config.run import load_config
+from experiments.errors import UserError
+from experiments.reproduce import graphs
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record, once
+from experiments.runs.interruption import raise_if_received
+from experiments.runs.progress import ProgressDisplay
+from taso_ext import OnnxModel, RuleSet, State
+
+DEFAULT_GRAPHS = ("resnet50", "bert-base")
+COSTS = "roofline:rtx2070"
+BATCH, ENCODE_BATCH = 256, 16
+EPISODE = 50
+"""Steps after which the engine starts again, as episodes do."""
+
+STEPS = {
+    "engine": "rewrite, match anew, masks",
+    "real": "the same with costs and observation",
+    "timed": "the same with a measurement end to end",
+    "encode": "encode a state",
+    "encode_many": f"encode a state, {ENCODE_BATCH} at a time",
+    "dream": "dream step",
+    "dream_xla": "dream step, whole rollouts compiled",
+    "dream_many": f"dream step, {BATCH} rows at a time",
+}
+PAPERS_MS = {("resnet50", "real"): 850.0, ("resnet50", "dream"): 10.0}
+PAPERS = "RLFlow: Optimising Neural Network Subgraph Transformation with World Models"
+UNKNOWN = "–"
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "operators": "of the start graph",
+    "actions": "(rule, site) pairs that the world model knows",
+    "step": "what is done",
+    "ms": "processor time of one, of one row or state where there are several",
+    "ratio": "to a dream step of a single row",
+    "papers_ms": f"as published: {PAPERS} gives one step of ResNet-50 in each world, on hardware of its own",
+    "papers_ratio": "the same ratio, as published",
+}
+FORMATS = {"ms": ".3f", "ratio": ".3g", "papers_ms": ".0f", "papers_ratio": ".0f"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done.
+
+    Attributes:
+      episodes: random ones that the world model is made of.
+      steps: real ones that are timed.
+      timed: of these, with a measurement end to end.
+      effort: of such a measurement.
+      repeats: of encoding, and of rollouts.
+    """
+
+    episodes: int
+    steps: int
+    timed: int
+    effort: Effort
+    repeats: int
+
+
+SCALES = {
+    "smoke": Scale(4, 10, 2, Effort(resolution=None, pairs=2, sessions=1, control=False), 2),
+    "full": Scale(200, 500, 5, EFFORT, 10),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    graphs.add_option(parser, default=" ".join(DEFAULT_GRAPHS))
+    parser.add_argument("--device", default="cpu", help="where whole graphs are measured (cpu)")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Times the steps of each graph; finished graphs are not timed again."""
+    names = graphs.chosen(options.graphs or DEFAULT_GRAPHS)
+    study = Study(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort), progress)
+    found = {name: study.times(name, options.scale) for name in names}
+    noise = max(record["noise"] for record in found.values())
+    return Table(
+        "steptime",
+        "What a step takes in the real environment and in the dream",
+        COLUMNS,
+        FORMATS,
+        [row for name, record in found.items() for row in rows(name, record)],
+        options.command_line,
+        f"{study.text} The widest interval of a measured ratio was ± {noise:.1%}.",
+    )
+
+
+def rows(name: str, record: Record) -> list[Record]:
+    """One for each kind of step."""
+    return [
+        {
+            "graph": name,
+            "operators": record["operators"],
+            "actions": record["actions"],
+            "step": text,
+            "ms": record[step],
+            "ratio": record[step] / record["dream"],
+            "papers_ms": PAPERS_MS.get((name, step), UNKNOWN),
+            "papers_ratio": _papers_ratio(name, step),
+        }
+        for step, text in STEPS.items()
+    ]
+
+
+def _papers_ratio(name: str, step: str) -> float | str:
+    known, dream = PAPERS_MS.get((name, step)), PAPERS_MS.get((name, "dream"))
+    return UNKNOWN if known is None or dream is None else known / dream
+
+
+def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
+    """Processor time of rewrites in random order, each with matching and masks; `start` allows some."""
+    generator, state, depth = np.random.default_rng(seed), start.copy(), 0
+    for _ in range(steps):
+        if depth == EPISODE or not len(state.legal_actions()):
+            state, depth = start.copy(), 0
+        depth, legal = depth + 1, state.legal_actions()
+        actions = legal[legal[:, 0] == generator.choice(np.unique(legal[:, 0]))]
+        rule, location = actions[generator.integers(len(actions))].tolist()
+        before = PROCESS_CPU.now()
+        state.step(rule, location)
+        state.rule_mask()
+        state.location_mask()
+        yield 1e3 * (PROCESS_CPU.now() - before)
+
+
+def real_steps_ms(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> Iterator[tuple[float, float]]:
+    """Processor time of steps of random episodes, and how uncertain the cost is after each, as a part of it."""
+    agent, ended = RandomAgent(seed, noop_probability=0.0), True
+    for _ in range(steps):
+        if ended:
+            observation, _ = env.reset(seed=seed)
+        action = agent(observation)
+        before = PROCESS_CPU.now()
+        observation, _, terminated, truncated, info = env.step(action)
+        yield 1e3 * (PROCESS_CPU.now() - before), info.get("cost_noise", 0.0)
+        ended = terminated or truncated
+        raise_if_received()
+
+
+def _limits(effort: Effort) -> str:
+    """What ends a measurement, in words."""
+    named = {
+        f"±{effort.resolution:.0%}" if effort.resolution else "": effort.resolution,
+        f"{effort.pairs} pairs": effort.pairs,
+        f"{effort.seconds:g} s": effort.seconds,
+    }
+    return " or ".join(text for text, limit in named.items() if limit)
+
+
+class Study:
+    """Times the steps of graphs."""
+
+    def __init__(self, scale: Scale, costs: EndToEnd, progress: ProgressDisplay) -> None:
+        """`costs`: what measures whole graphs."""
+        self._scale, self._costs, self._progress = scale, costs, progress
+        self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model
+
+    @property
+    def text(self) -> str:
+        """What was done, in words."""
+        return (
+            f"World models of {self._scale.episodes} random episodes under {COSTS} with {len(self._rules)} rules. "
+            f"Whole graphs are measured by {self._costs.runtime.label}, until {_limits(self._scale.effort)}."
+        )
+
+    def times(self, name: str, scale: str) -> Record:
+        """Milliseconds of every kind of step of a graph, and what they depend on; once done, they are read again.
+
+        Raises:
+          UserError: nothing can be rewritten in this graph.
+        """
+        settings = {
+            "steps": list(STEPS),
+            "scale": asdict(self._scale),
+            "rules": self._rules.fingerprint,
+            "runtime": self._costs.runtime.label,
+            "feeds": TIMED_ON,
+            "sizes": [asdict(self._sizes.encoder), asdict(self._sizes.mdn_rnn)],
+        }
+        return once("steptime", f"{name}-{scale}", settings, lambda: self._time(name))
+
+    def _time(self, name: str) -> Record:
+        model = OnnxModel.load(zoo.build(name))
+        env = GraphSubstitutionEnv(model, costs=COSTS, rules=self._rules)
+        if not len(env.legal_actions()):
+            raise UserError(f"No rule applies to {name}: there is no step to time. Choose another graph.")
+        with self._progress.stage(f"time steps of {name}", 3) as bar:
+            record: Record = {
+                "operators": env.state.graph.num_runtime_nodes,
+                "engine": statistics.median(engine_steps_ms(env.state, self._scale.steps)),
+                "real": statistics.median(ms for ms, _ in real_steps_ms(env, self._scale.steps)),
+            }
+            bar.update(1)
+            record |= self._measure(GraphSubstitutionEnv(model, costs=self._costs, rules=self._rules))
+            bar.update(2)
+            record |= self._dream(env)
+            bar.update(3)
+        return record
+
+    def _measure(self, env: GraphSubstitutionEnv) -> Record:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoisyClockWarning)  # the table says how noisy it was
+            times_ms, noise = zip(*real_steps_ms(env, self._scale.timed), strict=True)
+        return {"timed": statistics.median(times_ms), "noise": max(noise)}
+
+    def _dream(self, env: GraphSubstitutionEnv) -> Record:
+        from experiments.runs.tensorflow_start import import_tensorflow
+
+        import_tensorflow()
+        from experiments.reproduce.speed.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms
+
+        model, buffer = barely_trained(env, self._scale.episodes, self._sizes)
+        graph, repeats = buffer.graphs[buffer[0].hashes[0]], self._scale.repeats
+        dream, policy = dream_env(model, buffer), FixedOrder(model.num_actions)
+        return {
+            "actions": model.num_actions,
+            "encode": encode_ms(model, graph, batch=1, repeats=5 * repeats),
+            "encode_many": encode_ms(model, graph, batch=ENCODE_BATCH, repeats=repeats),
+            "dream": dream_ms(dream, policy, batch=1, repeats=repeats),
+            "dream_xla": dream_ms(dream_env(model, buffer, xla=True), policy, batch=1, repeats=repeats),
+            "dream_many": dream_ms(dream, policy, batch=BATCH, repeats=repeats),
+        }

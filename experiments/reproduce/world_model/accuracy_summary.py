@@ -1,0 +1,87 @@
+"""The figures that are asked of world models and of policies, one row each, beside those of every graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from experiments.reproduce.tables import Table
+from experiments.reproduce.units import Record
+from experiments.reproduce.world_model.accuracy_rows import BEST_KNOWN, NO, NOT_COUNTED, POLICY, UNDEFINED, best_trivial
+from experiments.studies.asked import TRAINED_FOR
+from worldmodel.accuracy import figure_names as names
+
+COLUMNS = {
+    "figure": "what is measured, after how many steps without a look at reality",
+    "play": "whose episodes; of held-out ones, predictions of the model that knows random play only, and of those of "
+    "the policy, what the last round of recollection comes to",
+    "asked": f"what is asked; of training's steps, states, minutes and memory, of {TRAINED_FOR} only",
+}
+_SHOWN = {(BEST_KNOWN, 0), (names.COUNTS_IN_ALL, 10)}
+"""Beside what is asked: the second is asked rule by rule, and is harder of a whole state."""
+_MARKS = {NO: "**", NOT_COUNTED: "*"}
+
+
+def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
+    """Of the rows of `rlflow reproduce accuracy` and `accuracy-transfer`."""
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    asked: dict[tuple[str, str, int], Record] = {}
+    for row in _first_or_last_round(rows):
+        if row.get("asked") or (row["figure"], row.get("step", 0)) in _SHOWN:
+            line = {"figure": _title(row), "play": row.get("play", ""), "asked": row.get("asked", "")}
+            asked.setdefault(_key(row), line)
+    for row in _first_or_last_round(rows):
+        if _key(row) in asked:
+            asked[_key(row)][row["graph"]] = _cell(row)
+    return Table(
+        "accuracy-summary",
+        "What is asked of world models",
+        COLUMNS
+        | {
+            name: f"mean over {_seeds(rows, name)} [its 95 % interval] vs the best trivial predictor" for name in graphs
+        },
+        {},
+        [asked[key] for key in _grouped(list(asked))],
+        "",
+        f"What misses what is asked is set in **bold**, and in *italics* what is not counted: {why_not_counted}. "
+        f"{UNDEFINED} stands for what play never came to.",
+    )
+
+
+def _first_or_last_round(rows: Sequence[Record]) -> Iterator[Record]:
+    """Held-out play before recollection, policies after it."""
+    for row in rows:
+        if row.get("asked") if row.get("play") == POLICY else not row.get("round"):
+            yield row
+
+
+def _key(row: Record) -> tuple[str, str, int]:
+    return row.get("play", ""), row["figure"], row.get("step", 0)
+
+
+def _grouped(keys: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """What is one figure after several steps next to each other, else in the order in which they came."""
+    figures = list(dict.fromkeys(key[:2] for key in keys))
+    return sorted(keys, key=lambda key: (figures.index(key[:2]), key[2]))
+
+
+def _title(row: Record) -> str:
+    step = row.get("step", 0)
+    return row["figure"] + (f", {step} step{'s' if step > 1 else ''}" if step else "")
+
+
+def _cell(row: Record) -> str:
+    trivial, there = best_trivial(row), not isinstance(row["model"], str)
+    mark = _MARKS.get(row.get("met", ""), "") if there else ""
+    interval = f" [{_number(row['low'])}, {_number(row['high'])}]" if isinstance(row.get("low"), float) else ""
+    beside = f" vs {_number(trivial)}" if there and trivial != UNDEFINED else ""
+    return f"{mark}{_number(row['model'])}{mark}{interval}{beside}"
+
+
+def _number(value: float | str) -> str:
+    digits = 3 if isinstance(value, float) and abs(value) < 100 else 0
+    return value if isinstance(value, str) else f"{value:,.{digits}f}"
+
+
+def _seeds(rows: Sequence[Record], graph: str) -> str:
+    count = max(row.get("seeds", 0) for row in rows if row["graph"] == graph)
+    return f"{count} seed{'s' if count > 1 else ''}"

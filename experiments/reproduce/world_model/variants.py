@@ -1,0 +1,56 @@
+"""Settings that differ from the usual ones in one thing each, for tables of what helps."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from experiments.config.run import RunConfig
+from experiments.errors import UserError, nearest_match
+from experiments.studies.setting import Actions
+from experiments.studies.study import training_config
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is different.
+
+    Attributes:
+      assignments: as for `--set`.
+      actions: see `Setting`.
+    """
+
+    assignments: tuple[str, ...] = ()
+    actions: Actions = "site"
+
+
+def of(*assignments: str) -> Variant:
+    """A variant of settings alone."""
+    return Variant(assignments)
+
+
+def add_option(parser: argparse.ArgumentParser, variants: Mapping[str, Variant]) -> None:
+    """Which of them."""
+    parser.add_argument(
+        "--variants", metavar="A,B,…", help=f"names with commas between them (all: {', '.join(variants)})"
+    )
+
+
+def chosen(given: str | None, variants: Mapping[str, Variant]) -> dict[str, Variant]:
+    """Those of `--variants`, or all.
+
+    Raises:
+      UserError: if there is none of a name.
+    """
+    names = list(variants) if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in variants:
+            raise UserError(f"No variant is called '{name}'. {nearest_match(name, list(variants))}")
+    return {name: variants[name] for name in names}
+
+
+def config_of(variant: Variant, options: argparse.Namespace) -> RunConfig:
+    """The settings of the options, changed by a variant."""
+    changed = argparse.Namespace(**{**vars(options), "set": [*options.set, *variant.assignments]})
+    return training_config(changed)

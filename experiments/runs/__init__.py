@@ -1,0 +1,1 @@
+"""Run directories: what a run leaves behind, its progress, and its result."""

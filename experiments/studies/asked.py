@@ -1,0 +1,96 @@
+"""Which figures are good enough to trust a world model by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from experiments.studies.evaluation import GREEDY, RANDOM
+from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy.baselines import PER_RULE
+
+REAL_GAP = "played for real, real masks: gap [points]"
+DREAM_GAP = "played in the dream, then replayed: gap [points]"
+DREAM_ILLEGAL = "played in the dream: share of rewrites illegal in reality"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a figure must lie between, ends included, and which trivial predictor it must be above."""
+
+    at_least: float = -float("inf")
+    at_most: float = float("inf")
+    above: str | None = None
+
+    def met(self, value: float, trivial: Mapping[str, float | None]) -> bool:
+        """False for NaN; a predictor that has no such figure is no obstacle."""
+        beaten = trivial.get(self.above) if self.above else None
+        return self.at_least <= value <= self.at_most and (beaten is None or value > beaten)
+
+    def __str__(self) -> str:
+        above = f", above {self.above}" if self.above else ""
+        if self.at_most == float("inf"):
+            return f"≥ {self.at_least:g}{above}"
+        return f"≤ {self.at_most:g}" if self.at_least == -float("inf") else f"{self.at_least:g} to {self.at_most:g}"
+
+
+_ANY_STEP = 0
+_EVERYWHERE: Mapping[tuple[str, int], Asked] = {
+    (names.MASK_ERROR, _ANY_STEP): Asked(at_most=0.35),
+    (names.CHANGE_F1, 10): Asked(at_least=0.85),
+    (names.COUNTS_PER_RULE, 10): Asked(at_least=0.85),
+    (names.TERMINAL_PRECISION, 1): Asked(at_least=0.95),
+    (names.TERMINAL_RECALL, 1): Asked(at_least=0.95),
+    (names.LATENT_ERROR, 1): Asked(at_most=0.40),
+    (names.LATENT_ERROR, 10): Asked(at_most=0.30),
+    (names.LATENT_ERROR, 20): Asked(at_most=0.25),
+    (names.READ_MASK_ERROR, _ANY_STEP): Asked(at_most=0.35),
+    (names.READ_COUNTS, 10): Asked(at_least=0.85),
+    **{(name, 1): Asked(round(level - 0.05, 2), round(level + 0.05, 2)) for level, name in names.COVERAGE.items()},
+}
+_BY_PLAY: Mapping[str, Mapping[tuple[str, int], Asked]] = {
+    RANDOM: {
+        (names.REWARD_RANKS, 1): Asked(at_least=0.95, above=PER_RULE),
+        (names.TOTAL_RANKS, 10): Asked(at_least=0.97),
+        (names.TOTAL_R2, 20): Asked(at_least=0.95),
+        (names.TOTAL_RELATIVE, 20): Asked(at_most=0.2),
+        (names.READ_COST_R2, 20): Asked(at_least=0.95),
+    },
+    GREEDY: {
+        (names.REWARD_RANKS, 1): Asked(at_least=0.80),
+        (names.TOTAL_R2, 20): Asked(at_least=0.75),
+        (names.READ_COST_R2, 20): Asked(at_least=0.75),
+    },
+}
+_OF_POLICIES: Mapping[str, Asked] = {
+    REAL_GAP: Asked(at_most=2.5),
+    DREAM_GAP: Asked(at_most=5.0),
+    DREAM_ILLEGAL: Asked(at_most=0.15),
+}
+
+
+TRAINED_FOR = "bert-base"
+"""The graph that is asked how much its training takes."""
+OF_TRAINING: Mapping[str, Asked] = {
+    "real_steps": Asked(at_most=100_000),
+    "encoder_states": Asked(at_most=20_000),
+    "seconds": Asked(at_most=15),
+    "peak_bytes": Asked(at_most=3072),
+}
+"""By key of a record, in the unit of its row: minutes on two cores, MiB."""
+
+
+def asked(play: str, figure: str, step: int) -> Asked | None:
+    """What is asked of a figure on random play, greedy play, or (any other name) of a policy; None where nothing is."""
+    if play not in _BY_PLAY:
+        return _OF_POLICIES.get(figure)
+    wanted = {**_EVERYWHERE, **_BY_PLAY[play]}
+    return wanted.get((figure, step), wanted.get((figure, _ANY_STEP)))
+
+
+def asked_figures(play: str, steps: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """(figure, step) of all that is asked on random or greedy play after some numbers of steps."""
+    for figure, step in {**_EVERYWHERE, **_BY_PLAY[play]}:
+        for each in steps:
+            if step in (each, _ANY_STEP):
+                yield figure, each

@@ -1,0 +1,109 @@
+"""What a policy that was trained in the dream makes of it: the exploit test of one round.
+
+It is the policy as it was trained, sampled; the controller's memory of what it has taken already is not part of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controller.ppo.telescoping import settled
+from experiments.reproduce.units import Record
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.seeds import seed_for
+from experiments.studies.rounds import Rounds
+from experiments.studies.setting import Effort
+from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
+
+if TYPE_CHECKING:  # TensorFlow is imported when something is played
+    from worldmodel.accuracy.baselines import Trivial
+    from worldmodel.accuracy.exploit import Trajectory
+    from worldmodel.data.actions import ActionTable
+
+FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
+OF_PLANS = (ZERO, PER_RULE, PER_SITE)
+"""Trivial predictors that say something of a whole plan."""
+
+
+def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
+    """The policy of a round, for real and in the dream.
+
+    Returns:
+      By way of playing: the fields of `worldmodel.accuracy.exploit.Comparison`; under "each" what some of them are
+      means of; under "trivial_gap" the same of what trivial predictors say of the plans, see `trivial_gaps`.
+    """
+    model, controller = rounds.model(number), rounds.controller(number)
+    from worldmodel.accuracy.baselines import Trivial
+    from worldmodel.accuracy.exploit import compare, dreamed_then_replayed, played_for_real
+
+    config, policy = rounds.setting.config, controller.policy
+    settle = settled if config.ppo.telescoping else None
+    trivial = Trivial.of(rounds.episodes(number)[0], model)
+    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
+        seed = seed_for(rounds.seed, f"exploit {number}")
+        real = played_for_real(
+            model,
+            rounds.env,
+            policy,
+            episodes=effort.policy_episodes,
+            seed=seed,
+            settle=settle,
+            pessimism=config.dream.pessimism,
+            legal_from=config.dream.legal_from,
+        )
+        bar.update(1)
+        dreamed = dreamed_then_replayed(
+            model,
+            rounds.root_dream(model),
+            rounds.env,
+            policy,
+            episodes=effort.policy_episodes,
+            horizon=config.environment.max_steps,
+            seed=seed,
+            settle=settle,
+        )
+        bar.update(2)
+    return {
+        "graph": rounds.setting.graph,
+        "seed": rounds.seed,
+        "round": number,
+        "real_steps": rounds.random_play.num_transitions
+        + sum(rounds.policy_play(before).num_transitions for before in range(number)),
+        **{
+            way: {
+                **dataclasses.asdict(compare(played)),
+                "each": _each(played),
+                "trivial_gap": trivial_gaps(played, trivial, model.table),
+            }
+            for way, played in ((FOR_REAL, real), (IN_THE_DREAM, dreamed))
+        },
+    }
+
+
+def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
+    """What the means of a comparison are the means of."""
+    return {
+        "dreamed_percent": [each.dreamed_percent[-1] for each in played],
+        "real_percent": [each.real_percent[-1] for each in played],
+        "gap": [abs(each.gap) for each in played],
+        "prefix_gap": [abs(each.gap_of_prefix) for each in played],
+        "skipping_gap": [abs(each.dreamed_percent[-1] - each.skipping_percent) for each in played],
+    }
+
+
+def trivial_gaps(played: Sequence[Trajectory], trivial: Trivial, table: ActionTable) -> dict[str, float]:
+    """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards.
+
+    They see no masks, and so cannot tell that a plan comes back to where it was: they add up all rewards.
+    """
+    from worldmodel.accuracy.exploit import points
+
+    rewards = {ZERO: np.zeros(table.num_actions + 1), PER_RULE: trivial.per_rule, PER_SITE: trivial.per_site}
+    real = np.array([each.real_percent[-1] for each in played])
+    plans = [table.encode(np.array(each.actions, int).reshape(-1, 2)) for each in played]
+    told = {name: np.array([points(float(each[plan].sum())) for plan in plans]) for name, each in rewards.items()}
+    return {name: float(np.mean(np.abs(percent - real))) for name, percent in told.items()}

@@ -1,0 +1,200 @@
+"""Normal forms of operators that only move or rename elements."""
+
+from __future__ import annotations
+
+import math
+
+from taso_ext.onnx_io.canonical.form import Attribute, Lifter, NormalForm, RawNode, axes_of, axis_of
+
+
+def _transpose(node: RawNode) -> NormalForm | None:
+    perm = node.integers("perm")
+    if perm is None:
+        if node.dims is None:
+            return None
+        perm = list(reversed(range(len(node.dims))))
+    return NormalForm("Transpose", {"perm": perm}, (0,)) if perm else None
+
+
+def _reshaped(node: RawNode, shape: list[int] | None) -> NormalForm | None:
+    """A Reshape to static dims. Empty tensors stay raw: in a shape input, 0 usually means 'copy the dimension'."""
+    if shape is None or node.dims is None or math.prod(shape) != math.prod(node.dims) or 0 in shape:
+        return None
+    return NormalForm("Reshape", {"shape": shape}, (0,))
+
+
+def _reshape(node: RawNode) -> NormalForm | None:
+    target = node.integers_at(1)
+    if target is None or node.dims is None or 0 in node.dims:
+        return None
+    if node.integer("allowzero", 0) == 0:
+        if any(size == 0 and axis >= len(node.dims) for axis, size in enumerate(target)):
+            return None
+        target = [node.dims[axis] if size == 0 else size for axis, size in enumerate(target)]
+    if target.count(-1) == 1:
+        rest = math.prod(size for size in target if size != -1)
+        target = [math.prod(node.dims) // rest if size == -1 and rest > 0 else size for size in target]
+    return _reshaped(node, target) if all(size > 0 for size in target) else None
+
+
+def _flatten(node: RawNode) -> NormalForm | None:
+    if node.dims is None:
+        return None
+    rank, axis = len(node.dims), node.integer("axis", 1)
+    axis = axis + rank if axis < 0 else axis
+    return _reshaped(node, [math.prod(node.dims[:axis]), math.prod(node.dims[axis:])]) if 0 <= axis <= rank else None
+
+
+def _axes(node: RawNode) -> list[int] | None:
+    """Axes of Squeeze and Unsqueeze: an attribute before opset 13, an input from then on; [] where left out.
+
+    An axes input that is there but empty means 'none' to some and 'all' to others: None, like one that is not constant.
+    """
+    if node.opset < 13:
+        return node.integers("axes") or []
+    return (node.integers_at(1) or None) if node.given(1) else []
+
+
+def _squeeze(node: RawNode) -> NormalForm | None:
+    given = _axes(node)
+    if node.dims is None or given is None:
+        return None
+    axes = axes_of(given, len(node.dims)) if given else [i for i, size in enumerate(node.dims) if size == 1]
+    if axes is None or any(node.dims[axis] != 1 for axis in axes):
+        return None
+    return _reshaped(node, [size for axis, size in enumerate(node.dims) if axis not in axes])
+
+
+def _unsqueeze(node: RawNode) -> NormalForm | None:
+    given = _axes(node)
+    if node.dims is None or not given:
+        return None
+    axes = axes_of(given, len(node.dims) + len(given))
+    if axes is None:
+        return None
+    shape = list(node.dims)
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    return _reshaped(node, shape)
+
+
+def _concat(node: RawNode) -> NormalForm | None:
+    if node.dims is None or any(kind.dims is None for kind in node.inputs):
+        return None
+    axis = axis_of(node.integer("axis", 0), len(node.dims))
+    return None if axis is None else NormalForm("Concat", {"axis": axis}, tuple(range(len(node.inputs))))
+
+
+def _split(node: RawNode) -> NormalForm | None:
+    if node.dims is None:
+        return None
+    axis = axis_of(node.integer("axis", 0), len(node.dims))
+    if axis is None:
+        return None
+    given = node.given(1) if node.opset >= 13 else "split" in node.attributes
+    sizes = node.integers("split") if node.opset < 13 else node.integers_at(1)
+    if not given:
+        sizes = _equal_parts(node.dims[axis], len(node.outputs), uneven=node.opset >= 18)
+    if sizes is None or len(sizes) != len(node.outputs) or sum(sizes) != node.dims[axis] or min(sizes) < 1:
+        return None
+    return NormalForm("Split", {"axis": axis, "split": sizes}, (0,))
+
+
+def _equal_parts(size: int, parts: int, uneven: bool) -> list[int] | None:
+    """Equal parts; from opset 18 on the last one may be smaller."""
+    if size % parts and not uneven:
+        return None
+    each = math.ceil(size / parts)
+    return [each] * (parts - 1) + [size - each * (parts - 1)]
+
+
+def _slice(node: RawNode) -> NormalForm | None:
+    """Forward slices; starts and ends are clamped to the tensor, so that INT_MAX and negative ends become plain."""
+    if node.opset < 10:
+        starts, ends, axes = (node.integers(name) for name in ("starts", "ends", "axes"))
+        steps = None
+    else:
+        starts, ends, axes, steps = (node.integers_at(position) for position in (1, 2, 3, 4))
+        if (axes is None and node.given(3)) or (steps is None and node.given(4)):
+            return None
+    if starts is None or ends is None or node.dims is None or not len(starts) == len(ends) <= len(node.dims):
+        return None
+    axes = axes_of(list(range(len(starts))) if axes is None else axes, len(node.dims))
+    steps = [1] * len(starts) if steps is None else steps
+    if axes is None or not len(axes) == len(starts) == len(steps) or any(step < 1 for step in steps):
+        return None
+    cuts = sorted(
+        (axis, _clamped(start, node.dims[axis]), _clamped(end, node.dims[axis]), step)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    )
+    if not cuts or any(start >= end for _, start, end, _ in cuts):
+        return None
+    axes, first, last, steps = (list(column) for column in zip(*cuts, strict=True))
+    return NormalForm("Slice", {"starts": first, "ends": last, "axes": axes, "steps": steps}, (0,))
+
+
+def _clamped(position: int, size: int) -> int:
+    return min(max(position + size if position < 0 else position, 0), size)
+
+
+def _pad(node: RawNode) -> NormalForm | None:
+    """Constant padding with sizes known in advance that only adds elements."""
+    if node.dims is None or node.attributes.get("mode", "constant") != "constant":
+        return None
+    rank = len(node.dims)
+    value: Attribute | None
+    if node.opset < 11:
+        pads, value = node.integers("pads"), node.attributes.get("value", 0.0)
+    else:
+        pads, value = node.integers_at(1), _pad_value(node)
+    if node.given(3) and pads is not None:
+        pads = _all_axes_pads(pads, node.integers_at(3), rank)
+    if pads is None or len(pads) != 2 * rank or min(pads, default=-1) < 0 or not isinstance(value, (int, float)):
+        return None
+    return NormalForm("Pad", {"pads": pads, "mode": "constant", "value": float(value)}, (0,))
+
+
+def _pad_value(node: RawNode) -> float | None:
+    """The padding value, where it is a number that a float attribute holds exactly."""
+    if not node.given(2):
+        return 0.0
+    value = node.constants.get(2)
+    if value is None or value.size != 1 or value.dtype.kind not in "fiub":
+        return None
+    number = float(value.reshape(()))
+    return number if value.dtype.type(number) == value.reshape(()) else None
+
+
+def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[int] | None:
+    """Pads of some axes (opset 18) as pads of all axes."""
+    found = None if axes is None else axes_of(axes, rank)
+    if found is None or len(pads) != 2 * len(found):
+        return None
+    full = [0] * (2 * rank)
+    for i, axis in enumerate(found):
+        full[axis], full[axis + rank] = pads[i], pads[i + len(found)]
+    return full
+
+
+def _expand(node: RawNode) -> NormalForm | None:
+    """To the shape of the result: a given shape may hold 1 where the input is larger."""
+    given = node.integers_at(1)
+    if given is None or node.dims is None or 0 in node.dims or any(size < 1 for size in given):
+        return None
+    rank = max(len(given), len(node.dims))
+    pairs = zip([1] * (rank - len(given)) + given, (1,) * (rank - len(node.dims)) + node.dims, strict=True)
+    return NormalForm("Expand", {"shape": [max(pair) for pair in pairs]}, (0,))
+
+
+LIFTERS: dict[str, Lifter] = {
+    "Expand": _expand,
+    "Transpose": _transpose,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Pad": _pad,
+}

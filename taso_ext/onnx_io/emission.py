@@ -1,0 +1,107 @@
+"""Writing engine nodes as ONNX nodes, and collecting the constants they need on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from taso_ext._core import Node, Value
+from taso_ext.onnx_io.attributes import AttributeStore
+from taso_ext.onnx_io.canonical.form import RAW_DOMAIN
+from taso_ext.onnx_io.canonical.lifting import has_normal_form
+from taso_ext.onnx_io.canonical.lowering import NormalNode, is_constant, lower
+from taso_ext.onnx_io.opsets.raising import raised
+from taso_ext.onnx_io.shapes import UNKNOWN, ValueType
+from taso_ext.onnx_io.subgraphs import bodies, captured_names, rename_captured
+from taso_ext.onnx_io.value_names import ValueNames
+
+
+class Emission:
+    """A growing list of ONNX nodes together with the weights and the new constants that they read.
+
+    Attributes:
+      nodes: the nodes so far, in the order in which they were added, in the opset that is asked for.
+      weights: handles of the weights they read, by name.
+      constants: constants that lowering created, by name.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[int, Value],
+        names: ValueNames,
+        attributes: AttributeStore,
+        opset: int,
+        original_opset: int | None = None,
+    ) -> None:
+        self._values, self._names, self._attributes, self._opset = values, names, attributes, opset
+        self._original_opset = opset if original_opset is None else original_opset
+        self._known_constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, str] = {}
+        self.constants: dict[str, np.ndarray] = {}
+
+    def add(self, node: Node) -> None:
+        """Appends the ONNX nodes that compute an engine node."""
+        if node.domain == "" and (has_normal_form(node.op_type) or is_constant(node)):
+            self.nodes += lower(self._normal_node(node), self._opset, self)
+        else:
+            types = [self.type_of(value) for value in node.inputs], [self.type_of(value) for value in node.outputs]
+            proto = self._as_it_is(node)
+            self.nodes += raised(proto, self._original_opset, self._opset, types, self.fresh_name)
+
+    def name(self, value: int) -> str:
+        """The exported name of a value that a node reads or writes; "" for an absent one."""
+        if value < 0:
+            return ""
+        view = self._values[value]
+        name = self._names.of(value, view.name)
+        if view.handle is not None:
+            self.weights[name] = view.handle
+        return name
+
+    def constant(self, array: np.ndarray, hint: str) -> str:
+        """Name of an initializer with these values; equal ones are shared."""
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._known_constants:
+            self._known_constants[key] = name = self._names.fresh_name(hint)
+            self.constants[name] = array
+        return self._known_constants[key]
+
+    def fresh_name(self, hint: str) -> str:
+        """A value name nothing else has."""
+        return self._names.fresh_name(hint)
+
+    def type_of(self, value: int) -> ValueType:
+        if value < 0:
+            return UNKNOWN
+        view = self._values[value]
+        return ValueType(view.dtype, None if view.dims is None else tuple(view.dims))
+
+    def _normal_node(self, node: Node) -> NormalNode:
+        return NormalNode(
+            node.op_type,
+            node.attributes,
+            [self.name(value) for value in node.inputs],
+            [self.name(value) for value in node.outputs],
+            [self.type_of(value) for value in node.inputs],
+            node.name,
+        )
+
+    def _is_absent(self, output: int) -> bool:
+        """Whether an output is optional and left out: it has neither name nor type; a rewrite's values have a type."""
+        return not self._values[output].name and not self._values[output].dtype
+
+    def _as_it_is(self, node: Node) -> onnx.NodeProto:
+        proto = onnx.NodeProto(op_type=node.op_type, name=node.name)
+        proto.domain = "" if node.domain == RAW_DOMAIN else node.domain
+        proto.attribute.extend(self._attributes.decode(name, value) for name, value in node.attributes.items())
+        captured = captured_names(proto)
+        operands = [self.name(value) for value in node.inputs]
+        inner = operands[len(operands) - len(captured) :]
+        for body in bodies(proto):
+            rename_captured(body, dict(zip(captured, inner, strict=True)))
+        proto.input.extend(operands[: len(operands) - len(captured)])
+        proto.output.extend("" if self._is_absent(value) else self.name(value) for value in node.outputs)
+        return proto

@@ -1,0 +1,303 @@
+"""From the engine's graph back to an ONNX model: weight-only parts folded, names and metadata kept."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from taso_ext._core import Graph, Node, Value
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.detached import OLDEST_IR, DetachedModel
+from taso_ext.onnx_io.emission import Emission
+from taso_ext.onnx_io.foldable import computable_nodes
+from taso_ext.onnx_io.importing import Imported
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
+from taso_ext.onnx_io.opsets.raising import needed_opset
+from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR
+from taso_ext.onnx_io.subgraphs import all_nodes, local_names
+from taso_ext.onnx_io.value_names import ValueNames
+from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, evaluate
+
+_LOG = logging.getLogger(__name__)
+_PLAIN_OPSET = 13
+"""For models that use other domains alone, should one of their outputs need an Identity."""
+_OWN_METADATA = "pkg.onnxscript."
+"""Where the clean-up notes what it has done; the original had no such entries on these nodes."""
+_LARGEST_COMPUTED = 1024
+"""Elements of the weights that a sketch computes too: those whose values could change how a runtime runs the model."""
+_RESHAPES = frozenset({"Flatten", "Squeeze", "Unsqueeze"})
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """What an exported model takes over from the model it was made from.
+
+    Attributes:
+      original: the original's skeleton: names and types of inputs and outputs, documentation, metadata.
+      skeleton: opset imports and declared types of the cleaned model.
+      imported: weights, attributes and node documentation.
+      inputs: the original's inputs without those that are constants.
+      defaults: default values of overridable inputs, by position among the inputs.
+    """
+
+    original: onnx.ModelProto
+    skeleton: onnx.ModelProto
+    imported: Imported
+    inputs: list[onnx.ValueInfoProto]
+    defaults: dict[int, ir.TensorProtocol] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Which nodes are written, which are computed now, and the values (with producers) that the latter hand over.
+
+    Those that are sketched are handed over as zeros.
+    """
+
+    written: list[Node]
+    folded: list[Node]
+    handed_over: list[int]
+    sketched: list[int]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A graph as an ONNX model in which large weights that would have to be computed are zeros.
+
+    Attributes:
+      model: what depends on the types of weights alone can be seen from it.
+      computed_by: position, among the run-time operators of the graph, of the one that computes a value, by its name.
+      types: element type and shape of values, by name; those that only the model has are missing.
+    """
+
+    model: DetachedModel
+    computed_by: dict[str, int]
+    types: dict[str, tuple[int, tuple[int, ...]]]
+
+
+def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
+    """The graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
+
+    Weight-only values are folded into initializers.
+
+    Weights that are not folded stay where they are.
+
+    Raises:
+      ModelError: an operator that a rewrite created does not exist in the model's opset.
+    """
+    return _export(graph, source, sketch=False).model
+
+
+def sketch_model(graph: Graph, source: ExportSource) -> Sketch:
+    """The graph as `export_model` writes it, but for large weights that would have to be computed.
+
+    Raises:
+      ModelError: an operator that a rewrite created does not exist in the model's opset.
+    """
+    return _export(graph, source, sketch=True)
+
+
+def _export(graph: Graph, source: ExportSource, sketch: bool) -> Sketch:
+    values, nodes = graph.values(), graph.nodes()
+    try:
+        return _assemble(graph, source, values, _partition(graph, values, nodes, sketch))
+    except CannotFoldError as error:
+        # The nodes then stay in the model: whoever runs it needs a runtime that has these operators anyway.
+        _LOG.info("weight-only operators are not folded: %s", error)
+        return _assemble(graph, source, values, _Partition(nodes, [], [], []))
+
+
+def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node], sketch: bool) -> _Partition:
+    written: list[Node] = []
+    folded: list[Node] = []
+    needed, needed_now = set(graph.outputs), set[int]()
+    handed_over: list[int] = []
+    sketched: list[int] = []
+    computable = computable_nodes(values, nodes)
+    for position, node in reversed(list(enumerate(nodes))):
+        results = [value for value in node.outputs if value in needed]
+        folds = position in computable and all(can_fold(values[value].dtype) for value in results)
+        if results and not folds:
+            written.append(node)
+            needed.update(node.inputs)
+        computed = [value for value in results if folds and not (sketch and _is_large(values[value]))]
+        handed_over += computed
+        sketched += [value for value in results if folds and value not in computed]
+        if computed or any(value in needed_now for value in node.outputs):
+            folded.append(node)
+            needed_now.update(node.inputs)
+    return _Partition(written[::-1], folded[::-1], handed_over[::-1], sketched)
+
+
+def _is_large(value: Value) -> bool:
+    return value.dims is not None and math.prod(value.dims) > _LARGEST_COMPUTED
+
+
+def _zeros(value: Value) -> ir.TensorProtocol:
+    """A tensor of zeros that takes no memory."""
+    return ir.tensor(np.broadcast_to(np.zeros((), helper.tensor_dtype_to_np_dtype(value.dtype)), value.dims or ()))
+
+
+def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> Sketch:
+    model = _frame(source)
+    original_opset = opset_of(model)
+    opset = needed_opset([*parts.written, *parts.folded], original_opset)
+    _raise_opset(model, opset)
+    names = _name_interface(graph, source, values, parts)
+    attributes = source.imported.attributes
+    written, folded = (Emission(values, names, attributes, opset, original_opset) for _ in range(2))
+    runtime_nodes = itertools.count()
+    computed_by: dict[str, int] = {}
+    try:
+        for node in parts.written:
+            before = len(written.nodes)
+            written.add(node)
+            if not node.weight_only:
+                position = next(runtime_nodes)
+                computed_by |= {name: position for proto in written.nodes[before:] for name in proto.output if name}
+        for node in parts.folded:
+            folded.add(node)
+    except ValueError as error:
+        raise ModelError(f"the rewritten graph cannot be written as ONNX: {error}") from error
+    for position, value in names.copies:
+        written.nodes.append(
+            helper.make_node("Identity", [written.name(value)], [source.original.graph.output[position].name])
+        )
+    model.graph.node.extend(written.nodes)
+    _import_domains(model, [*written.nodes, *folded.nodes])
+    handed_over = {folded.name(value): values[value].dtype for value in parts.handed_over}
+    tensors = _tensors(written, source) | _evaluate(folded, handed_over, source, model)
+    tensors |= {folded.name(value): _zeros(values[value]) for value in parts.sketched}
+    _document(model, source)
+    _require_known_operators(model, opset)
+    defaults = {source.inputs[position].name: tensor for position, tensor in source.defaults.items()}
+    types = {
+        written.name(value): (values[value].dtype, tuple(dims))
+        for node in parts.written
+        for value in (*node.inputs, *node.outputs)
+        if value >= 0 and (dims := values[value].dims) is not None
+    }
+    return Sketch(DetachedModel(model, tensors, defaults), computed_by, types)
+
+
+def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:
+    inputs = [value.name for value in source.inputs]
+    outputs = [value.name for value in source.original.graph.output]
+    fixed = {value for value, view in values.items() if view.handle is not None}
+    fixed |= {*parts.handed_over, *parts.sketched}
+    reserved = {name for node in _with_bodies(parts, source) for name in local_names(node)}
+    return ValueNames(
+        list(zip(graph.inputs, inputs, strict=True)), list(zip(graph.outputs, outputs, strict=True)), fixed, reserved
+    )
+
+
+def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto]:
+    """Nodes that carry graphs, reduced to those."""
+    decode = source.imported.attributes.decode
+    return [
+        onnx.NodeProto(
+            attribute=[decode(name, value) for name, value in node.attributes.items() if type(value) is bytes]
+        )
+        for node in (*parts.written, *parts.folded)
+    ]
+
+
+def _frame(source: ExportSource) -> onnx.ModelProto:
+    """The model around the nodes: everything that is not a node, an initializer or a folded-away declaration."""
+    model = onnx.ModelProto()
+    original = source.original
+    for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if original.HasField(name):
+            setattr(model, name, getattr(original, name))
+    model.ir_version = min(max(original.ir_version, OLDEST_IR), NEWEST_RUNNABLE_IR)
+    model.metadata_props.extend(original.metadata_props)
+    model.opset_import.extend(_opset_imports(source))
+    model.graph.name = original.graph.name or "graph"
+    model.graph.doc_string = original.graph.doc_string
+    model.graph.metadata_props.extend(original.graph.metadata_props)
+    model.graph.input.extend(source.inputs)
+    model.graph.output.extend(original.graph.output)
+    return model
+
+
+def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
+    """The cleaned model's imports, and those of the original that it no longer uses, except of inlined functions."""
+    inlined = {function.domain for function in source.original.functions}
+    inlined -= {node.domain for node in all_nodes(source.skeleton.graph)}
+    imports: dict[str, onnx.OperatorSetIdProto] = {}
+    for entry in (*source.skeleton.opset_import, *source.original.opset_import):
+        if entry.domain not in inlined:
+            imports.setdefault(entry.domain, entry)
+    if not imports.keys() & set(DEFAULT_DOMAINS):
+        imports[""] = helper.make_opsetid("", _PLAIN_OPSET)
+    return list(imports.values())
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators that a model uses."""
+    versions = (entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
+    return next(versions, _PLAIN_OPSET)
+
+
+def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
+    if opset == opset_of(model):
+        return
+    _LOG.info("a rewrite made an operator of opset %d: the model's opset is raised to it", opset)
+    for entry in model.opset_import:
+        if entry.domain in DEFAULT_DOMAINS:
+            entry.version = opset
+    ir_version = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+    model.ir_version = max(model.ir_version, min(ir_version, NEWEST_RUNNABLE_IR))
+
+
+def _import_domains(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> None:
+    """Imports the domains that only rewrites use; those of runtimes have one version."""
+    known = {entry.domain for entry in model.opset_import} | set(DEFAULT_DOMAINS)
+    for domain in sorted({node.domain for node in nodes} - known):
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+
+
+def _tensors(emission: Emission, source: ExportSource) -> dict[str, ir.TensorProtocol]:
+    weights = {name: source.imported.tensors[handle] for name, handle in emission.weights.items()}
+    return weights | {name: ir.tensor(array) for name, array in emission.constants.items()}
+
+
+def _evaluate(
+    emission: Emission, outputs: dict[str, int], source: ExportSource, model: onnx.ModelProto
+) -> dict[str, ir.TensorProtocol]:
+    if not outputs:
+        return {}
+    return evaluate(emission.nodes, _tensors(emission, source), outputs, list(model.opset_import), model.ir_version)
+
+
+def _document(model: onnx.ModelProto, source: ExportSource) -> None:
+    """Gives surviving nodes and values their documentation, metadata and annotations back."""
+    for node in model.graph.node:
+        before = source.imported.nodes.get(node.name)
+        was_reshape = before is not None and before.op_type in _RESHAPES and node.op_type == "Reshape"
+        if before is not None and (before.op_type == node.op_type or was_reshape):
+            node.doc_string = before.doc_string
+            node.metadata_props.extend(each for each in before.metadata_props if not each.key.startswith(_OWN_METADATA))
+    names = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    custom = {name for node in model.graph.node if node.domain not in DEFAULT_DOMAINS for name in node.output}
+    # Other types are found by shape inference; declared ones could only contradict it.
+    model.graph.value_info.extend(value for value in source.skeleton.graph.value_info if value.name in custom)
+    for annotation in source.original.graph.quantization_annotation:
+        if {annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)} <= names:
+            model.graph.quantization_annotation.append(annotation)
+
+
+def _require_known_operators(model: onnx.ModelProto, opset: int) -> None:
+    for node in model.graph.node:
+        if node.domain == "" and not onnx.defs.has(node.op_type, opset, ""):
+            raise ModelError(
+                f"a rewrite created the operator {node.op_type}, which opset {opset} of the model does not have; "
+                f"convert the model first, for example with onnx.version_converter.convert_version(model, 17)."
+            )

@@ -1,0 +1,208 @@
+"""From a cleaned ONNX model to the engine's graph, operators in normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from taso_ext._core import Graph, GraphBuilder
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.attributes import AttributeStore
+from taso_ext.onnx_io.canonical.form import RAW_DOMAIN, Attribute, RawNode
+from taso_ext.onnx_io.canonical.lifting import has_normal_form, lift
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, is_random
+from taso_ext.onnx_io.shapes import UNKNOWN, ValueType
+from taso_ext.onnx_io.subgraphs import bodies, captured_names
+from taso_ext.onnx_io.weights.content import content_of
+from taso_ext.onnx_io.weights.handles import content_handle, lazy_tensor, read_values, static_dims
+from taso_ext.onnx_io.weights.lifting import LARGEST_INLINE
+
+_ABSENT = -1
+
+
+@dataclass
+class Imported:
+    """The engine's graph and what the engine does not hold.
+
+    Attributes:
+      tensors: weights by handle (content hash); values are read when asked for.
+      attributes: what the digests among node attributes stand for.
+      nodes: the model's nodes by name, for documentation and metadata; names that occur twice are missing.
+    """
+
+    graph: Graph
+    tensors: dict[str, ir.TensorProtocol]
+    attributes: AttributeStore
+    nodes: dict[str, onnx.NodeProto] = field(default_factory=dict)
+
+
+def import_model(model: DetachedModel, types: Mapping[str, ValueType]) -> Imported:
+    """Builds the engine's graph of a cleaned model.
+
+    Args:
+      types: what is known of the model's values.
+    Raises:
+      ModelError: a model the engine refuses, or a weight whose data do not fit its shape.
+    """
+    importer = _Importer(model, types)
+    try:
+        return importer.run()
+    except ModelError:
+        raise
+    except ValueError as error:
+        raise ModelError(f"the engine cannot hold this model: {error}") from error
+
+
+class _Importer:
+    def __init__(self, model: DetachedModel, types: Mapping[str, ValueType]) -> None:
+        self.model = model
+        self.opset = next((o.version for o in model.skeleton.opset_import if o.domain in DEFAULT_DOMAINS), 0)
+        self.types = dict(types)  # of constants as they are met
+        self.builder = GraphBuilder()
+        self.attributes = AttributeStore()
+        self.constants = dict(model.tensors)  # Constant nodes join them as they are met
+        self.tensors: dict[str, ir.TensorProtocol] = {}
+        self.weights: dict[str, int] = {}  # by handle
+        self.values: dict[str, int] = {}
+
+    def run(self) -> Imported:
+        graph = self.model.skeleton.graph
+        for value in graph.input:
+            self.values[value.name] = self.builder.input(value.name, *self.engine_type(value.name))
+        for node in graph.node:
+            self.add(node)
+        for output in graph.output:
+            self.builder.output(self.value(output.name))
+        return Imported(self.builder.build(), self.tensors, self.attributes, _uniquely_named(graph.node))
+
+    def value(self, name: str) -> int:
+        """The engine's id of a value; a constant becomes a weight when it is first used."""
+        if not name:
+            return _ABSENT
+        if name not in self.values:
+            if name not in self.constants:
+                raise ModelError(f"the model reads a value '{name}' that no node, input or initializer provides.")
+            self.values[name] = self.weight(name, self.constants[name])
+        return self.values[name]
+
+    def weight(self, name: str, tensor: ir.TensorProtocol) -> int:
+        handle = content_handle(name, tensor)
+        if handle not in self.weights:
+            self.tensors[handle] = tensor
+            self.weights[handle] = self.builder.weight(
+                name, handle, tensor.dtype.value, list(static_dims(tensor)), content_of(name, tensor)
+            )
+        return self.weights[handle]
+
+    def add(self, node: onnx.NodeProto) -> None:
+        standard = node.domain in DEFAULT_DOMAINS
+        if standard and node.op_type == "Constant":
+            constant = constant_tensor(node)
+            if constant is not None:
+                self.constants[node.output[0]] = constant
+                self.types[node.output[0]] = ValueType(constant.dtype.value, static_dims(constant))
+                return
+        if standard and node.op_type == "Identity":
+            self.values[node.output[0]] = self.value(node.input[0])
+            return
+        self.add_operator(node, standard)
+
+    def add_operator(self, node: onnx.NodeProto, standard: bool) -> None:
+        inputs, outputs = _without_trailing_absent(node.input), _without_trailing_absent(node.output)
+        attributes = {each.name: self.attributes.encode(each) for each in node.attribute}
+        domain = "" if standard else node.domain
+        op_type = node.op_type
+        lifted = lift(self.raw_node(node.op_type, attributes, inputs, outputs)) if standard else None
+        if lifted is not None:
+            op_type, attributes = lifted.op_type, lifted.attributes
+            inputs = [inputs[position] for position in lifted.inputs]
+        elif standard and has_normal_form(op_type):
+            domain = RAW_DOMAIN
+        operands = [self.value(name) for name in (*inputs, *captured_names(node))]
+        results = [(name, *self.engine_type(name)) for name in outputs]
+        ids = self.builder.node(
+            domain, op_type, attributes, operands, results, node.name, self.must_stay_at_run_time(node)
+        )
+        self.values |= {name: value for name, value in zip(outputs, ids, strict=True) if name}
+
+    def raw_node(
+        self, op_type: str, attributes: dict[str, Attribute], inputs: Sequence[str], outputs: Sequence[str]
+    ) -> RawNode:
+        small = {
+            position: read_values(name, self.constants[name])
+            for position, name in enumerate(inputs)
+            if name in self.constants and self.constants[name].size <= LARGEST_INLINE
+        }
+        return RawNode(
+            op_type,
+            self.opset,
+            attributes,
+            tuple(self.types.get(name, UNKNOWN) for name in inputs),
+            tuple(self.types.get(name, UNKNOWN) for name in outputs),
+            small,
+            frozenset(position for position, name in enumerate(inputs) if name),
+        )
+
+    def engine_type(self, name: str) -> tuple[int, list[int] | None]:
+        kind = self.types.get(name, UNKNOWN)
+        return kind.dtype, None if kind.dims is None else list(kind.dims)
+
+    def must_stay_at_run_time(self, node: onnx.NodeProto) -> bool:
+        """Whether a node may be neither folded nor merged with its equal.
+
+        Random operators, and those of domains whose meaning is unknown here. A DequantizeLinear of a weight too:
+        folding it would turn a quantised model into a float one.
+        """
+        if node.op_type == "DequantizeLinear" or is_random(node.op_type, node.domain, len(node.input)):
+            return True
+        if not onnx.defs.has(node.op_type, node.domain if node.domain not in DEFAULT_DOMAINS else ""):
+            return True
+        return any(self.must_stay_at_run_time(inner) for body in bodies(node) for inner in body.node)
+
+
+def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
+    """The tensor a Constant node stands for; None for a kind of value that is not known.
+
+    Raises:
+      ModelError: no value, several ones, or one that is not of the type its name says.
+    """
+    if len(node.attribute) != 1:
+        raise ModelError(f"the Constant '{node.output[0]}' has {len(node.attribute)} values; expected one.")
+    (attribute,) = node.attribute
+    if attribute.name == "value":
+        return lazy_tensor(attribute.t)
+    if attribute.name in ("value_string", "value_strings"):
+        strings = list(attribute.strings) if attribute.name == "value_strings" else [attribute.s]
+        shape = (len(strings),) if attribute.name == "value_strings" else ()
+        return ir.StringTensor(strings, shape=ir.Shape(shape))
+    scalars = {"value_int": np.int64, "value_float": np.float32}
+    lists = {"value_ints": np.int64, "value_floats": np.float32}
+    kind = scalars.get(attribute.name) or lists.get(attribute.name)
+    if kind is None:
+        return None
+    try:
+        return ir.tensor(np.asarray(onnx.helper.get_attribute_value(attribute), dtype=kind))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"the Constant '{node.output[0]}' has a malformed value: {one_paragraph(error)}.") from error
+
+
+def _without_trailing_absent(names: Sequence[str]) -> list[str]:
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _uniquely_named(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
+    found: dict[str, onnx.NodeProto] = {}
+    repeated = {""}
+    for node in nodes:
+        if node.name in found:
+            repeated.add(node.name)
+        found[node.name] = node
+    return {name: node for name, node in found.items() if name not in repeated}

@@ -1,0 +1,1 @@
+"""Models older or newer than what the engine and the clean-up work on."""

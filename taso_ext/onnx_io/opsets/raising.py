@@ -1,0 +1,118 @@
+"""Writing a graph in a newer opset than its model's, where a rewrite made an operator that the older one does not have.
+
+Operators in normal form are written as the newer opset has them anyway. The others stay as they are where the newer
+opset changed nothing but element types; the rest is converted node by node, without any weight, by onnx's converter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import onnx
+import onnx.version_converter
+from onnx import helper, numpy_helper
+
+from taso_ext._core import Node
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.canonical.lowering import is_constant
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
+from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.subgraphs import bodies
+
+
+def needed_opset(nodes: Iterable[Node], opset: int) -> int:
+    """The first opset, from `opset` on, that has all operators of ONNX's own among engine nodes in normal form."""
+    needed = opset
+    for node in nodes:
+        if node.domain == "" and not is_constant(node) and not onnx.defs.has(node.op_type, needed, ""):
+            versions = [
+                each.since_version for each in onnx.defs.get_all_schemas_with_history() if _is(each, node.op_type)
+            ]
+            needed = max(needed, min((version for version in versions if version > needed), default=needed))
+    return needed
+
+
+def raised(
+    node: onnx.NodeProto,
+    before: int,
+    after: int,
+    types: tuple[Sequence[ValueType], Sequence[ValueType]],
+    fresh_name: Callable[[str], str],
+) -> list[onnx.NodeProto]:
+    """The nodes of opset `after` that compute what a node of opset `before` computes.
+
+    Args:
+      types: those of its inputs and of its outputs.
+      fresh_name: makes names for values in between.
+    Raises:
+      ModelError: neither is it the same in both opsets, nor can the converter convert it.
+    """
+    if before == after or _is_unchanged(node, before, after):
+        return [node]
+    inputs, outputs = types
+    try:
+        converted = onnx.version_converter.convert_version(_alone(node, inputs, outputs, before), after)
+    except Exception as error:  # it throws C++ exceptions of several kinds
+        raise ModelError(
+            f"a rewrite needs opset {after}, but onnx.version_converter cannot bring the operator {node.op_type} "
+            f"'{node.name}' there from opset {before}: {one_paragraph(error)} Keep the model's opset (--opset keep)."
+        ) from error
+    return _renamed(converted.graph, {*node.input, *node.output}, fresh_name)
+
+
+def _is(schema: onnx.defs.OpSchema, op_type: str) -> bool:
+    return bool(schema.name == op_type and schema.domain == "")
+
+
+def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
+    """Whether a node, and all nodes of the graphs inside it, mean the same in both opsets."""
+    if node.domain in DEFAULT_DOMAINS:
+        if not onnx.defs.has(node.op_type, after, ""):
+            return False
+        if not onnx.defs.has(node.op_type, before, ""):
+            return True  # a rewrite has made it
+        old, new = (onnx.defs.get_schema(node.op_type, version, "") for version in (before, after))
+        if old.since_version != new.since_version and _signature(old) != _signature(new):
+            return False
+    return all(_is_unchanged(inner, before, after) for body in bodies(node) for inner in body.node)
+
+
+def _signature(schema: onnx.defs.OpSchema) -> object:
+    """What of an operator changes with its meaning: all but the element types."""
+    attributes = {
+        name: (each.type, each.required, each.default_value.SerializeToString(deterministic=True))
+        for name, each in schema.attributes.items()
+    }
+    return [(each.name, each.option) for each in schema.inputs], [each.name for each in schema.outputs], attributes
+
+
+def _alone(
+    node: onnx.NodeProto, inputs: Sequence[ValueType], outputs: Sequence[ValueType], opset: int
+) -> onnx.ModelProto:
+    """A model of this node alone."""
+    taken, given = (
+        [
+            helper.make_tensor_value_info(name, kind.dtype, kind.dims)
+            for name, kind in dict(zip(names, kinds, strict=False)).items()
+            if name
+        ]
+        for names, kinds in ((node.input, inputs), (node.output, outputs))
+    )
+    graph = helper.make_graph([node], "node", taken, given)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
+
+
+def _renamed(graph: onnx.GraphProto, kept: set[str], fresh_name: Callable[[str], str]) -> list[onnx.NodeProto]:
+    """The nodes of a graph, its initializers as Constants, inner values under names that nothing else has."""
+    constants = [
+        helper.make_node("Constant", [], [each.name], value=numpy_helper.from_array(numpy_helper.to_array(each)))
+        for each in graph.initializer
+    ]
+    nodes = [*constants, *graph.node]
+    inner = {name for node in nodes for name in node.output} - kept
+    names = {name: fresh_name(name) for name in sorted(inner)}
+    for node in nodes:
+        for values in (node.input, node.output):
+            values[:] = [names.get(name, name) for name in values]
+    return nodes

@@ -1,0 +1,161 @@
+"""ONNX Runtime sessions of models in memory, whatever their size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.weights.handles import static_dims, tensor_proto
+
+NEWEST_RUNNABLE_IR = 13
+"""The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
+
+Level = Literal["disabled", "basic", "extended", "layout", "all"]
+"""How much ONNX Runtime optimises a graph when it loads it; each level does what those before it do."""
+
+LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "layout": ort.GraphOptimizationLevel.ORT_ENABLE_LAYOUT,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+SHARED_FROM_BYTES = 1 << 16
+"""Large enough that handing over an array costs less than serialising it."""
+_FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
+
+
+def session_options(level: Level, *, threads: int = 1, settings: Mapping[str, str] | None = None) -> ort.SessionOptions:
+    """Options of a session that runs operators one after the other.
+
+    Args:
+      settings: ONNX Runtime's own configuration entries, such as `session.disable_prepacking`.
+    """
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _FATAL_SEVERITY
+    for key, value in (settings or {}).items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def create_session(
+    model: onnx.ModelProto | DetachedModel | Path,
+    level: Level,
+    *,
+    threads: int = 1,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+    settings: Mapping[str, str] | None = None,
+    once: bool = False,
+) -> ort.InferenceSession:
+    """A session of a model in memory or in a file: see `open_session`.
+
+    Args:
+      providers: which may run the model's nodes, the preferred one first.
+      settings: see `session_options`.
+      once: for a session that runs a single time: memory and time for later runs are not spent.
+    Raises:
+      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
+    """
+    options = session_options(level, threads=threads, settings=settings)
+    if once:
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return open_session(model, options, providers)
+
+
+def open_session(
+    model: onnx.ModelProto | DetachedModel | Path,
+    options: ort.SessionOptions,
+    providers: Sequence[str],
+    *,
+    shared_from_bytes: int = SHARED_FROM_BYTES,
+) -> ort.InferenceSession:
+    """A session of a model in memory or in a file.
+
+    Large weights in memory are not serialised, so that models over 2 GB work too; ONNX Runtime takes one copy of them.
+
+    Args:
+      options: of this session alone: the large weights are put into them.
+      providers: which may run the model's nodes, the preferred one first.
+      shared_from_bytes: size from which on weights are handed over as arrays, as far as their types allow.
+    Raises:
+      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
+    """
+    source: str | bytes
+    if isinstance(model, Path):
+        source = str(model)
+    else:
+        source, shared = _without_large_weights(detach(model), shared_from_bytes)
+        # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
+        options.add_external_initializers(list(shared), list(shared.values()))
+    try:
+        # Without enable_fallback=0 a provider that fails is announced on standard output, and replaced.
+        return ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's exceptions share no public base class
+        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+
+
+def _without_large_weights(detached: DetachedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
+    """The serialised model, but for its large weights, and those by name."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(detached.skeleton)
+    proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
+    shared: dict[str, ort.OrtValue] = {}
+    for name, tensor in (detached.tensors | detached.defaults).items():
+        if tensor.nbytes < shared_from_bytes or name in detached.defaults or not can_share(tensor.dtype):
+            proto.graph.initializer.append(tensor_proto(tensor, name))
+            continue
+        place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
+        place.data_location = onnx.TensorProto.EXTERNAL
+        place.external_data.add(key="location", value=name)
+        shared[name] = _ort_value(tensor)
+    return proto.SerializeToString(), shared
+
+
+def can_share(dtype: ir.DataType) -> bool:
+    """Whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
+    return is_plain(dtype.value) or (dtype.is_floating_point() and dtype.bitwidth in (8, 16))
+
+
+def _ort_value(tensor: ir.TensorProtocol) -> ort.OrtValue:
+    """The tensor without a copy, unless it begins at an odd place in its file."""
+    array = np.require(tensor.numpy(), requirements=["C_CONTIGUOUS", "ALIGNED"])
+    if is_plain(tensor.dtype.value):
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = array.view(np.uint16 if tensor.dtype.bitwidth == 16 else np.uint8)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, tensor.dtype.value)
+
+
+def is_plain(dtype: int) -> bool:
+    """Whether NumPy itself has this element type, so that arrays of it pass in and out of ONNX Runtime."""
+    return dtype in _PLAIN
+
+
+_PLAIN = frozenset(
+    {
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.INT8,
+        onnx.TensorProto.INT16,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.UINT8,
+        onnx.TensorProto.UINT16,
+        onnx.TensorProto.UINT32,
+        onnx.TensorProto.UINT64,
+    }
+)

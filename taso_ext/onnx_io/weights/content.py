@@ -1,0 +1,105 @@
+"""What rules may know of the elements of a weight: that all are one number, or that they make a well-known pattern."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from taso_ext.onnx_io.weights.handles import read_values, static_dims
+
+Content = float | str
+"""The number that all elements are, or the name of one of `PATTERNS`."""
+
+LARGEST_KNOWN = 1 << 16
+"""Elements up to which a weight is looked at: an identity of 256 channels, a kernel of 3×3 and 80."""
+_LARGEST_EXACT = 2**53  # integers up to here are floats
+
+_LOOKED_AT = frozenset(
+    {
+        *(ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.BOOL),
+        *(ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
+        *(ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64),
+    }
+)
+
+
+def content_of(name: str, tensor: ir.TensorProtocol) -> Content | None:
+    """The content of a weight; None where it is large, of another element type or nothing special.
+
+    Raises:
+      ModelError: if the values cannot be read.
+    """
+    if tensor.dtype not in _LOOKED_AT or not 0 < math.prod(static_dims(tensor)) <= LARGEST_KNOWN:
+        return None
+    return describe(read_values(name, tensor))
+
+
+def describe(values: np.ndarray) -> Content | None:
+    """The content of an array of numbers that is not empty."""
+    first = float(values.flat[0])
+    with np.errstate(invalid="ignore"):  # NaN equals nothing, and so is no content
+        uniform = bool((values == values.flat[0]).all())
+    if uniform:
+        return first if abs(first) <= _LARGEST_EXACT or values.dtype.kind not in "iu" else None
+    if values.dtype.kind in "iub" or values.ndim < 2:
+        return None
+    return next((name for name, pattern in PATTERNS.items() if _equals(values, pattern(values.shape))), None)
+
+
+def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
+    """An array [*dims] of float64 with this content.
+
+    Raises:
+      ValueError: if no such array has these dims.
+    """
+    if isinstance(content, float):
+        return np.full(dims, content)
+    values = PATTERNS[content](dims)
+    if values is None:
+        raise ValueError(f"no tensor of shape {list(dims)} is an {content}")
+    return values
+
+
+def _equals(values: np.ndarray, pattern: np.ndarray | None) -> bool:
+    """Whether an array is a pattern as its element type rounds it."""
+    return pattern is not None and bool((values == pattern.astype(values.dtype)).all())
+
+
+def _identity(dims: tuple[int, ...]) -> np.ndarray | None:
+    """Identity matrices in the last two dims."""
+    if len(dims) < 2 or dims[-1] != dims[-2]:
+        return None
+    return np.broadcast_to(np.eye(dims[-1]), dims).copy()
+
+
+def _identity_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
+    """A convolution weight [n, n / groups, k...] that copies its input: an odd window with 1 in its centre."""
+    if len(dims) < 3 or dims[0] % dims[1] or not all(size % 2 for size in dims[2:]):
+        return None
+    return _channelwise(dims, tuple(size // 2 for size in dims[2:]), 1.0)
+
+
+def _averaging_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
+    """A convolution weight [n, n / groups, k...] that gives the mean of each channel's window."""
+    if len(dims) < 3 or dims[0] % dims[1]:
+        return None
+    return _channelwise(dims, (slice(None),) * (len(dims) - 2), 1.0 / math.prod(dims[2:]))
+
+
+def _channelwise(dims: tuple[int, ...], places: tuple[int | slice, ...], value: float) -> np.ndarray:
+    """`value` at the given places of the windows that lead from a channel to itself."""
+    kernel = np.zeros(dims)
+    for channel in range(dims[0]):
+        kernel[(channel, channel % dims[1], *places)] = value
+    return kernel
+
+
+PATTERNS: dict[str, Callable[[tuple[int, ...]], np.ndarray | None]] = {
+    "identity": _identity,
+    "identity-kernel": _identity_kernel,
+    "averaging-kernel": _averaging_kernel,
+}
+"""Arrays by the name of their content, in the order in which they are looked for; None where the dims allow none."""

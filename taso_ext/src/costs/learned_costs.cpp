@@ -1,0 +1,81 @@
+#include "costs/learned_costs.hpp"
+
+#include <mutex>
+#include <unordered_set>
+
+#include "ir/surroundings.hpp"
+
+namespace rlflow {
+
+Cost LearnedCosts::price(const Signature& signature, bool fused) const {
+  Cost cost = device_.price(signature, fused);
+  const std::shared_lock guard(mutex_);
+  const auto at = kinds_.find(kind(signature, fused));
+  if (at != kinds_.end()) cost.ms = at->second.sum_ms / static_cast<double>(at->second.count);
+  else if (device_ms_ > 0) cost.ms *= sum_ms_ / device_ms_;
+  return cost;
+}
+
+std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
+  const std::vector<std::uint64_t> names = surroundings(graph, opset_);
+  if (const auto fresh = unknown(names); !fresh.empty()) learn(graph, names, fresh);
+  std::vector<NodeId> nodes;
+  for (const NodeId id : graph.order()) {
+    if (!graph.node(id).weight_only) nodes.push_back(id);
+  }
+  std::vector<Cost> costs(graph.node_count());
+  bool all_counted = true;
+  {
+    const std::shared_lock guard(mutex_);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Known& known = known_.at(names[i]);
+      costs[nodes[i]] = known.cost;
+      costs[nodes[i]].flops = graph.signature(nodes[i]).flops;
+      all_counted = all_counted && known.counted;
+    }
+  }
+  if (!all_counted) count(graph, nodes, names);
+  return costs;
+}
+
+void LearnedCosts::know(std::span<const std::uint64_t> surroundings, std::span<const Cost> costs) {
+  const std::lock_guard guard(mutex_);
+  for (std::size_t i = 0; i < surroundings.size(); ++i) known_.emplace(surroundings[i], Known{costs[i]});
+}
+
+// Positions of what is not known, the first of each name.
+std::vector<std::int64_t> LearnedCosts::unknown(std::span<const std::uint64_t> surroundings) const {
+  std::vector<std::int64_t> positions;
+  std::unordered_set<std::uint64_t> met;
+  const std::shared_lock guard(mutex_);
+  for (std::size_t i = 0; i < surroundings.size(); ++i) {
+    if (!known_.contains(surroundings[i]) && met.insert(surroundings[i]).second) positions.push_back(static_cast<std::int64_t>(i));
+  }
+  return positions;
+}
+
+void LearnedCosts::learn(const Graph& graph, std::span<const std::uint64_t> surroundings, const std::vector<std::int64_t>& unknown) const {
+  const std::vector<Cost> costs = appraise_(graph, unknown);
+  if (costs.size() != unknown.size()) {
+    throw InvalidInput("expected the costs of " + std::to_string(unknown.size()) + " operators, got " + std::to_string(costs.size()));
+  }
+  const std::lock_guard guard(mutex_);
+  for (std::size_t i = 0; i < unknown.size(); ++i) known_.emplace(surroundings[unknown[i]], Known{costs[i]});
+}
+
+void LearnedCosts::count(const Graph& graph, std::span<const NodeId> nodes, std::span<const std::uint64_t> surroundings) const {
+  const std::lock_guard guard(mutex_);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    Known& known = known_.at(surroundings[i]);
+    if (std::exchange(known.counted, true)) continue;
+    const Signature& signature = graph.signature(nodes[i]);
+    const bool fused = is_fused(graph, nodes[i]);
+    Mean& mean = kinds_[kind(signature, fused)];
+    mean.sum_ms += known.cost.ms;
+    ++mean.count;
+    sum_ms_ += known.cost.ms;
+    device_ms_ += device_.price(signature, fused).ms;
+  }
+}
+
+}  // namespace rlflow

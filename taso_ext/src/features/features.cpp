@@ -1,0 +1,75 @@
+#include "features/features.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rlflow {
+namespace {
+
+float log_scaled(double value, double scale) { return static_cast<float>(std::log1p(std::max(0.0, value)) / scale); }
+
+std::uint32_t operator_row(const Context& context, OperatorId op) {
+  if (op < known_operator_count()) return op;
+  const auto [domain, op_type] = context.op_name(op);
+  return known_operator_count() + static_cast<std::uint32_t>(hash_bytes(op_type, 21).low % kUnknownBuckets);
+}
+
+void put_extents(const TensorType& type, float* out) {
+  for (std::size_t i = 0; i < kFeatureExtents && i < type.dims.size(); ++i) {
+    out[i] = log_scaled(static_cast<double>(type.dims[type.dims.size() - 1 - i]), 8.0);
+  }
+}
+
+}  // namespace
+
+std::uint32_t feature_operator_count() { return known_operator_count() + kUnknownBuckets + 1; }
+
+Features graph_features(const State& state) {
+  Features features;
+  const Graph& graph = state.graph();
+  const Context& context = graph.context();
+  std::vector<std::int64_t> row(graph.value_count(), -1);
+  const auto add_row = [&]() -> float* {
+    features.nodes.resize(features.nodes.size() + kNodeFeatures);
+    return features.nodes.data() + features.nodes.size() - kNodeFeatures;
+  };
+  std::int64_t next = 0;
+  for (const ValueId input : graph.inputs()) {
+    float* out = add_row();
+    out[0] = static_cast<float>(feature_operator_count() - 1);
+    put_extents(graph.type(input), out + 7);
+    row[input] = next++;
+  }
+  for (const NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (node.weight_only) continue;
+    const Signature& signature = graph.signature(id);
+    float* out = add_row();
+    out[0] = static_cast<float>(operator_row(context, signature.op));
+    out[1] = log_scaled(1e3 * state.node_ms()[id], 5.0);
+    out[2] = log_scaled(signature.flops, 20.0);
+    out[3] = log_scaled(signature.bytes, 20.0);
+    out[4] = state.fused()[id] ? 1.0F : 0.0F;
+    double weight_elements = 0;
+    for (const ValueId operand : graph.operands(id)) {
+      if (operand == kNoValue) continue;
+      if (graph.value(operand).weight_only) {
+        out[5] += 0.5F;
+        weight_elements += static_cast<double>(graph.type(operand).elements());
+        continue;
+      }
+      float edge[kEdgeFeatures] = {static_cast<float>(std::clamp(graph.type(operand).dtype, 0, kDtypes - 1))};
+      put_extents(graph.type(operand), edge + 1);
+      features.edges.insert(features.edges.end(), edge, edge + kEdgeFeatures);
+      features.links.push_back(row[operand]);
+      features.links.push_back(next);
+    }
+    out[6] = log_scaled(weight_elements, 20.0);
+    if (node.output_count > 0) put_extents(graph.type(node.output_begin), out + 7);
+    for (std::uint32_t k = 0; k < node.output_count; ++k) row[node.output_begin + static_cast<ValueId>(k)] = next;
+    ++next;
+  }
+  return features;
+}
+
+}  // namespace rlflow

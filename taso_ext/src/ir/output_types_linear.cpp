@@ -1,0 +1,101 @@
+// Output types of products and of operators that slide a window.
+#include <algorithm>
+
+#include "ir/output_types.hpp"
+
+namespace rlflow::operators {
+
+Outputs infer_matmul(Types inputs) {
+  if (inputs.size() != 2 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &a = inputs[0]->dims, &b = inputs[1]->dims;
+  if (a.size() < 2 || b.size() < 2 || a.back() != b[b.size() - 2]) return std::nullopt;
+  auto dims = broadcast(Dims(a.begin(), a.end() - 2), Dims(b.begin(), b.end() - 2));
+  if (!dims) return std::nullopt;
+  dims->push_back(a[a.size() - 2]);
+  dims->push_back(b.back());
+  return one(inputs[0]->dtype, std::move(*dims));
+}
+
+Outputs infer_gemm(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &a = inputs[0]->dims, &b = inputs[1]->dims;
+  if (a.size() != 2 || b.size() != 2) return std::nullopt;
+  const bool ta = int_attribute(attributes, "transA", 0) != 0, tb = int_attribute(attributes, "transB", 0) != 0;
+  if (a[ta ? 0 : 1] != b[tb ? 1 : 0]) return std::nullopt;
+  Dims out = {a[ta ? 1 : 0], b[tb ? 0 : 1]};
+  if (inputs.size() == 3 && broadcast(out, inputs[2]->dims) != out) return std::nullopt;
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+// What a window passes over: `channels` at every place where it fits, in ceil mode also where it begins inside.
+static Outputs slide(const AttributeMap& attributes, int dtype, const Dims& x, std::int64_t channels) {
+  const auto *kernel = ints_attribute(attributes, "kernel_shape"), *strides = ints_attribute(attributes, "strides"),
+             *pads = ints_attribute(attributes, "pads"), *dilations = ints_attribute(attributes, "dilations");
+  if (x.size() < 3 || !kernel || !strides || !pads || !dilations) return std::nullopt;
+  const std::size_t spatial = x.size() - 2;
+  if (kernel->size() != spatial || strides->size() != spatial || pads->size() != 2 * spatial ||
+      dilations->size() != spatial || !are_extents(*pads) || !are_extents(*dilations)) {
+    return std::nullopt;
+  }
+  const bool ceil = int_attribute(attributes, "ceil_mode", 0) != 0;
+  Dims out = {x[0], channels};
+  for (std::size_t i = 0; i < spatial; ++i) {
+    const std::int64_t width = (*kernel)[i], step = (*strides)[i], dilation = (*dilations)[i];
+    if (width < 1 || step < 1 || dilation < 1) return std::nullopt;
+    if (static_cast<double>(width) * static_cast<double>(dilation) > kMostElements) return std::nullopt;
+    const std::int64_t room = x[i + 2] + (*pads)[i] + (*pads)[i + spatial] - (width - 1) * dilation - 1;
+    if (room < 0) return std::nullopt;
+    const bool more = ceil && room % step != 0 && (room / step + 1) * step < x[i + 2] + (*pads)[i];
+    out.push_back(room / step + 1 + more);
+  }
+  return one(dtype, std::move(out));
+}
+
+Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+  const Dims* kernel = ints_attribute(attributes, "kernel_shape");
+  if (x.size() < 3 || w.size() != x.size() || !kernel || kernel->size() != x.size() - 2) return std::nullopt;
+  const std::int64_t group = int_attribute(attributes, "group", 1);
+  if (group < 1 || x[1] % group != 0 || x[1] / group != w[1] || w[0] % group != 0) return std::nullopt;
+  if (inputs.size() == 3 && inputs[2]->dims != Dims{w[0]}) return std::nullopt;
+  if (!std::equal(kernel->begin(), kernel->end(), w.begin() + 2)) return std::nullopt;
+  return slide(attributes, inputs[0]->dtype, x, w[0]);
+}
+
+Outputs infer_pool(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
+  const auto *kernel = ints_attribute(attributes, "kernel_shape"), *pads = ints_attribute(attributes, "pads");
+  for (std::size_t i = 0; kernel && pads && i < pads->size(); ++i) {    // no window may lie in the padding alone
+    if (kernel->empty() || (*pads)[i] >= (*kernel)[i % kernel->size()]) return std::nullopt;
+  }
+  return slide(attributes, inputs[0]->dtype, inputs[0]->dims, inputs[0]->dims[1]);
+}
+
+Outputs infer_global_pool(Types inputs) {
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
+  Dims out = inputs[0]->dims;
+  std::fill(out.begin() + 2, out.end(), 1);
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+Outputs infer_fused_matmul(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() != 2 || !all_ranked_alike(inputs)) return std::nullopt;
+  if (int_attribute(attributes, "transBatchA", 0) != 0 || int_attribute(attributes, "transBatchB", 0) != 0) return std::nullopt;
+  TensorType a = *inputs[0], b = *inputs[1];
+  if (a.dims.size() < 2 || b.dims.size() < 2) return std::nullopt;
+  if (int_attribute(attributes, "transA", 0) != 0) std::swap(a.dims.end()[-1], a.dims.end()[-2]);
+  if (int_attribute(attributes, "transB", 0) != 0) std::swap(b.dims.end()[-1], b.dims.end()[-2]);
+  const TensorType* turned[] = {&a, &b};
+  return infer_matmul(turned);
+}
+
+// (X, W, [B], [Z]): a convolution to which Z is added.
+Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() > 4) return std::nullopt;
+  Outputs outputs = infer_conv(attributes, inputs.first(std::min<std::size_t>(inputs.size(), 3)));
+  const bool fits = inputs.size() < 4 || (outputs && inputs[3] && *inputs[3] == (*outputs)[0]);
+  return fits ? std::move(outputs) : std::nullopt;
+}
+
+}  // namespace rlflow::operators

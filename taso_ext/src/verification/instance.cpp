@@ -1,0 +1,324 @@
+#include "verification/instance.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "verification/instance_attributes.hpp"
+#include "verification/instance_shapes.hpp"
+#include "rewriting/matcher.hpp"
+
+namespace rlflow {
+namespace {
+
+constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // an instance is there to be evaluated
+constexpr int kFloat = 1;    // TensorProto.FLOAT
+constexpr int kAlike = 50;   // per cent of the instances whose extents are 1 or one same number, if the rule applies to such
+constexpr int kLarge = 40;    // of those of which something is large, in the same way
+constexpr int kTriesAlike = 8;    // one of so many tries goes into these
+
+class Builder final : public Scope {
+ public:
+  Builder(const Rule& rule, std::uint64_t seed, std::int64_t stretch)
+      : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), dice_(seed, stretch), demands_(rule_, dice_),
+        matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
+
+  std::optional<Graph> build(int tries) {
+    const bool alike = dice_.chance(kAlike);
+    using enum Dice::Large;
+    const std::vector<Dice::Large> possible = what_may_be_large();
+    const Dice::Large large = !possible.empty() && dice_.chance(kLarge) ? dice_.any_of(possible) : kNothing;
+    for (int attempt = 0; attempt < tries; ++attempt) {
+      const bool first = attempt < tries / kTriesAlike;
+      dice_.make_alike(alike && first && large == kNothing);
+      dice_.make_large(first ? large : kNothing);
+      auto graph = try_build();
+      if (graph && applies(*graph)) return graph;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Dice::Large> what_may_be_large() const {
+    using enum Dice::Large;
+    std::vector<Dice::Large> found;
+    if (std::find(rule_.value_starred.begin(), rule_.value_starred.end(), true) != rule_.value_starred.end()) found.push_back(kLists);
+    const bool slides = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& statement) {
+      const std::vector<OperatorId> ops = operators_of(rule_, statement);
+      return std::any_of(ops.begin(), ops.end(), [](OperatorId op) {
+        const std::string_view name = operator_info(op).name;
+        return name == "Conv" || name == "Pad" || name.ends_with("Pool");
+      });
+    });
+    if (slides) found.insert(found.end(), {kChannels, kWindows});
+    return found;
+  }
+
+  std::size_t statements_that_fit(int tries) {
+    contents_.assign(rule_.value_names.size(), std::nullopt);
+    for (int attempt = 0; attempt < tries && fitted_ < rule_.source.size(); ++attempt) {
+      dice_.make_alike(attempt % 2 == 0);
+      (void)build_source();
+    }
+    return fitted_;
+  }
+
+  const Quantity* symbol(std::int32_t slot) const override { return bindings_.bound[slot] ? &bindings_.symbols[slot] : nullptr; }
+  std::size_t count(std::int32_t slot) const override { return values_[slot].size(); }
+  std::optional<Quantity> attribute(std::int32_t slot, const std::string& name) const override {
+    const Attribute* found = rests_[slot] ? find_attribute(*rests_[slot], name) : nullptr;
+    return found ? to_quantity(*found) : std::nullopt;
+  }
+  const TensorType* type(std::int32_t slot) const override {
+    if (contents_[slot]) return &*contents_[slot];
+    return values_[slot].empty() ? nullptr : &graph_->type(values_[slot][0]);
+  }
+
+ private:
+  // Contents of weights may have to equal what is known only once all is built, so the same graph is then built again.
+  std::optional<Graph> try_build() {
+    contents_.assign(rule_.value_names.size(), std::nullopt);
+    const Dice before = dice_;
+    auto graph = build_source();
+    if (!graph || demands_.asked().empty()) return graph;
+    graph_ = std::move(graph);
+    if (!choose_contents()) return std::nullopt;
+    const Dice after = std::exchange(dice_, before);
+    graph = build_source();
+    dice_ = after;
+    return graph;
+  }
+
+  std::optional<Graph> build_source() {
+    graph_.emplace(context_);
+    values_.assign(rule_.value_names.size(), {});
+    bindings_ = {std::vector<Quantity>(rule_.symbol_names.size()), std::vector<char>(rule_.symbol_names.size(), 0)};
+    rests_.assign(rule_.rest_names.size(), std::nullopt);
+    operators_.clear();
+    operator_rests_.assign(rule_.operators.size(), std::nullopt);
+    for (const OperatorVariable& variable : rule_.operators) operators_.push_back(dice_.any_of(variable.choices));
+    const bool many = dice_.large(Dice::Large::kLists);
+    elements_ = static_cast<std::size_t>(rule_.least_elements + (many ? dice_.any_of(std::array{6, 13, 30}) : dice_.pick(0, 2)));
+    names_ = 0;
+    shapes_.begin();
+    attributes_.begin();
+    for (std::size_t i = 0; i < rule_.source.size(); ++i) {
+      if (!add_statement(rule_.source[i])) return std::nullopt;
+      fitted_ = std::max(fitted_, i + 1);
+    }
+    for (const Statement& statement : rule_.source) {
+      for (const Term& term : statement.results) expose(term);
+    }
+    graph_->finalize();
+    return graph_;
+  }
+
+  // First what follows from what is known; where nothing does, one weight is given any content, and so on.
+  bool choose_contents() {
+    std::vector<std::int32_t> open = demands_.asked();
+    dice_.shuffle(open);
+    while (!open.empty()) {
+      auto next = std::find_if(open.begin(), open.end(), [&](std::int32_t slot) { return !demands_.contents(slot, *this).empty(); });
+      const bool follows = next != open.end();
+      if (!follows) next = open.begin();
+      const std::vector<Content> choices = follows ? demands_.contents(*next, *this) : std::vector<Content>{{Content::Kind::kUniform, dice_.any_real()}};
+      TensorType type = graph_->type(values_[*next][0]);
+      type.content = dice_.any_of(choices);
+      if (!Demands::can_hold(type)) return false;
+      contents_[*next] = std::move(type);
+      open.erase(next);
+    }
+    return true;
+  }
+
+  // Results that the rule replaces or keeps, and that nothing else of the source reads, are outputs.
+  void expose(const Term& term) {
+    const bool replaced = std::any_of(rule_.outputs.begin(), rule_.outputs.end(), [&](const Term& t) { return t.slot == term.slot; });
+    const bool read = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& s) {
+      return std::any_of(s.arguments.begin(), s.arguments.end(), [&](const Term& t) { return t.slot == term.slot; });
+    });
+    if (!replaced && read) return;
+    for (const ValueId value : values_[term.slot]) graph_->add_output(value);
+  }
+
+  bool applies(const Graph& graph) {
+    MatchList found;
+    for (const NodeId anchor : graph.order()) {
+      if (graph.node(anchor).weight_only) continue;
+      matcher_.find_near(graph, anchor, 0, found);
+      matcher_.find_far(graph, anchor, found);
+    }
+    return !found.matches.empty();
+  }
+
+  const Variable* variable_of(std::int32_t slot) const {
+    for (const Variable& variable : rule_.variables) {
+      if (variable.slot == slot) return &variable;
+    }
+    return nullptr;
+  }
+
+  bool add_statement(const Statement& statement) {
+    const bool list_result = !statement.mapped && statement.results.size() == 1 && statement.results[0].starred;
+    for (std::size_t i = 0; i < statement.arguments.size(); ++i) {
+      const Term& term = statement.arguments[i];
+      if (!values_[term.slot].empty()) continue;
+      const Variable* variable = variable_of(term.slot);
+      if (!variable) return false;
+      window_ = window_of(statement, i, *variable);
+      const auto& first = values_[statement.arguments[0].slot];
+      const bool part = statement.op && operator_info(*statement.op).name == "Concat" && !first.empty() && dice_.chance(40);
+      beside_ = part ? std::optional(graph_->type(first[0]).dims) : std::nullopt;
+      if (!create(*variable, term.starred ? elements_ : 1)) return false;
+    }
+    if (!statement.mapped) {
+      std::vector<ValueId> operands;
+      for (const Term& term : statement.arguments) operands.insert(operands.end(), values_[term.slot].begin(), values_[term.slot].end());
+      return add_node(statement, operands, list_result ? elements_ : statement.results.size(), list_result);
+    }
+    for (std::size_t i = 0; i < elements_; ++i) {
+      std::vector<ValueId> operands;
+      for (const Term& term : statement.arguments) {
+        if (term.starred && i >= values_[term.slot].size()) return false;
+        operands.push_back(values_[term.slot][term.starred ? i : 0]);
+      }
+      if (!add_node(statement, operands, 1, true)) return false;
+    }
+    return true;
+  }
+
+  Window window_of(const Statement& statement, std::size_t argument, const Variable& variable) {
+    const std::string_view op = operator_info(statement.op ? *statement.op : operators_[statement.op_variable]).name;
+    if (op != "Conv") return {argument == 0 && op.ends_with("Pool") ? Window::Role::kInput : Window::Role::kNone};
+    if (argument > 1 || statement.arguments.size() < 2) return {};
+    Window window{argument == 0 ? Window::Role::kInput : Window::Role::kKernel};
+    const auto& others = values_[statement.arguments[1 - argument].slot];
+    if (others.empty()) return window;
+    window.other = graph_->type(others[0]).dims;
+    if (window.other.size() < 3) return {};
+    const std::int64_t divided = window.other[argument == 0 ? 0 : 1];    // filters of a known kernel, channels of a known input
+    const bool depthwise = dice_.large(Dice::Large::kChannels) && dice_.chance(60);
+    window.group = known_group(statement, variable).value_or(depthwise ? divided : dice_.chance(45) ? 1 : dice_.any_divisor(divided));
+    return divided % window.group == 0 ? window : Window{window.role};
+  }
+
+  // Groups of a convolution as far as the statement or the kernel's channels tell.
+  std::optional<std::int64_t> known_group(const Statement& statement, const Variable& kernel) const {
+    for (const AttributePattern& pattern : statement.attributes) {
+      const auto value = pattern.name == "group" ? evaluate_attribute(pattern, *this, 0) : std::nullopt;
+      const auto* group = value ? std::get_if<std::int64_t>(&*value) : nullptr;
+      if (group && *group > 0) return *group;
+    }
+    const auto& inputs = values_[statement.arguments[0].slot];
+    if (inputs.empty() || !kernel.shape || kernel.shape->size() < 2) return std::nullopt;
+    const Extent& channels = (*kernel.shape)[1];
+    if (channels.kind != Extent::Kind::kSymbol || !bindings_.bound[channels.slot]) return std::nullopt;
+    const std::int64_t all = graph_->type(inputs[0]).dims[1], each = std::get<std::int64_t>(bindings_.symbols[channels.slot]);
+    return each > 0 && all % each == 0 ? std::optional(all / each) : std::nullopt;
+  }
+
+  std::vector<Dims> known_shapes() const {
+    std::vector<Dims> known;
+    for (const auto& list : values_) {
+      for (const ValueId value : list) known.push_back(graph_->type(value).dims);
+    }
+    return known;
+  }
+
+  // Creates the values of a variable with shapes from its declaration, or random ones that tend to fit.
+  bool create(const Variable& variable, std::size_t count) {
+    const bool open = !variable.shape || (variable.shape->size() == 1 && (*variable.shape)[0].kind == Extent::Kind::kEllipsis &&
+                                          (*variable.shape)[0].slot < 0);
+    const std::optional<Dims> shared = !open || !dice_.chance(60) ? std::nullopt : std::optional(shapes_.open(known_shapes()));
+    for (std::size_t i = 0; i < count; ++i) {
+      Dims dims = !open ? shapes_.declared(*variable.shape, i, window_) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
+      if (open && shared && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
+      TensorType tensor{kFloat, true, std::move(dims)};
+      if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
+      if (contents_[variable.slot]) tensor.content = contents_[variable.slot]->content;
+      const TypeId type = context_->type(tensor);
+      const std::string name = rule_.value_names[variable.slot] + std::to_string(names_++);
+      const NameId id = context_->name(name);
+      values_[variable.slot].push_back(variable.weight_only ? graph_->add_weight(id, name, type) : graph_->add_input(id, type));
+    }
+    return true;
+  }
+
+  bool add_node(const Statement& statement, const std::vector<ValueId>& operands, std::size_t results, bool list) {
+    if (operands.empty()) return false;
+    const OperatorId op = statement.op ? *statement.op : operators_[statement.op_variable];
+    const std::string_view name = operator_info(op).name;
+    std::vector<Dims> dims;
+    for (const ValueId operand : operands) dims.push_back(graph_->type(operand).dims);
+    AttributeMap map;
+    if (statement.rest >= 0) {
+      if (!rests_[statement.rest]) rests_[statement.rest] = attributes_.all(name, dims, results, statement.listed);
+      if (!rests_[statement.rest]) return false;
+      map = *rests_[statement.rest];
+    }
+    if (!statement.op) {
+      std::optional<AttributeMap>& rest = operator_rests_[statement.op_variable];
+      if (!rest) rest = attributes_.all(name, dims, results, {});
+      if (!rest) return false;
+      map = *rest;
+    }
+    for (const AttributePattern& pattern : statement.attributes) {
+      const bool unbound = pattern.value.kind == Expression::Kind::kSymbol && !bindings_.bound[pattern.value.slot];
+      auto value = unbound ? demands_.wanted(pattern.value.slot, *this) : evaluate_attribute(pattern, *this, dims[0].size());
+      if (unbound && !value) value = attributes_.one(name, pattern.name, dims, results, map);
+      if (!value) return false;
+      map.emplace_back(pattern.name, to_attribute(pattern.name, *value, kFloat));
+      if (unbound) bindings_.set(pattern.value.slot, std::move(*value));
+    }
+    std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    complete_attributes(op, map, kFloat);
+    std::vector<TypeId> types;
+    for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
+    const auto signature = context_->inferred(op, context_->attributes(map), types);
+    if (!signature || context_->signature(*signature).outputs.size() != results) return false;
+    const std::string label = rule_.value_names[statement.results[0].slot];
+    std::vector<NameId> names;
+    for (std::size_t i = 0; i < results; ++i) names.push_back(context_->name(label + "_" + std::to_string(names_++)));
+    const NodeId node = graph_->add_node(*signature, operands, names, context_->name(""), false);
+    graph_->finalize();
+    for (std::size_t i = 0; i < results; ++i) {
+      const ValueId value = graph_->node(node).output_begin + static_cast<ValueId>(i);
+      values_[statement.results[list ? 0 : i].slot].push_back(value);
+    }
+    return true;
+  }
+
+  std::shared_ptr<const RuleBook> book_;
+  const Rule& rule_;
+  Dice dice_;
+  Demands demands_;
+  Bindings bindings_;
+  ShapeDraw shapes_{dice_, demands_, bindings_};
+  AttributeDraw attributes_{dice_};
+  std::shared_ptr<Context> context_ = std::make_shared<Context>();
+  Matcher matcher_;
+  std::optional<Graph> graph_;
+  std::vector<std::vector<ValueId>> values_;
+  std::vector<std::optional<AttributeMap>> rests_;
+  std::vector<OperatorId> operators_;
+  std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
+  Window window_;    // what the statement asks of the variable that is being created
+  std::optional<Dims> beside_;    // shape of the other part of the concatenation that it is created for
+  std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
+  std::size_t elements_ = 2;
+  int names_ = 0;
+  std::size_t fitted_ = 0;    // most statements that were built
+};
+
+}  // namespace
+
+std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch, int tries) {
+  return Builder(rule, mix(seed), stretch).build(tries);
+}
+
+std::optional<Place> misfit(const Rule& rule, int tries) {
+  const std::size_t fitted = Builder(rule, 0, 0).statements_that_fit(tries);
+  return fitted < rule.source.size() ? std::optional(rule.source[fitted].place) : std::nullopt;
+}
+
+}  // namespace rlflow
+

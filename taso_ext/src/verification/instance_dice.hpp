@@ -1,0 +1,90 @@
+// Random numbers for random instances of rules.
+#pragma once
+
+#include <algorithm>
+#include <random>
+
+#include "ir/types.hpp"
+
+namespace rlflow {
+
+class Dice {
+ public:
+  // `stretch` makes extents other than 1 larger.
+  Dice(std::uint64_t seed, std::int64_t stretch) : random_(seed), stretch_(stretch) {}
+
+  std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+  // From here on all extents of tensors are 1 or one same number, or differ as chance has it. What is wrong only where
+  // an extent happens to equal another one, or where a tensor is broadcast, hardly shows on extents that differ.
+  void make_alike(bool alike) {
+    alike_ = alike;
+    if (!alike) return;
+    common_ = pick(0, 2) == 0 ? pick(3, 4) : 2;
+    ones_ = 20 * static_cast<int>(pick(0, 2));
+  }
+  bool alike() const { return alike_; }
+  // Of what networks have more than small graphs. All else is then as small as can be, or evaluation would take long.
+  enum class Large : std::uint8_t { kNothing, kChannels, kWindows, kLists };
+  void make_large(Large large) { large_ = large; }
+  bool large(Large what) const { return large_ == what; }
+  std::int64_t stretch() const { return stretch_; }
+  // An extent of a tensor.
+  std::int64_t size_within(std::int64_t low, std::int64_t high) {
+    if (large_ == Large::kLists && chance(20)) return pick(30, 40);    // that can be split into as many parts
+    const std::int64_t most = large_ == Large::kNothing ? high : std::max<std::int64_t>(low, 2);
+    const std::int64_t drawn = !alike_ ? pick(low, most) : chance(ones_) ? 1 : common_;
+    return drawn == 1 ? 1 : drawn + stretch_;
+  }
+  // Numbers that belong to the axes along which a window slides: all the same where extents are alike.
+  Dims sides(std::size_t count, std::int64_t low, std::int64_t high) {
+    return alike_ ? Dims(count, pick(low, high)) : list_of(count, low, high);
+  }
+  // The same; where windows are large, up to `most`.
+  Dims sides(std::size_t count, std::int64_t low, std::int64_t high, std::int64_t most) {
+    return sides(count, low, large_ == Large::kWindows && chance(70) ? most : high);
+  }
+  Dims list_of(std::size_t count, std::int64_t low, std::int64_t high) {
+    Dims out(count);
+    for (std::int64_t& item : out) item = pick(low, high);
+    return out;
+  }
+  template <typename List>
+  const auto& any_of(const List& list) {
+    return list[static_cast<std::size_t>(pick(0, std::ssize(list) - 1))];
+  }
+  template <typename List>
+  void shuffle(List& list) {
+    std::shuffle(list.begin(), list.end(), random_);
+  }
+  std::int64_t any_divisor(std::int64_t number) {
+    const Dims divisors = divisors_of(number);
+    return divisors.empty() ? 1 : any_of(divisors);
+  }
+  double any_real() { return any_of(reals_); }
+  // One more that any_real() may give.
+  void add_real(double real) { reals_.push_back(real); }
+
+ private:
+  // In ascending order.
+  static Dims divisors_of(std::int64_t number) {
+    Dims low, high;
+    for (std::int64_t d = 1; d * d <= number; ++d) {
+      if (number % d != 0) continue;
+      low.push_back(d);
+      if (d * d != number) high.push_back(number / d);
+    }
+    low.insert(low.end(), high.rbegin(), high.rend());
+    return low;
+  }
+
+  std::mt19937_64 random_;
+  std::int64_t stretch_;
+  bool alike_ = false;
+  Large large_ = Large::kNothing;
+  std::int64_t common_ = 2;    // where all are alike: the extent that is not 1,
+  int ones_ = 0;               // and how many in a hundred are 1
+  std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
+};
+
+}  // namespace rlflow

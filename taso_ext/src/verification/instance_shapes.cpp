@@ -1,0 +1,106 @@
+#include "verification/instance_shapes.hpp"
+
+#include <array>
+
+namespace rlflow {
+
+// An extent at a position that the window says something about.
+std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
+  const bool kernel = window.role == Window::Role::kKernel;
+  if (window.role != Window::Role::kNone && at < 2 && !window.other.empty()) {
+    if (kernel && at == 1) return window.other[1] / window.group;
+    if (kernel) return dice_.alike() && dice_.chance(50) ? window.other[1] : window.group * dice_.pick(1, 3);
+    if (at == 1) return window.other[1] * window.group;
+  }
+  const bool channels = window.role == Window::Role::kInput && at == 1;
+  const bool many = dice_.large(Dice::Large::kChannels) && at == 1 && (channels || (window.role == Window::Role::kNone && dice_.chance(80)));
+  if (many) return dice_.any_of(std::array<std::int64_t, 5>{32, 96, 960, 1024, 1024});
+  if (channels && !dice_.alike() && dice_.chance(40)) return dice_.pick(2, 6) * dice_.pick(2, 5);    // of several groups
+  return dice_.chance(15) ? 1 : dice_.size_within(2, 6);
+}
+
+// The extents that an ellipsis at a position stands for.
+Dims ShapeDraw::middle(std::size_t at, const Window& window) {
+  Dims extents;
+  if (window.role == Window::Role::kNone) {
+    for (std::int64_t i = dice_.pick(0, 2); i > 0; --i) extents.push_back(dice_.size_within(1, 3));
+    return extents;
+  }
+  for (; at < 2; ++at) extents.push_back(extent(at, window));
+  const std::int64_t most = dice_.chance(20) ? 3 : 2;
+  const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, most)) : window.other.size() - 2;
+  const bool kernel = window.role == Window::Role::kKernel;
+  Dims drawn = kernel ? dice_.sides(rank, 1, 3, rank > 2 ? 5 : 16) : dice_.sides(rank, 3, 6, rank > 2 ? 6 : 24);
+  for (std::int64_t& extent : drawn) extent += kernel ? 0 : dice_.stretch();
+  extents.insert(extents.end(), drawn.begin(), drawn.end());
+  return extents;
+}
+
+Dims ShapeDraw::declared(const std::vector<Extent>& shape, std::size_t element, const Window& window) {
+  Dims dims;
+  for (const Extent& each : shape) {
+    if (each.kind == Extent::Kind::kInteger) {
+      dims.push_back(each.integer);
+      continue;
+    }
+    if (each.kind == Extent::Kind::kEllipsis) {
+      Dims drawn;
+      if (each.slot >= 0 && bindings_.bound[each.slot]) drawn = std::get<Dims>(bindings_.symbols[each.slot]);
+      else drawn = middle(dims.size(), window);
+      if (each.slot >= 0) bindings_.set(each.slot, drawn);
+      dims.insert(dims.end(), drawn.begin(), drawn.end());
+      continue;
+    }
+    const bool starred = each.kind == Extent::Kind::kStarred;
+    if (starred && (!bindings_.bound[each.slot] || std::get<Dims>(bindings_.symbols[each.slot]).size() <= element)) {
+      Dims extents = bindings_.bound[each.slot] ? std::get<Dims>(bindings_.symbols[each.slot]) : Dims{};
+      extents.push_back(window.role == Window::Role::kKernel ? extent(dims.size(), window) : dice_.size_within(1, 5));
+      bindings_.set(each.slot, std::move(extents));
+    }
+    if (!starred && !bindings_.bound[each.slot]) bindings_.set(each.slot, demands_.at_least(each.slot, extent(dims.size(), window)));
+    dims.push_back(starred ? std::get<Dims>(bindings_.symbols[each.slot])[element] : std::get<std::int64_t>(bindings_.symbols[each.slot]));
+  }
+  return dims;
+}
+
+void ShapeDraw::begin() {
+  base_.assign(dice_.pick(1, 4), 1);
+  for (std::int64_t& extent : base_) extent = dice_.size_within(2, 4);
+}
+
+Dims ShapeDraw::open(const std::vector<Dims>& known) {
+  if (dice_.alike() && dice_.chance(50)) return part_of_base();
+  if (!known.empty() && dice_.chance(70)) {    // equal to, or broadcast against, something that is there
+    Dims dims = dice_.any_of(known);
+    if (dice_.chance(50)) return dims;
+    if (dice_.chance(50)) dims.erase(dims.begin(), dims.begin() + dice_.pick(0, static_cast<std::int64_t>(dims.size())));
+    for (std::int64_t& extent : dims) {
+      if (dice_.chance(30)) extent = 1;
+    }
+    return dims;
+  }
+  Dims dims(dice_.pick(0, 5));
+  if (dice_.chance(35)) return Dims(dims.size(), dice_.size_within(2, 3));    // equal extents: where a wrong permutation still fits
+  for (std::int64_t& item : dims) item = dice_.size_within(1, 4);
+  return dims;
+}
+
+// One that all shapes drawn so broadcast with.
+Dims ShapeDraw::part_of_base() {
+  Dims dims = base_;
+  if (dice_.chance(50)) {
+    for (std::int64_t& extent : dims) {
+      if (dice_.chance(40)) extent = 1;
+    }
+  }
+  if (dice_.chance(25)) dims.erase(dims.begin(), dims.begin() + dice_.pick(0, std::ssize(dims)));
+  return dims;
+}
+
+Dims ShapeDraw::beside(const Dims& first) {
+  Dims dims = first;
+  if (!dims.empty()) dims[dice_.pick(0, std::ssize(dims) - 1)] = dice_.size_within(1, 4);
+  return dims;
+}
+
+}  // namespace rlflow

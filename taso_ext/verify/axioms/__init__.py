@@ -1,0 +1,1 @@
+"""Proofs that a rule holds for all shapes, from axioms."""

@@ -1,0 +1,139 @@
+"""The axioms of axioms.rules, in the forms in which they are looked for: written backwards, and for two and three
+elements where they speak of lists.
+
+A rule `source = target` is an equation between tensors. Where `follows` is set, target is well-typed and has the type
+of source wherever source is well-typed and the conditions hold, so that it may be put in its place; the tests hold
+every axiom to that. Otherwise it only says that the two are equal if both are there and have the same type.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from taso_ext._core import RuleSet
+from taso_ext.verify.rule_reader import Extent, RuleText, Statement, Term, Variable, read_rule
+
+_FOLLOWS, _BOTH = "types(follow)", "types(follow, backwards)"
+"""What stands in an axiom's proof section, as said above; nothing, if it only compares."""
+_LENGTHS = (2, 3)
+
+
+@dataclass(frozen=True)
+class Axiom:
+    """One form of an axiom.
+
+    Attributes:
+      name: of the axiom.
+      rule: what to look for, and what it is equal to.
+      follows: as said above.
+      lists: symbols that stand for lists of a given length, and the symbols of their elements.
+    """
+
+    name: str
+    rule: RuleText
+    follows: bool
+    lists: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def axiom_text() -> str:
+    """The axioms as written: rules with `types(...)` as their proof."""
+    return files("taso_ext.verify.axioms").joinpath("axioms.rules").read_text(encoding="utf-8")
+
+
+@cache
+def axioms() -> tuple[Axiom, ...]:
+    """All forms of all axioms."""
+    return tuple(form for axiom in read_axioms(axiom_text()) for form in _forms(axiom))
+
+
+def read_axioms(text: str) -> Iterator[tuple[RuleText, bool, bool]]:
+    """The rules of `text`, each with whether types follow forwards and backwards."""
+    rules = RuleSet.parse(text, "axioms.rules")
+    for index in range(len(rules)):
+        proof = rules.proof(index)
+        if proof not in ("", _FOLLOWS, _BOTH):
+            raise ValueError(f"axiom {rules.names[index]}: expected {_FOLLOWS} or {_BOTH} as proof, got {proof!r}")
+        yield read_rule(rules.text(index)), proof != "", proof == _BOTH
+
+
+def backwards(rule: RuleText) -> RuleText:
+    """With both sides exchanged."""
+    return replace(rule, source=rule.target, target=rule.source)
+
+
+def _forms(axiom: tuple[RuleText, bool, bool]) -> Iterator[Axiom]:
+    rule, follows, both = axiom
+    for side, typed in ((rule, follows), (backwards(rule), both)):
+        if all(not statement.op for statement in side.source):
+            continue  # nothing to look for
+        yield Axiom(rule.name, side, typed)
+        if _has_stars(side):
+            for count in _LENGTHS:
+                if count >= rule.least:
+                    yield _expanded(rule.name, side, typed, count)
+
+
+def _has_stars(rule: RuleText) -> bool:
+    return any(term.starred for statement in rule.source for term in (*statement.results, *statement.arguments))
+
+
+def element(name: str, place: int) -> str:
+    """The name of an element of a list."""
+    return f"{name}.{place}"
+
+
+def _expanded(name: str, rule: RuleText, follows: bool, count: int) -> Axiom:
+    """For lists of `count` elements, each with a name of its own."""
+    variables = {v.term.name: v for variable in rule.variables.values() for v in _elements(variable, count)}
+    starred = {
+        extent.symbol
+        for variable in rule.variables.values()
+        for extent in variable.shape or ()
+        if extent.kind == "starred"
+    }
+    lists = tuple((symbol, tuple(element(symbol, place) for place in range(count))) for symbol in sorted(starred))
+    source, target = (
+        tuple(s for statement in side for s in _statements(statement, count)) for side in (rule.source, rule.target)
+    )
+    return Axiom(name, replace(rule, variables=variables, source=source, target=target), follows, lists)
+
+
+def _elements(variable: Variable, count: int) -> Iterator[Variable]:
+    if not variable.term.starred:
+        yield variable
+        return
+    for place in range(count):
+        shape = variable.shape and tuple(
+            Extent("symbol", element(extent.symbol, place)) if extent.kind == "starred" else extent
+            for extent in variable.shape
+        )
+        yield Variable(Term(element(variable.term.name, place), False), variable.origin, variable.floating, shape)
+
+
+def _statements(statement: Statement, count: int) -> Iterator[Statement]:
+    if statement.mapped or (not statement.op and statement.results[0].starred):
+        for place in range(count):
+            arguments = tuple(Term(element(t.name, place), False) if t.starred else t for t in statement.arguments)
+            result = Term(element(statement.results[0].name, place), False)
+            yield replace(statement, results=(result,), arguments=arguments)
+        return
+    yield replace(
+        statement, results=_spelled_out(statement.results, count), arguments=_spelled_out(statement.arguments, count)
+    )
+
+
+def _spelled_out(terms: tuple[Term, ...], count: int) -> tuple[Term, ...]:
+    return tuple(
+        each
+        for term in terms
+        for each in ([Term(element(term.name, p), False) for p in range(count)] if term.starred else [term])
+    )
+
+
+def symbol_of(expression: ast.expr) -> str | None:
+    """The name that an expression is, if it is one."""
+    return expression.id if isinstance(expression, ast.Name) else None

@@ -1,0 +1,1 @@
+"""Exact evaluation of graphs in prime fields."""

@@ -1,0 +1,229 @@
+"""Equality of two graphs as functions, by evaluation at random points of prime fields.
+
+Two graphs of linear and rational operators compute the same function for given shapes exactly when their outputs agree
+as rational functions of all input and weight elements. If they do not, they still agree at a uniformly random point
+of the field of p elements with probability at most d/p, where d is the degree of the difference (Schwartz 1980; Zippel
+1979). One point in each of two fields with p ≈ 2⁶¹ makes that (d/p)²: under 2⁻⁶⁰ per shape and attribute instance for
+every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand (degrees.py).
+
+Roots and exponentials have pictures in the field (prime_field.py), other functions are random (keyed_functions.py):
+distinct arguments give independent values, which are fresh variables to the same argument. What is positive and what is
+greatest, real numbers decide (real_field.py). There a point sees one branch, so more points are taken, and the bound
+says how many. What is *not* covered is float rounding, overflow and the special values: differential.py is for those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto
+
+from taso_ext._core import Graph, Value
+from taso_ext.onnx_io.weights.content import materialise
+from taso_ext.verify.exact.degrees import decisions, degree_bound
+from taso_ext.verify.exact.functions import EXPONENTIALS
+from taso_ext.verify.exact.operators import Call, evaluate_call
+from taso_ext.verify.exact.prime_field import EXPONENT_PRIMES, PRIMES, Array, NotInvertibleError, PrimeField
+from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
+
+ERROR_BITS = 60
+"""A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""
+MOST_POINTS = 128
+"""In each field; reached by graphs that decide by many signs."""
+_ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶¹: one retry is already rare
+
+
+@dataclass(frozen=True)
+class FieldMismatch:
+    """Where two graphs differ: output position, element, and what each graph computes there modulo `prime`.
+
+    `target` is None where the target divides by zero at every point at which the source does not.
+    """
+
+    output: int
+    index: tuple[int, ...]
+    source: int
+    target: int | None
+    prime: int
+
+    def __str__(self) -> str:
+        if self.target is None:
+            return f"the target divides by zero where the source does not, at all random points modulo {self.prime}"
+        return (
+            f"output {self.output} at {list(self.index)} is {self.source} in the source and {self.target} in the "
+            f"target, modulo {self.prime}"
+        )
+
+
+@dataclass(frozen=True)
+class FieldAgreement:
+    """Outcome of comparing two graphs.
+
+    Attributes:
+      mismatch: the first difference, or None.
+      points: how many points were compared in each field.
+      error_bits: had the graphs been different, they would have agreed at all points with probability < 2^−error_bits.
+    """
+
+    mismatch: FieldMismatch | None
+    points: int
+    error_bits: float
+
+
+def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithmetic) -> list[FieldTensor]:
+    """Outputs of `graph`, in order.
+
+    Args:
+      leaves: exact numbers for every graph input (by name) and every weight (by handle).
+      arithmetic: that of the leaves.
+    Raises:
+      UnsupportedOperatorError: if the graph contains an operator that is no function of its inputs.
+      NotInvertibleError: if a division meets zero.
+    """
+    values = graph.values()
+    computed = {id_: leaves[leaf_key(value)] for id_, value in values.items() if leaf_key(value) in leaves}
+    literals = {id_: number for id_, value in values.items() if (number := literal_of(value)) is not None}
+    for node in graph.nodes():
+        call = Call(
+            op_type=qualified(node.domain, node.op_type),
+            attributes=node.attributes,
+            inputs=[None if id_ < 0 else computed[id_] for id_ in node.inputs],
+            output_dims=[tuple(values[id_].dims or ()) for id_ in node.outputs],
+            literals={at: literals[id_] for at, id_ in enumerate(node.inputs) if id_ in literals},
+            arithmetic=arithmetic,
+        )
+        computed.update(zip(node.outputs, evaluate_call(call), strict=True))
+    return [computed[id_] for id_ in graph.outputs]
+
+
+def qualified(domain: str, op_type: str) -> str:
+    """The operator's name, with its domain if that is not ONNX's own."""
+    return f"{domain}::{op_type}" if domain else op_type
+
+
+def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMismatch | None:
+    """The first element in which the two graphs differ at any of the random points, or None."""
+    return compare_exactly(source, target, seed=seed).mismatch
+
+
+def compare_exactly(source: Graph, target: Graph, *, seed: int = 0, most_points: int = MOST_POINTS) -> FieldAgreement:
+    """Compares two graphs at random points, as many as their signs ask for.
+
+    Raises:
+      UnsupportedOperatorError: as `evaluate`.
+      NotInvertibleError: if the source divides by zero at several points, and so computes nothing.
+    """
+    operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
+    exponents = bool(EXPONENTIALS.intersection(operators))
+    points = min(most_points, _points(decisions(source, target), _elements(source)))
+    for point in range(points):
+        for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
+            primes = (prime, exponent_prime) if exponents else (prime,)
+            mismatch = _differ_at_point(source, target, primes, f"{seed}/{point}")
+            if mismatch is not None:
+                return FieldAgreement(mismatch, points, 0.0)
+    return FieldAgreement(None, points, _error_bits(source, target, points))
+
+
+def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point: str) -> FieldMismatch | None:
+    undefined: FieldMismatch | None = None
+    for attempt in range(_ATTEMPTS):
+        seed = _seed(f"{point}/{attempt}")
+        arithmetic = Arithmetic.at(primes, seed)
+        leaves = draw_leaves([source, target], arithmetic, seed)
+        try:
+            expected = evaluate(source, leaves, arithmetic)
+        except NotInvertibleError:
+            continue
+        try:
+            return _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
+        except NotInvertibleError:
+            undefined = FieldMismatch(0, (), 0, None, primes[0])
+    if undefined is not None:
+        return undefined
+    raise NotInvertibleError(f"a divisor is zero modulo {primes[0]} at all of {_ATTEMPTS} random points")
+
+
+def _points(decided: float, elements: int) -> int:
+    """Points in each field, so that all combinations of `decided` signs are surely met by some element."""
+    if decided == 0:
+        return 1
+    needed = ERROR_BITS * np.log(2) * 2.0 ** min(decided, 16) / (elements * len(PRIMES))
+    return int(min(MOST_POINTS, np.ceil(needed)))
+
+
+def _error_bits(source: Graph, target: Graph, points: int) -> float:
+    """−log₂ of the chance that different graphs agree at all points."""
+    degree = degree_bound(source) + degree_bound(target)
+    bits = sum(points * (math.log2(prime) - math.log2(max(degree, 1))) for prime in PRIMES)
+    decided = decisions(source, target)
+    if decided == 0:
+        return float(max(bits, 0.0))
+    unseen = np.log2(1 - 2.0 ** -min(decided, 50)) * points * len(PRIMES) * _elements(source)
+    return float(max(min(bits, -unseen), 0.0))
+
+
+def _elements(graph: Graph) -> int:
+    """Elements of the smallest output: each decides by signs of its own."""
+    values = graph.values()
+    return max(1, min(int(np.prod(values[id_].dims or ())) for id_ in graph.outputs))
+
+
+def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
+    """Elements for all inputs and weights, random where no content is known; a leaf of several graphs is drawn once."""
+    leaves: dict[str, FieldTensor] = {}
+    for graph in graphs:
+        produced = {id_ for node in graph.nodes() for id_ in node.outputs}
+        for id_, value in graph.values().items():
+            if id_ not in produced and leaf_key(value) not in leaves:
+                leaves[leaf_key(value)] = _draw(value, arithmetic, seed)
+    return leaves
+
+
+def leaf_key(value: Value) -> str:
+    """Weights are the same tensor if their handle is; inputs if their name is."""
+    return value.name if value.handle is None else f"weight:{value.handle}"
+
+
+def literal_of(value: Value) -> float | None:
+    """The number that all elements of a constant are known to have."""
+    return value.content if isinstance(value.content, float) else None
+
+
+def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
+    dims = tuple(value.dims or ())
+    if value.content is not None:
+        return arithmetic.constants(materialise(value.content, dims))
+    generator = np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}"))
+    if value.dtype == TensorProto.BOOL:
+        return arithmetic.integers(generator.integers(0, 2, dims))
+    *residues, real = (field.random(generator, dims) for field in arithmetic.fields)
+    aligned = (_aligned(field, part, real) for field, part in zip(arithmetic.fields, residues, strict=False))
+    return FieldTensor(arithmetic, (*aligned, real))
+
+
+def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
+    """Their squares, or the negatives of these, so that squares stand for positive numbers and √x² is |x|."""
+    squares = field.mul(residues, residues)
+    return np.asarray(np.where(real > 0, squares, field.reduce(-squares)))
+
+
+def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:
+    for output, (expected, got) in enumerate(zip(source, target, strict=True)):
+        if expected.dims != got.dims:
+            return FieldMismatch(output, (), expected.parts[0].size, got.parts[0].size, prime)
+        a, b = expected.parts[0], got.parts[0]
+        differing = np.argwhere(a != b)
+        if len(differing):  # the index of a scalar's only element is empty
+            index = tuple(int(i) for i in differing[0])
+            return FieldMismatch(output, index, int(a[index]), int(b[index]), prime)
+    return None
+
+
+def _seed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

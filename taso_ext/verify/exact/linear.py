@@ -1,0 +1,205 @@
+"""Exact kernels of the operators that only add, multiply and divide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from taso_ext.verify.exact.operator_call import Call, Kernel, UnsupportedOperatorError
+from taso_ext.verify.exact.tensor import Field, FieldTensor, Part
+from taso_ext.verify.exact.windows import WindowGeometry
+
+
+def _fold(combine: Callable[[FieldTensor, FieldTensor], FieldTensor]) -> Kernel:
+    return lambda call: [reduce(combine, call.operands())]
+
+
+def _mean(call: Call) -> list[FieldTensor]:
+    operands = call.operands()
+    total = reduce(FieldTensor.__add__, operands)
+    return [total / call.arithmetic.constant(len(operands))]
+
+
+def _matmul(call: Call) -> list[FieldTensor]:
+    return [product(call.operand(0), call.operand(1))]
+
+
+def product(a: FieldTensor, b: FieldTensor) -> FieldTensor:
+    """MatMul, where an operand of rank 1 is a row or a column."""
+    row, column = a.rank == 1, b.rank == 1
+    left = a.reshape((1, *a.dims)) if row else a
+    result = left @ (b.reshape((*b.dims, 1)) if column else b)
+    dims = [*result.dims]
+    if column:
+        dims.pop()
+    if row:
+        dims.pop(-1 if column else -2)
+    return result.reshape(dims)
+
+
+def _gemm(call: Call) -> list[FieldTensor]:
+    a, b = (
+        tensor.transpose((1, 0)) if call.attributes.get(name, 0) else tensor
+        for tensor, name in ((call.operand(0), "transA"), (call.operand(1), "transB"))
+    )
+    result, addend = (a @ b) * call.number("alpha", 1.0), call.optional(2)
+    return [result if addend is None else result + addend * call.number("beta", 1.0)]
+
+
+def _fused_matmul(call: Call) -> list[FieldTensor]:
+    """com.microsoft.FusedMatMul: a batched product of optionally transposed operands, scaled."""
+    sides = []
+    for tensor, side in ((call.operand(0), "A"), (call.operand(1), "B")):
+        call.require(f"transBatch{side}", 0)
+        swapped = call.attributes.get(f"trans{side}", 0) and tensor.rank > 1
+        sides.append(tensor.moved(lambda part: np.swapaxes(part, -1, -2)) if swapped else tensor)
+    return [product(*sides) * call.number("alpha", 1.0)]
+
+
+def _conv(call: Call) -> list[FieldTensor]:
+    return [convolution(call)]
+
+
+def convolution(call: Call) -> FieldTensor:
+    """Conv of the first two or three operands."""
+    geometry, groups = geometry_of(call), call.attributes.get("group", 1)
+
+    def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
+        batch, filters = x.shape[0], weight.shape[0]
+        places = int(np.prod(geometry.outputs))
+        windows = geometry.gather(geometry.pad(x))  # [batch, channels, *outputs, *kernel]
+        windows = windows.reshape(batch, groups, -1, places, int(np.prod(geometry.kernel)))
+        columns = windows.transpose(0, 1, 3, 2, 4).reshape(batch, groups, places, -1)
+        kernels = weight.reshape(groups, filters // groups, -1).transpose(0, 2, 1)
+        result = field.matmul(columns, kernels)  # [batch, groups, places, filters / groups]
+        result = result.transpose(0, 1, 3, 2).reshape(batch, filters, *geometry.outputs)
+        return result if bias is None else field.add(result, bias.reshape(-1, *[1] * len(geometry.kernel)))
+
+    return call.each(part, call.operand(0), call.operand(1), call.optional(2))
+
+
+def _conv_transpose(call: Call) -> list[FieldTensor]:
+    """Each input element adds its kernel to the output, `strides` apart."""
+    call.require("auto_pad", "NOTSET")
+    weight, groups = call.operand(1), call.attributes.get("group", 1)
+    spatial = weight.rank - 2
+    strides, dilations = (call.attributes.get(name) or [1] * spatial for name in ("strides", "dilations"))
+    pads, outputs = call.attributes.get("pads") or [0] * 2 * spatial, call.output_dims[0][2:]
+
+    def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
+        batch, inputs, kernel = x.shape[0], x.shape[2:], weight.shape[2:]
+        columns = x.reshape(batch, groups, x.shape[1] // groups, -1).transpose(0, 1, 3, 2)
+        taps = field.matmul(columns, weight.reshape(groups, x.shape[1] // groups, -1))
+        taps = taps.reshape(batch, groups, *inputs, *weight.shape[1:])
+        extents = zip(outputs, pads, kernel, dilations, inputs, strides, strict=False)
+        reach = [out + begin + (k - 1) * d + (i - 1) * s for out, begin, k, d, i, s in extents]
+        result = np.zeros((batch, groups, weight.shape[1], *reach), x.dtype)
+        for place in np.ndindex(*inputs):
+            begins = [i * s for i, s in zip(place, strides, strict=True)]
+            steps = zip(begins, kernel, dilations, strict=True)
+            where = (slice(None),) * 3 + tuple(slice(b, b + (k - 1) * d + 1, d) for b, k, d in steps)
+            result[where] = field.add(result[where], taps[(slice(None), slice(None), *place)])
+        kept = tuple(slice(b, b + out) for b, out in zip(pads, outputs, strict=False))
+        result = result[(slice(None),) * 3 + kept].reshape(batch, groups * weight.shape[1], *outputs)
+        return result if bias is None else field.add(result, bias.reshape(-1, *[1] * spatial))
+
+    return [call.each(part, call.operand(0), weight, call.optional(2))]
+
+
+def _average_pool(call: Call) -> list[FieldTensor]:
+    geometry, x = geometry_of(call), call.operand(0)
+    axes = tuple(range(-len(geometry.kernel), 0))
+    inside = np.ones(x.dims, np.int64)
+    # Padding counts in the divisor if asked; what ceil mode reads beyond the padding never does.
+    counted = geometry.pad(inside, fill=1 if call.attributes.get("count_include_pad", 0) else 0)
+    counts = geometry.gather(counted).sum(axis=axes)
+    return [
+        x.each(
+            lambda field, part: field.div(field.sum(geometry.gather(geometry.pad(part)), axes), field.reduce(counts))
+        )
+    ]
+
+
+def geometry_of(call: Call) -> WindowGeometry:
+    """The windows of a convolution or pool in normal form; kernels of others may be left to the weight."""
+    call.require("auto_pad", "NOTSET", "")
+    outputs = call.output_dims[0][2:]
+    spatial = len(outputs)
+    kernel = call.attributes.get("kernel_shape") or list(call.operand(1).dims[2:])
+    strides, dilations = (call.attributes.get(name) or [1] * spatial for name in ("strides", "dilations"))
+    return WindowGeometry(kernel, strides, dilations, call.attributes.get("pads") or [0] * 2 * spatial, outputs)
+
+
+def _global_pool(call: Call) -> list[FieldTensor]:
+    x = call.operand(0)
+    return [x.mean(tuple(range(2, x.rank)))]
+
+
+def reduction(fold: Callable[[FieldTensor, tuple[int, ...]], FieldTensor]) -> Kernel:
+    """A reduction; `fold` returns the reduced axes with extent one."""
+    return lambda call: [fold(call.operand(0), reduced_axes(call)).reshape(call.output_dims[0])]
+
+
+def reduced_axes(call: Call) -> tuple[int, ...]:
+    """Axes in normal form; all where none are given."""
+    rank = call.operand(0).rank
+    return tuple(axis % rank for axis in call.attributes.get("axes", range(rank)))
+
+
+def _pad(call: Call) -> list[FieldTensor]:
+    x, pads = call.operand(0), call.attributes["pads"]
+    call.require("mode", "constant")
+    fill = call.number("value", 0.0)
+    widths = list(zip(pads[: x.rank], pads[x.rank :], strict=True))
+
+    def part(field: Field, values: Part, value: Part) -> Part:
+        return np.pad(values, widths, constant_values=value) if widths else values
+
+    return [x.each(part, fill)]
+
+
+def _einsum(call: Call) -> list[FieldTensor]:
+    """Products of all operands over every letter, then sums over those the result lacks; no ellipsis."""
+    equation = call.attributes["equation"].replace(" ", "")
+    if "." in equation or "->" not in equation:
+        raise UnsupportedOperatorError(f"Einsum {equation!r} is not evaluated; explicit ones without '...' are")
+    terms, result = equation.split("->")
+    letters = sorted(set(terms) - {","})
+    factors = []
+    for operand, term in zip(call.operands(), terms.split(","), strict=True):
+        if len(set(term)) < len(term):
+            raise UnsupportedOperatorError(f"Einsum {equation!r} takes a diagonal, which is not evaluated")
+        order = [term.index(letter) for letter in letters if letter in term]
+        extents = iter([operand.dims[axis] for axis in order])
+        factors.append(operand.transpose(order).reshape([next(extents) if letter in term else 1 for letter in letters]))
+    whole = reduce(FieldTensor.__mul__, factors)
+    whole = whole.sum(tuple(i for i, letter in enumerate(letters) if letter not in result), keepdims=False)
+    kept = [letter for letter in letters if letter in result]
+    return [whole.transpose([kept.index(letter) for letter in result])]
+
+
+LINEAR_KERNELS: dict[str, Kernel] = {
+    "Add": _fold(FieldTensor.__add__),
+    "Sum": _fold(FieldTensor.__add__),
+    "Sub": _fold(FieldTensor.__sub__),
+    "Mul": _fold(FieldTensor.__mul__),
+    "Div": _fold(FieldTensor.__truediv__),
+    "Mean": _mean,
+    "Neg": lambda call: [-call.operand(0)],
+    "Reciprocal": lambda call: [call.operand(0).inverse()],
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "com.microsoft::FusedMatMul": _fused_matmul,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
+    "AveragePool": _average_pool,
+    "GlobalAveragePool": _global_pool,
+    "ReduceSum": reduction(FieldTensor.sum),
+    "ReduceMean": reduction(FieldTensor.mean),
+    "ReduceProd": reduction(lambda x, axes: x.each(lambda field, part: field.prod(part, axes, keepdims=True))),
+    "ReduceSumSquare": reduction(lambda x, axes: (x * x).sum(axes)),
+    "Pad": _pad,
+}

@@ -1,0 +1,1 @@
+"""Differential tests of rules in ONNX Runtime."""

@@ -1,0 +1,199 @@
+"""An engine graph as a float32 ONNX Runtime session in which every number can be perturbed.
+
+Weights are fed like inputs, and the result of every operator can be multiplied by a factor that is fed too: one factor
+each, so that a run with factors 1 + δ behaves like the same graph computed with a larger rounding error. Nothing is
+folded or optimised, so what runs is the graph as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from taso_ext._core import Graph, Node, Value
+from taso_ext.errors import one_paragraph
+from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
+from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.verify.exact.finite_field import leaf_key
+
+Floats = npt.NDArray[np.float32]
+
+OPSET = 21
+"""In the forms that the exporter writes; graphs with operators of newer opsets run in the oldest that has them all."""
+IR_VERSION = 10
+
+
+class RefusedGraphError(ValueError):
+    """ONNX Runtime does not take a graph, or fails on it."""
+
+
+class FloatSession:
+    """Runs one graph on leaves given by `finite_field.leaf_key`: names of inputs, handles of weights.
+
+    Attributes:
+      leaves: every graph input and weight by key.
+      runtime_inputs: keys of the graph inputs.
+      masks: of these, what is added to the logits of an exponential.
+      results: dims of every operator's float results by value id; these can be perturbed.
+      subtracts_one: whether an operator computes eˣ − 1 for small x.
+      has_attention: whether an operator may give finite results of infinite inputs, as ONNX Runtime's attention does.
+    """
+
+    leaves: dict[str, Value]
+    runtime_inputs: list[str]
+    masks: set[str]
+    results: dict[int, tuple[int, ...]]
+    subtracts_one: bool
+    has_attention: bool
+
+    def __init__(self, graph: Graph) -> None:
+        """Builds the session.
+
+        Raises:
+          RefusedGraphError: the graph is no valid model, or has an operator without a float32 kernel.
+        """
+        values = graph.values()
+        produced = [id_ for node in graph.nodes() for id_ in node.outputs]
+        self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
+        self.subtracts_one = any(node.op_type in ("Elu", "Selu", "Celu") for node in graph.nodes())
+        leaves = {id_: value for id_, value in values.items() if id_ not in produced}
+        self.leaves = {leaf_key(value): value for value in leaves.values()}
+        self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
+        self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves} & {*self.runtime_inputs}
+        floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
+        self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
+        self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
+        self._session = _session(graph_model(graph, list(leaves), list(self.results)))
+
+    def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
+        """Outputs in order.
+
+        Args:
+          feeds: tensors of the leaves; it may hold more than this graph has.
+          factors: for each of `results`, what to multiply it by, of its dims; none leaves all as they are.
+        """
+        tensors = {name: feeds[key] for name, key in self._keys.items()}
+        for id_ in self.results:
+            tensors[_factor(id_)] = _ONE if factors is None else factors[id_]
+        # Arithmetic on arrays of rank 0 gives NumPy scalars, which ONNX Runtime does not take.
+        try:
+            outputs = self._session.run(None, {name: np.asarray(tensor) for name, tensor in tensors.items()})
+        except Exception as error:
+            raise RefusedGraphError(f"ONNX Runtime fails on the graph: {one_paragraph(error, limit=300)}") from error
+        return [np.asarray(output) for output in outputs]
+
+
+_EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
+
+
+def _masks(graph: Graph) -> set[int]:
+    """Operands of sums whose result an exponential reads, and masks of Attention."""
+    summands = {id_: node.inputs for node in graph.nodes() if node.op_type in ("Add", "Sum") for id_ in node.outputs}
+    logits = (node.inputs[0] for node in graph.nodes() if node.op_type in _EXPONENTIALS)
+    attention = (node.inputs[3:4] for node in graph.nodes() if node.op_type == "Attention")
+    return {id_ for ids in (*(summands.get(id_, []) for id_ in logits), *attention) for id_ in ids}
+
+
+_ONE = np.ones((), np.float32)
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime's errors have no class in common
+        raise RefusedGraphError(f"ONNX Runtime refuses the graph: {one_paragraph(error, limit=300)}") from error
+
+
+class _Initializers:
+    """Receives the structural constants that lowering turns from attributes back into inputs."""
+
+    def __init__(self) -> None:
+        self.tensors: list[onnx.TensorProto] = []
+        self._fresh = 0
+
+    def constant(self, array: npt.NDArray[np.generic], hint: str) -> str:
+        self.tensors.append(numpy_helper.from_array(array, f"{hint}_constant_{len(self.tensors)}"))
+        return self.tensors[-1].name
+
+    def fresh_name(self, hint: str) -> str:
+        self._fresh += 1
+        return f"{hint}_fresh_{self._fresh}"
+
+
+def graph_model(graph: Graph, leaves: Sequence[int], results: Sequence[int] = ()) -> onnx.ModelProto:
+    """The graph as a model whose inputs are `leaves`, and factors for `results`; values are called v0, v1, … by id."""
+    values, initializers, opset = graph.values(), _Initializers(), _opset(graph)
+    nodes = [proto for node in graph.nodes() for proto in _protos(node, values, opset, initializers)]
+    nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
+    inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
+    # No shape: a scalar 1 or a factor for each element.
+    factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
+    proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
+    domains = sorted({node.domain for node in graph.nodes() if node.domain})
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _opset(graph: Graph) -> int:
+    names = {node.op_type for node in graph.nodes() if not node.domain and onnx.defs.has(node.op_type)}
+    return max([OPSET, *(_first_version(name) for name in names)])
+
+
+@cache
+def _first_version(op_type: str) -> int:
+    """The opset that introduced an operator."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return min(schema.since_version for schema in schemas if schema.name == op_type and not schema.domain)
+
+
+def _protos(node: Node, values: Mapping[int, Value], opset: int, initializers: _Initializers) -> list[onnx.NodeProto]:
+    if not node.domain:
+        return lower(_normal_node(node, values), opset, initializers)
+    inputs, outputs = ([_name(id_) for id_ in ids] for ids in (node.inputs, node.outputs))
+    attributes: dict[str, Any] = {name: value for name, value in node.attributes.items() if value != []}
+    return [helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **attributes)]
+
+
+def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodeProto]:
+    """Multiplications that give the results of `node` their factors; `node` then writes under another name."""
+    names = {_name(id_): _factor(id_) for id_ in results}
+    scalings = []
+    for port, name in enumerate(node.output):
+        if name in names:
+            node.output[port] = f"{name}_exact"
+            scalings.append(helper.make_node("Mul", [node.output[port], names[name]], [name]))
+    return scalings
+
+
+def _normal_node(node: Node, values: Mapping[int, Value]) -> NormalNode:
+    # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
+    attributes: dict[str, Any] = {n: v for n, v in node.attributes.items() if v != [] or n in ("shape", "pads")}
+    types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
+    return NormalNode(node.op_type, attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
+
+
+def _value_type(value: Value) -> ValueType:
+    return ValueType(value.dtype, None if value.dims is None else tuple(value.dims))
+
+
+def _declaration(id_: int, value: Value) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(_name(id_), value.dtype, value.dims)
+
+
+def _name(id_: int) -> str:
+    """Names by id: those of the engine may be empty, and what two values are called does not matter here."""
+    return "" if id_ < 0 else f"v{id_}"
+
+
+def _factor(id_: int) -> str:
+    return f"factor_{id_}"

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from controller.policies.latent import LatentPolicy
+from controller.ppo.config import PpoConfig
+from controller.ppo.experience import from_rollout
+from controller.ppo.learner import PpoLearner
+from controller.storage import StoredControllerError
+from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
+
+QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
+MIXED = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
+HARMFUL = independent_sites(-np.ones((2, 3)))
+
+
+def train(
+    world: TinyWorld, policy: LatentPolicy, learner: PpoLearner, config: PpoConfig, updates: int
+) -> list[dict[str, float]]:
+    metrics = []
+    for update in range(learner.num_updates, updates):
+        rollout = world.rollout(policy, batch=config.batch, horizon=config.horizon, seed=update)
+        metrics.append(learner.update(from_rollout(rollout)))
+    return metrics
+
+
+@pytest.mark.parametrize("world", [MIXED, HARMFUL, detour()], ids=["mixed", "harmful", "detour"])
+def test_learns_the_optimum(world: TinyWorld) -> None:
+    policy = world.policy()
+    metrics = train(world, policy, PpoLearner(policy, QUICK), QUICK, QUICK.updates)
+    actions, total = world.play(policy, QUICK.horizon)
+    assert total == pytest.approx(world.best_return(QUICK.horizon))
+    if world is HARMFUL:
+        assert actions == [len(world.rules)]  # NO-OP at once
+    # The first pass of every update sees the policy that acted, under the masks that it acted under; the tolerance is
+    # float32 rounding of differently batched products.
+    assert max(each["first_ratio_error"] for each in metrics) < 1e-5
+    assert metrics[0]["divergence"] > 1e-5  # and later passes move
+
+
+def test_the_detour_does_not_pay_at_first() -> None:
+    """What makes the detour a plan: greedy play takes the other way, and earns less."""
+    world = detour()
+    assert world.rewards[0].max() > 0 > world.rewards[0, 1]
+    assert world.best_return(1) < world.best_return(2) + world.rewards[0, 0] < world.best_return(3)
+
+
+def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
+    policy = MIXED.policy()
+    experience = from_rollout(MIXED.rollout(policy, batch=64, horizon=6, seed=0))
+    everything = experience.observations._replace(action_mask=tf.ones_like(experience.observations.action_mask))
+    metrics = PpoLearner(policy, QUICK, seed=0).update(experience._replace(observations=everything))
+    assert metrics["first_ratio_error"] > 0.1
+
+
+def test_a_state_of_another_structure_is_refused() -> None:
+    state = PpoLearner(MIXED.policy(), QUICK).state()
+    other = detour()
+    with pytest.raises(StoredControllerError, match="trained for another graph"):
+        PpoLearner(other.policy(), QUICK).restore(state)
+
+
+def test_rewards_may_have_any_unit() -> None:
+    """Scaling makes learning, not just its optimum, independent of the unit; powers of two make that exact."""
+    policies = [MIXED.policy() for _ in range(2)]
+    experience = from_rollout(MIXED.rollout(policies[0], batch=64, horizon=6, seed=0))
+    larger = experience._replace(rewards=experience.rewards * 1024.0)
+    for policy, lived in zip(policies, (experience, larger), strict=True):
+        PpoLearner(policy, QUICK).update(lived)
+    for weight, other in zip(policies[0].variables, policies[1].variables, strict=True):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_more_minibatches_than_steps_and_clipped_values_train() -> None:
+    config = dataclasses.replace(QUICK, minibatches=1000, value_clip=0.2, target_divergence=None)
+    policy = MIXED.policy()
+    (metrics,) = train(MIXED, policy, PpoLearner(policy, config), config, 1)
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert metrics["passes"] == QUICK.epochs
+
+
+def test_the_gradient_norm_is_that_before_it_was_bounded() -> None:
+    norms = []
+    for bound in (1e-3, 1e3):
+        config = dataclasses.replace(QUICK, epochs=1, minibatches=1, gradient_norm=bound)
+        policy = MIXED.policy()
+        norms += [each["gradient_norm"] for each in train(MIXED, policy, PpoLearner(policy, config), config, 1)]
+    assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-3
+
+
+def test_passes_stop_once_the_policy_has_moved_too_far() -> None:
+    config = dataclasses.replace(QUICK, target_divergence=1e-9)
+    policy = MIXED.policy()
+    assert train(MIXED, policy, PpoLearner(policy, config), config, 1)[0]["passes"] == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("updates", 0), ("discount", 1.5), ("clip", 0.0)])
+def test_impossible_settings_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        PpoConfig(**{name: value})
+
+
+def test_schedules_start_and_end_where_asked() -> None:
+    rates = {"learning_rate": 8e-3, "last_learning_rate": 2e-4, "decay_power": 2.0}
+    config = PpoConfig(updates=11, rule_entropy=(0.1, 0.0), **rates)
+    rates = [config.learning_rate_at(update) for update in range(11)]
+    assert rates[0] == 8e-3
+    assert rates[-1] == 2e-4
+    assert rates[5] == pytest.approx(2e-4 + (8e-3 - 2e-4) / 4)
+    assert [config.entropy_weights_at(update)[0] for update in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])

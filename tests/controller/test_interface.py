@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from controller import interface as base
+from controller.interface import UnknownControllerError
+
+
+def test_built_in_controllers_are_named() -> None:
+    assert {"random", "greedy", "taso", "ppo"} <= set(base.names())
+
+
+@pytest.mark.parametrize("name", ["random", "greedy", "taso"])
+def test_every_name_builds_a_controller_of_that_name(name: str) -> None:
+    assert base.factory(name)().name == name
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("tasso", "taso"), ("gredy", "greedy"), ("PPO", "ppo")])
+def test_an_unknown_name_is_refused_with_the_nearest_one(typo: str, meant: str) -> None:
+    with pytest.raises(UnknownControllerError, match=f"Did you mean '{meant}'"):
+        base.require_name(typo)
+
+
+def test_a_name_like_no_other_lists_them_all() -> None:
+    with pytest.raises(UnknownControllerError, match="beam, greedy, passes, ppo, random, restarts, taso"):
+        base.factory("zzzzzzzz")
+
+
+def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "controller.search.greedy:GreedyController", base.ENTRY_POINT_GROUP)
+    found = importlib.metadata.EntryPoints([point])
+    monkeypatch.setattr(base, "entry_points", lambda **selection: found.select(**selection))
+    assert "theirs" in base.names()
+    assert base.factory("theirs").__name__ == "GreedyController"
+
+
+def test_controllers_without_networks_never_import_tensorflow() -> None:
+    modules = "interface search.random search.greedy search.taso evaluation records storage ppo.config policies.config"
+    imports = "; ".join(f"import controller.{module}" for module in modules.split())
+    program = f"import sys; {imports}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

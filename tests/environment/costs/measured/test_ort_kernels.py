@@ -1,0 +1,151 @@
+"""Which kernels ONNX Runtime makes of a model: of all types of weights, on the device that was named, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from environment import zoo
+from environment.costs.measured import ort_kernels as lowering
+from environment.costs.measured.kernel import Kernel
+from environment.costs.measured.ort_kernels import lower
+from environment.runtimes import OnnxRuntime, UnavailableError, devices, onnx_runtime
+from taso_ext import ModelError
+from taso_ext.onnx_io.detached import detach
+
+F, S = TensorProto.FLOAT, TensorProto.BFLOAT16
+SIZE = 128
+X = helper.make_tensor_value_info("x", F, [SIZE, SIZE])
+Y = helper.make_tensor_value_info("y", F, None)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    constants: list[onnx.TensorProto],
+    output: onnx.ValueInfoProto = Y,
+    inputs: tuple[onnx.ValueInfoProto, ...] = (X,),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, [output], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def kernels(source: onnx.ModelProto, level: Any = "disabled") -> list[Kernel]:
+    return [each.kernel for each in lower(detach(source), OnnxRuntime(level=level))]
+
+
+# Types of weights
+
+
+@pytest.mark.parametrize("level", ["disabled", "all"])
+def test_weights_that_numpy_has_no_type_for(level: str) -> None:
+    values = np.arange(SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)
+    weight = helper.make_tensor("w", S, [SIZE, SIZE], values.ravel().tolist())
+    nodes = [helper.make_node("Cast", ["w"], ["f"], to=F), helper.make_node("MatMul", ["x", "f"], ["y"])]
+    *casts, product = kernels(model(nodes, [weight]), level)
+    assert product.op_type == "MatMul"
+    for cast in casts:
+        (operand,) = cast.operands
+        assert operand is not None and operand.is_weight and operand.dtype == S and operand.nbytes == 2 * SIZE**2
+    assert len(casts) == (level == "disabled")
+
+
+def test_weights_of_four_bits() -> None:
+    weight = helper.make_tensor("w", TensorProto.INT4, [SIZE, SIZE], [number % 8 for number in range(SIZE * SIZE)])
+    scale = numpy_helper.from_array(np.array(0.5, np.float32), "s")
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["f"]), helper.make_node("MatMul", ["x", "f"], ["y"])]
+    dequantising, _ = kernels(model(nodes, [weight, scale]))
+    operand, factor = dequantising.operands
+    assert operand is not None and operand.is_weight and operand.nbytes == SIZE**2 // 2
+    assert factor is not None and factor.values == (0.5,)
+    assert Kernel.of_signature(dequantising.signature) == dequantising
+
+
+# What kernels cannot be told by
+
+
+SPLIT = helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)
+AT = helper.make_node("SequenceAt", ["s", "i"], ["y"])
+INDEX = numpy_helper.from_array(np.array(1, np.int64), "i")
+SEQUENCES = {
+    "read": model([SPLIT, AT], [INDEX]),
+    "made": model([SPLIT], [], helper.make_tensor_sequence_value_info("s", F, None)),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences_are_refused(name: str) -> None:
+    """Profiles leave them out, and what follows them would be taken for them."""
+    operator = {"read": "SequenceAt reads", "made": "SplitToSequence makes"}[name]
+    with pytest.raises(ModelError, match=f"operator {operator} something else than tensors.*endtoend:") as error:
+        kernels(SEQUENCES[name])
+    assert "\n" not in str(error.value)
+
+
+def test_an_input_that_is_a_sequence_is_refused() -> None:
+    given = helper.make_tensor_sequence_value_info("s", F, [SIZE])
+    with pytest.raises(ModelError, match="'s' cannot be made up"):
+        kernels(model([AT], [INDEX], inputs=(given,)))
+
+
+def test_types_that_nobody_knows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_DTYPES", {})
+    with pytest.raises(ModelError, match=r"operator Relu reads or makes tensors of float.*endtoend:"):
+        kernels(model([helper.make_node("Relu", ["x"], ["y"])], []))
+
+
+# Devices
+
+
+def test_sessions_are_those_in_which_graphs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for what makes them tell their kernels. Without `enable_fallback=0` they might be of another device."""
+    seen = []
+    real = ort.InferenceSession
+
+    def spy(data: bytes, options: ort.SessionOptions, **others: Any) -> ort.InferenceSession:
+        settings = [options.get_session_config_entry("session.force_spinning_stop"), options.intra_op_num_threads]
+        seen.append((settings, options.graph_optimization_level, options.log_severity_level, others))
+        return real(data, options, **others)
+
+    monkeypatch.setattr(ort, "InferenceSession", spy)
+    source = detach(model([helper.make_node("Relu", ["x"], ["y"])], []))
+    runtime = OnnxRuntime(threads=2, level="basic")
+    runtime.open(source, {"x": np.zeros((SIZE, SIZE), np.float32)})
+    lower(source, runtime)
+    assert seen[0] == seen[1]
+    assert seen[0][3]["enable_fallback"] == 0
+
+
+@pytest.fixture
+def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As onnxruntime-gpu on a machine without CUDA: it lists the provider, and leaves it out of every session."""
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
+    devices.require_working.cache_clear()
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_device_that_does_not_start_makes_no_kernels(built_for_cuda: None) -> None:
+    with pytest.raises(UnavailableError, match="'cuda' cannot be used"):
+        lower(detach(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_kernels_of_another_device_are_not_taken_for_its_own(
+    built_for_cuda: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_runtime, "require_working", lambda device: None)
+    with pytest.raises(ModelError, match="cuda takes no part"):
+        lower(detach(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
+
+
+def test_a_model_that_fails_when_it_runs_is_one_error() -> None:
+    """Here by an index that its shapes do not rule out."""
+    indices = numpy_helper.from_array(np.full(70, SIZE + 1, np.int64), "i")
+    with pytest.raises(ModelError, match=r"cannot run the model: .*Gather") as error:
+        kernels(model([helper.make_node("Gather", ["x", "i"], ["y"])], [indices]))
+    assert "\n" not in str(error.value)

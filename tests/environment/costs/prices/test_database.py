@@ -1,0 +1,413 @@
+"""The database of measured prices: shared, interrupted, copied, and of files that are something else."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from environment.costs.prices import price_list
+from environment.costs.prices import sqlite_file as price_file
+from environment.costs.prices.database import PriceDatabase
+from environment.costs.prices.price_list import Appraisal, Price, mean_price
+from environment.costs.prices.settings import Setting
+from environment.costs.prices.sqlite_file import DatabaseError
+
+CPU = Setting("cpu", "a processor", "onnxruntime", "1.0", 1)
+PRICE = Price(0.5, 0.01)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "costs.sqlite"
+
+
+def test_prices_outlive_the_process_that_measured_them(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        assert prices.setting(CPU).get("Relu") is None
+        assert prices.setting(CPU).put("Relu", PRICE) == PRICE
+    with PriceDatabase(path) as prices:
+        assert prices.setting(CPU).get("Relu") == PRICE
+        assert prices.settings() == {CPU: 1}
+
+
+def test_a_price_is_the_mean_of_all_its_timings(path: Path) -> None:
+    """As sure as they agree, whatever they say of themselves."""
+    with PriceDatabase(path) as prices:
+        here = prices.setting(CPU)
+        here.put("Relu", PRICE)
+        kept = here.put("Relu", Price(4.0, 0.01))
+        assert kept == here.get("Relu") == prices.setting(CPU).get("Relu")
+        assert kept.ms == pytest.approx((PRICE.ms * 4) ** 0.5) and kept.timings == 2 and kept.spread > 1
+        assert here.put("Relu", Price(4.0, 0.01)).ms == pytest.approx((kept.ms**2 * 4) ** (1 / 3))
+
+
+def test_no_timing_outweighs_others_for_being_noisy_or_quiet() -> None:
+    quiet, noisy = Price(1.0, 0.006), Price(1.2, 0.05)
+    for first, other in ((quiet, noisy), (noisy, quiet)):
+        price = mean_price(mean_price(first, other), quiet)
+        assert price.ms == pytest.approx(1.2 ** (1 / 3)) and price.timings == 3
+
+
+def test_means_of_many_timings_are_as_sure_as_they_say() -> None:
+    """Timings that own up to 1 % and differ by 10 % (standard deviation): 95 % intervals of the means of 20."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        price = Price(math.exp(rng.normal(0, 0.1)), 0.01)
+        for _ in range(19):
+            price = mean_price(price, Price(math.exp(rng.normal(0, 0.1)), 0.01))
+        covered += abs(math.log(price.ms)) <= price.spread
+        assert price.spread == pytest.approx(1.96 * 0.1 / 20**0.5, rel=0.6)
+    assert covered / 200 == pytest.approx(0.93, abs=0.04)
+
+
+def test_equal_timings_become_surer_with_their_number() -> None:
+    price = PRICE
+    for _ in range(3):
+        price = mean_price(price, PRICE)
+    assert price.ms == pytest.approx(PRICE.ms) and price.spread == pytest.approx(PRICE.spread / 2)
+    assert mean_price(Price(0.0, 0.1), Price(1.0, 0.2)) == Price(0.5, 0.2, 2)
+
+
+def test_a_process_keeps_to_what_it_has_read(path: Path) -> None:
+    with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
+        here, there = mine.setting(CPU), theirs.setting(CPU)
+        assert here.get("Relu") is None
+        there.put("Relu", PRICE)
+        assert here.get("Relu") == PRICE
+        theirs_now = there.put("Relu", Price(7.0, 0.001))
+        assert here.get("Relu") == PRICE != theirs_now
+        assert here.put("Relu", Price(3.0, 0.005)) == mean_price(theirs_now, Price(3.0, 0.005))
+
+
+OTHERS = [
+    replace(CPU, device="cuda"),
+    replace(CPU, processor="b"),
+    replace(CPU, threads=2),
+    replace(CPU, level="basic"),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=str)
+def test_settings_do_not_share_prices(other: Setting, path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        prices.setting(CPU).put("Relu", PRICE)
+        assert prices.setting(other).get("Relu") is None
+
+
+def _record(path: Path, first: int, count: int) -> None:
+    with PriceDatabase(path) as prices:
+        here = prices.setting(CPU)
+        for number in range(first, first + count):
+            here.put(f"op {number}", Price(float(number), 0.0))
+
+
+def test_several_processes_record_at_once(path: Path) -> None:
+    """They also all create the file at the same time, and half of their signatures are the same."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_record, args=(path, 50 * number, 100)) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 3
+    with PriceDatabase(path) as prices:
+        found = {signature: price.ms for signature, price in prices.setting(CPU).items()}
+        assert found == {f"op {number}": pytest.approx(float(number)) for number in range(200)}
+
+
+def test_creation_waits_for_who_holds_the_empty_file(path: Path) -> None:
+    """SQLite itself does not, where the journal's mode is to change."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")  # others may read
+    release = threading.Timer(0.3, lambda: other.execute("rollback"))
+    release.start()
+    with PriceDatabase(path) as prices:
+        assert not prices.settings()
+    release.join()
+    other.close()
+
+
+def test_a_killed_process_loses_nothing_that_it_had_written(path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_record, args=(path, 0, 10**9))
+    process.start()
+    while not path.exists() or _count(path) < 20:
+        time.sleep(0.05)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    with PriceDatabase(path) as prices:
+        found = dict(prices.setting(CPU).items())
+        assert len(found) >= 20
+        assert all(found[f"op {number}"].ms == number for number in range(len(found)))
+
+
+def _count(path: Path) -> int:
+    with PriceDatabase(path) as prices:
+        return sum(prices.settings().values())
+
+
+def test_a_database_that_nobody_closed_is_one_file(path: Path) -> None:
+    """Its newest prices would else be beside it, and be lost where it is copied."""
+    code = (
+        f"import ctypes, sys\nsys.path[:] = {sys.path!r}\nfrom tests.environment.costs.prices.test_database import *\n"
+        f"prices = PriceDatabase({str(path)!r})\nprices.setting(CPU).put('Relu', PRICE)\n"
+        "ctypes.pythonapi.Py_IncRef(ctypes.py_object(prices))  # held to the end, as native code holds callbacks"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    assert list(path.parent.iterdir()) == [path]
+    with PriceDatabase(path) as prices:
+        assert prices.settings() == {CPU: 1}
+
+
+def test_prices_are_copied_between_files_and_the_own_stay(path: Path, tmp_path: Path) -> None:
+    with PriceDatabase(path) as mine, PriceDatabase(tmp_path / "theirs.sqlite") as theirs:
+        mine.setting(CPU).put("Relu", PRICE)
+        for signature, ms in (("Relu", 9.0), ("Tanh", 2.0)):
+            theirs.setting(CPU).put(signature, Price(ms, 0.0))
+        assert mine.copy_from(theirs) == 1
+        assert [price.ms for _, price in mine.setting(CPU).items()] == [0.5, 2.0]
+        assert mine.copy_from(theirs) == 0
+
+
+def _of_another_program(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute("create table mine (x)")
+
+
+def _newer(path: Path) -> None:
+    PriceDatabase(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute("pragma user_version = 99")
+
+
+def _of_version_1(path: Path) -> None:
+    PriceDatabase(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute("pragma user_version = 1")
+
+
+def _damaged(path: Path) -> None:
+    _record(path, 0, 2000)
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_of_another_program, "another program"),
+        (_newer, "version 99.*record the prices anew"),
+        (_of_version_1, "version 1 .*reads version 2 and version 3.*moved away"),
+        (_damaged, "damaged"),
+        (lambda path: path.write_bytes(b"no database at all" * 100), "damaged or no database"),
+        (lambda path: path.mkdir(), "is a folder"),
+    ],
+    ids=["another program's", "newer", "the first version's", "damaged", "no database", "a folder"],
+)
+def test_a_file_that_is_no_database_of_prices_is_one_error(
+    spoil: Callable[[Path], object], said: str, path: Path
+) -> None:
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else b""
+    with pytest.raises(DatabaseError, match=said) as error, PriceDatabase(path) as prices:
+        list(prices.setting(CPU).items())
+    assert str(path) in str(error.value)
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="does not exist"):
+        PriceDatabase(tmp_path / "nowhere" / "costs.sqlite")
+
+
+def test_prices_of_a_faster_machine_are_scaled_to_this_one(tmp_path: Path) -> None:
+    """What is kept are ratios to the yardstick, stated in the milliseconds that it took in each file."""
+    with PriceDatabase(tmp_path / "mine.sqlite") as mine, PriceDatabase(tmp_path / "theirs.sqlite") as theirs:
+        assert mine.setting(CPU).keep_yardstick(2.0) == 2.0
+        assert theirs.setting(CPU).keep_yardstick(1.0) == 1.0
+        assert theirs.setting(CPU).keep_yardstick(7.0) == 1.0
+        theirs.setting(CPU).put("Relu", PRICE)
+        theirs.setting(CPU).put_appraisals({3: RELU_TWICE})
+        assert mine.copy_from(theirs) == 1
+        assert mine.setting(CPU).get("Relu") == replace(PRICE, ms=2 * PRICE.ms)
+        assert mine.setting(CPU).appraisals == {3: RELU_TWICE}
+
+
+RELU_TWICE, NOTHING = Appraisal({"Relu": 2}, 5.0), Appraisal({}, 0.0)
+LARGEST_NAME = 2**64 - 1
+
+
+def test_what_operators_take_is_kept(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        here = prices.setting(CPU)
+        here.put("Relu", PRICE)
+        here.put("Tanh", PRICE)
+        found = {LARGEST_NAME: RELU_TWICE, 1: NOTHING, 2: Appraisal({"Relu": 1, "Tanh": 3}, 7.0)}
+        assert here.put_appraisals(found) == found
+    with PriceDatabase(path) as prices:
+        assert prices.setting(CPU).appraisals == found
+        assert prices.setting(CPU).num_appraisals == 3
+        assert not prices.setting(OTHERS[0]).appraisals
+
+
+def test_processes_agree_on_what_operators_take(path: Path) -> None:
+    """The first one to say it has said it, and the others are told."""
+    with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
+        here, there = mine.setting(CPU), theirs.setting(CPU)
+        there.put("Relu", PRICE)
+        assert not here.appraisals
+        there.put_appraisals({1: RELU_TWICE})
+        assert here.put_appraisals({1: NOTHING, 2: NOTHING}) == {1: RELU_TWICE, 2: NOTHING}
+
+
+def test_an_appraisal_of_a_kernel_without_a_price_is_not_kept(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        with pytest.raises(DatabaseError):
+            prices.setting(CPU).put_appraisals({1: NOTHING, 2: RELU_TWICE})
+        assert prices.setting(CPU).num_appraisals == 0
+
+
+def test_a_change_of_what_appraisals_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PriceDatabase(path) as prices:
+        prices.setting(CPU).put("Relu", PRICE)
+        prices.setting(CPU).put_appraisals({1: RELU_TWICE, 2: RELU_TWICE})
+        monkeypatch.setattr(price_list, "APPRAISALS", price_list.APPRAISALS + 1)
+        here = prices.setting(CPU)
+        assert not here.appraisals and here.num_appraisals == 0
+        here.put_appraisals({1: NOTHING})
+        assert prices.setting(CPU).appraisals == {1: NOTHING}
+        assert here.get("Relu") == PRICE
+        with prices.statements() as file:
+            counts = [file.execute(f"select count(*) from {table}").fetchone()[0] for table in ("appraisal", "part")]
+        assert counts == [1, 0]
+
+
+VERSION_2 = """
+create table setting (
+  id integer primary key,
+  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  level text not null,
+  yardstick_ms real check (yardstick_ms > 0),
+  unique (device, processor, runtime, version, threads, level)
+);
+create table price (
+  id integer primary key,
+  setting integer not null references setting(id),
+  signature text not null,
+  ms real not null check (ms >= 0),
+  spread real not null check (spread >= 0),
+  samples integer not null check (samples > 0),
+  recorded real not null,
+  unique (setting, signature)
+);
+create table appraisal (
+  id integer primary key,
+  setting integer not null references setting(id),
+  version integer not null,
+  surroundings blob not null,
+  bytes real not null,
+  unique (setting, version, surroundings)
+);
+create table part (
+  appraisal integer not null references appraisal(id) on delete cascade,
+  price integer not null references price(id),
+  count integer not null check (count > 0),
+  primary key (appraisal, price)
+) without rowid;
+insert into setting values (3, 'cpu', 'a processor', 'onnxruntime', '1.0', 1, 'all', 2.5);
+insert into setting values (7, 'cuda', 'a processor', 'onnxruntime', '1.0', 1, 'all', null);
+insert into price values (5, 3, 'Relu', 0.5, 0.01, 25, 1e9);
+insert into price values (6, 7, 'Relu', 0.25, 0.01, 9, 1e9);
+insert into appraisal values (1, 3, 1, x'0807060504030201', 2.0);
+insert into part values (1, 5, 3);
+insert into appraisal values (2, 3, 2, x'0807060504030202', 4.0);
+insert into part values (2, 5, 6);
+pragma application_id = 0x524C4643;
+pragma user_version = 2;
+"""
+"""A file as the second version wrote it."""
+
+
+def of_version_2(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(VERSION_2)
+
+
+def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
+    of_version_2(path)
+    for _ in range(2):
+        with PriceDatabase(path, create=False) as prices:
+            assert set(prices.settings()) == {CPU, replace(CPU, device="cuda")}
+            here = prices.setting(CPU)
+            assert here.yardstick_ms == 2.5 and dict(here.items()) == {"Relu": Price(0.5, 0.01)}
+            # Of two readings of surroundings the present one's.
+            assert here.appraisals == {0x0202030405060708: Appraisal({"Relu": 6}, 4.0)}, (
+                "what another reading made is not"
+            )
+            with prices.statements() as file:
+                assert not file.execute("pragma foreign_key_check").fetchall()
+            prices.require_sound()
+    with PriceDatabase(path) as prices, PriceDatabase(path.parent / "new.sqlite") as new:
+        schemas = []
+        for each in (prices, new):
+            with each.statements() as file:
+                found = file.execute("select type, name, sql from sqlite_master order by name").fetchall()
+                schemas.append([(kind, name, sql and sql.replace('"', "")) for kind, name, sql in found])
+        assert schemas[0] == schemas[1]
+
+
+def test_an_older_file_that_cannot_be_written_says_why_it_has_to_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_version_2(path)
+    monkeypatch.setattr(price_file, "_PATIENCE_S", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(DatabaseError, match=r"locked.* of version 2.* to version 3"):
+            PriceDatabase(path)
+    with PriceDatabase(path) as prices:
+        assert len(prices.settings()) == 2
+
+
+def test_those_who_measure_into_one_file_take_turns(path: Path) -> None:
+    """Each opens it anew, as processes do."""
+    at_work: list[int] = []
+    most: list[int] = []
+
+    def measure(number: int) -> None:
+        with PriceDatabase(path) as prices:
+            for _ in range(5):
+                with prices.setting(CPU).turn():
+                    at_work.append(number)
+                    time.sleep(0.002)
+                    most.append(len(at_work))
+                    at_work.remove(number)
+
+    PriceDatabase(path).close()
+    threads = [threading.Thread(target=measure, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20
+
+
+def test_a_turn_that_nobody_can_have_is_an_error(path: Path) -> None:
+    with PriceDatabase(path) as prices:
+        Path(f"{path}.lock").mkdir()
+        with pytest.raises(DatabaseError, match="take turns"), prices.turn():
+            pass

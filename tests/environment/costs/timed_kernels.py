@@ -1,0 +1,58 @@
+"""A machine on which every run of a kernel takes a known time, whatever the session; and an inference some more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environment.costs.measured import kernel_timing
+from environment.costs.measured import reference_kernel as yardstick
+from environment.inputs.model_inputs import Feeds
+from environment.measurement import timing
+from environment.measurement.effort import Effort
+from environment.measurement.timing import Timing, Variant
+from environment.runtimes import Model
+from taso_ext.onnx_io.detached import detach
+from tests.environment.measurement.fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
+
+YARDSTICK_MS = 0.25
+
+
+@dataclass(eq=False)
+class TimedKernels(OnFakeMachine):
+    """A runtime on a fake machine.
+
+    Attributes:
+      ms: of one run, by operator; of MatMul it is the yardstick's.
+      opened: the operators of the models that were opened: which, and how many.
+    """
+
+    ms: Mapping[str, float]
+    machine: FakeMachine = field(default_factory=FakeMachine)
+    opened: list[tuple[str, int]] = field(default_factory=list)
+
+    def open(self, model: Model | Path, feeds: Feeds) -> FakeSession:
+        assert not isinstance(model, Path)
+        graph = detach(model).skeleton.graph
+        assert {value.name for value in graph.input} == set(feeds)
+        (op_type,) = {node.op_type for node in graph.node}
+        self.opened.append((op_type, len(graph.node)))
+        seconds = len(graph.node) * self.ms[op_type] / 1e3
+        return FakeSession(FakeRuntime(self.machine, op_type, seconds, 0))
+
+
+def run_on(runtime: TimedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has kernels timed on a fake machine, by the clock's own routine."""
+
+    def measure(
+        reference: Variant, candidates: Sequence[Variant] = (), effort: Effort | None = None, **options: Any
+    ) -> Timing:
+        here = [replace(each, runtime=runtime) for each in (reference, *candidates)]
+        return timing.measure(here[0], here[1:], effort, now=runtime.machine.now, **options)
+
+    for module in (kernel_timing, yardstick):
+        monkeypatch.setattr(module, "measure", measure)

@@ -1,0 +1,104 @@
+"""Settings: every key and type is checked, later sources win, presets are valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.config.run import RunConfig, load_config, preset_names
+from experiments.config.tree import as_mapping, parse_overrides, replaced
+from experiments.errors import UserError
+
+
+def test_the_papers_preset_has_the_papers_sizes() -> None:
+    """Five rounds of messages, an LSTM of 256 and 8 Gaussians; the published code had one round."""
+    model = load_config("paper", {}).world_model
+    assert (model.encoder.kind, model.encoder.rounds, model.encoder.latent) == ("message_passing", 5, 32)
+    assert (model.mdn_rnn.dynamics, model.mdn_rnn.hidden, model.mdn_rnn.mixtures) == ("mdn", 256, 8)
+
+
+@pytest.mark.parametrize("preset", ["demo", "paper", "best"])
+def test_presets_load_and_are_listed(preset: str) -> None:
+    assert preset in preset_names()
+    assert isinstance(load_config(preset, {}), RunConfig)
+
+
+def test_later_sources_win() -> None:
+    assert load_config("best", {"search": {"budget": 7}}).search.budget == 7
+    config = load_config("best", {"search": {"budget": 7}}, ["search.budget=9", "dream.temperature=2"])
+    assert (config.search.budget, config.dream.temperature) == (9, 2.0)
+    assert config.search.alpha == RunConfig().search.alpha
+
+
+def test_a_config_survives_its_plain_form() -> None:
+    config = load_config("demo", {"dims": ["batch=1", "time=8"]}, ["environment.max_locations=12"])
+    assert replaced(RunConfig(), as_mapping(config), "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("search.alhpa=2", "Did you mean 'alpha'"),
+        ("serch.alpha=2", "Did you mean 'search'"),
+        ("search.budget=many", "must be an integer"),
+        ("search.budget=1.5", "must be an integer"),
+        ("search.budget=true", "must be an integer"),
+        ("search.alpha=true", "must be a number"),
+        ("world=moon", "must be one of dream, real"),
+        ("search=3", "is a section"),
+        ("search.budget", "key=value"),
+        ("controller=pppo", "ppo"),
+        ("environment.reward=final", "ppo.telescoping=false"),
+        ("environment.reward=percent:every=5", "ppo.telescoping=false"),
+        ("environment.reward=math:sqrt", "ppo.telescoping=false"),
+        ("environment.reward=fianl", "did you mean 'final'"),
+        ("environment.reward=combined:alpha=much", "must be a finite number"),
+        ("search.alpha=0.5", "section 'search': 'alpha' must be at least 1, but 0.5"),
+        ("collect.noop_probability=1.5", "between 0 and 1"),
+        ("world_model.encoder_training.optimiser.learning_rte=1", "learning_rate"),
+        ("world_model.encoder.rounds=0", "'rounds' must be at least 1, but 0"),
+        ("world_model.encoder_training.steps=-5", "'steps' must be at least 0, but -5"),
+        ("world_model.encoder_training.calibration=0", "'calibration' must be at least 1"),
+        ("world_model.mdn_rnn.mixtures=0", "'mixtures' must be at least 1"),
+        ("world_model.mdn_rnn.log_sigma_range=[1.0, -3.0]", "1.0 to -3.0 came"),
+        ("world_model.mdn_rnn_training.batch=0", "'batch' must be at least 1"),
+        ("world_model.mdn_rnn_training.checkpoint_every=0", "'checkpoint_every' must be at least 1"),
+        ("world_model.mdn_rnn_training.optimiser.learning_rate=-1.0", "'learning_rate' must be at least 0"),
+        ("dream.pessimism=1", "world_model.mdn_rnn.ensemble=3 too"),
+        ("dims=['batch']", "name=value"),
+        ("dims=['batch=0']", "positive"),
+    ],
+)
+def test_bad_settings_are_explained(assignment: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as raised:
+        load_config("best", {}, [assignment])
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="Did you mean 'paper'"):
+        load_config("papper", {})
+
+
+def test_overrides_are_toml_values_or_plain_texts() -> None:
+    assert parse_overrides(["a.b=1", "a.c=text", 'd="3"', "e=[1, 2]"]) == {
+        "a": {"b": 1, "c": "text"},
+        "d": "3",
+        "e": [1, 2],
+    }
+
+
+@pytest.mark.parametrize("reward", ["log_ratio", "incremental", "combined:alpha=0.5,beta=0.5", "percent:every=1"])
+def test_rewards_that_telescope_need_no_more(reward: str) -> None:
+    assert load_config("best", {}, [f"environment.reward={reward}"]).environment.reward == reward
+
+
+@pytest.mark.parametrize("reward", ["final", "new_runtime", "percent:every=10,bonus=0.2", "math:sqrt"])
+def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
+    assignments = [f"environment.reward={reward}", "ppo.telescoping=false"]
+    assert load_config("best", {}, assignments).environment.reward == reward
+
+
+def test_none_clears_an_optional_value_only() -> None:
+    assert load_config("best", {}, ["environment.max_locations=none"]).environment.max_locations is None
+    with pytest.raises(UserError, match="must be an integer"):
+        load_config("best", {}, ["environment.max_steps=none"])

@@ -1,0 +1,174 @@
+"""Searches under measured costs: what they found is timed again, and they search again by what it really takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.interface import ProgressCallback
+from controller.search.native_search import NativeSearch
+from controller.search.replayed import Found, Search
+from controller.search.taso import TasoController
+from environment.costs.measured import kernel_prices
+from environment.costs.measured import retiming as sharpening_module
+from environment.costs.measured.cost_model import Measured
+from environment.costs.measured.kernel import Kernel
+from environment.costs.measured.retiming import SURE, difference
+from environment.costs.prices.price_list import Price
+from experiments.config.run import RunConfig, SearchConfig
+from experiments.pipeline import retime as sharpen_stage
+from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.load import Loaded, load
+from experiments.runs.directory import RunDirectory
+from experiments.runs.progress import make_progress
+from experiments.runs.run import Run
+from taso_ext import State
+
+pytestmark = pytest.mark.filterwarnings("ignore::environment.costs.warnings.NoisyClockWarning")
+
+MODEL = "squeezenet1.1-tiny"
+CONFIG = RunConfig(controller="taso", costs="measured:cpu", search=SearchConfig(budget=20))
+
+
+class Optimist:
+    """A clock whose first timing of every kernel that the model itself does not run is too short, and not sure."""
+
+    def __init__(self) -> None:
+        self.timings: Counter[str] = Counter()
+        self.knows_the_model = False
+
+    def __call__(self, kernel: Kernel, *_: object) -> Price:
+        self.timings[kernel.signature] += 1
+        elements = sum(math.prod(operand.dims) for operand in kernel.operands if operand is not None)
+        true_ms = 1 + elements / 1000
+        if self.knows_the_model and self.timings[kernel.signature] == 1:
+            return Price(0.7 * true_ms, 0.3, 1)
+        return Price(true_ms, 0.001, 1000)
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimist:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    optimist = Optimist()
+    monkeypatch.setattr(kernel_prices, "time_kernel", optimist)
+    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    return optimist
+
+
+def run_in(folder: Path, config: RunConfig = CONFIG) -> Run:
+    return Run(config, RunDirectory.open(folder / "run", {}, {}), make_progress())
+
+
+def loaded_by(clock: Optimist, config: RunConfig = CONFIG) -> Loaded:
+    """A model whose own prices are right."""
+    found = load(MODEL, config)
+    clock.knows_the_model = True
+    return found
+
+
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    """What was kept of each time that kernels were timed again."""
+    paths = sorted((folder / "run" / "checkpoints").glob("sharpen*.json"), key=lambda path: len(path.name))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def test_luck_is_found_out(tmp_path: Path, clock: Optimist) -> None:
+    loaded = loaded_by(clock)
+    search = prepare_controller(run_in(tmp_path), loaded).controller
+    assert isinstance(search, Search) and search.actions
+    first, *_, last = rounds(tmp_path)
+    assert len(rounds(tmp_path)) <= CONFIG.search.rounds
+    assert first["timed"] and first["after"][0] < first["before"][0]
+    assert last["after"][1] <= SURE < first["before"][1]
+    costs = loaded.env.costs
+    assert isinstance(costs, Measured)
+    prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(search.actions)
+    gain, _ = difference(prices, start, found)
+    assert loaded.env.initial_cost.ms == pytest.approx(prices.full(start).ms)  # the environment has the new prices
+    assert found.cost(loaded.env.cost_model).ms == pytest.approx((1 - gain) * loaded.env.initial_cost.ms)
+
+
+def test_a_later_round_that_finds_less_is_not_followed(
+    tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, plans = TasoController.find, list[Found]()
+
+    def find_once(self: TasoController, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
+        plans.append(find(self, state, seed, on_progress) if not plans else Found([], state.cost.ms, "tired"))
+        return plans[-1]
+
+    monkeypatch.setattr(TasoController, "find", find_once)
+    search = prepare_controller(run_in(tmp_path), loaded_by(clock)).controller
+    assert isinstance(search, Search) and len(plans) > 1
+    assert search.actions == plans[0].actions != []
+
+
+def test_a_resumed_run_does_nothing_twice(tmp_path: Path, clock: Optimist) -> None:
+    first = prepare_controller(run_in(tmp_path), loaded_by(clock)).controller
+    timings, kept = clock.timings.total(), rounds(tmp_path)
+    again = prepare_controller(run_in(tmp_path), loaded_by(clock)).controller
+    assert isinstance(first, Search) and isinstance(again, Search)
+    assert again.actions == first.actions
+    assert clock.timings.total() == timings and rounds(tmp_path) == kept
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_round_counts_what_it_has_timed(
+    after: int, tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prices are kept as they come: nothing may be left to time, and yet another round is due."""
+    whole, timings = sharpening_module.sharpen, 0
+
+    def interrupted(*args: Any, on_timed: Callable[[float], None], **options: Any) -> int:
+        def count(elapsed: float) -> None:
+            nonlocal timings
+            on_timed(elapsed)
+            timings += 1
+            if timings == after:
+                raise KeyboardInterrupt
+
+        return whole(*args, on_timed=count, **options)
+
+    monkeypatch.setattr(sharpen_stage, "sharpen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_controller(run_in(tmp_path), loaded_by(clock))
+    assert rounds(tmp_path)[0]["timed"] == after
+    prepare_controller(run_in(tmp_path), loaded_by(clock))
+    first = rounds(tmp_path)[0]
+    assert first["timed"] >= after and first["after"][0] < first["before"][0] == pytest.approx(0.337, abs=0.001)
+    assert (tmp_path / "run" / "checkpoints" / "controller-1").exists()
+
+
+def test_rounds_share_the_limit_of_time(tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    search = NativeSearch.find
+
+    def find(self: TasoController, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
+        seconds.append(self._limits.seconds)
+        return search(self, state, seed, on_progress)
+
+    monkeypatch.setattr(TasoController, "find", find)
+    config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, seconds=60.0))
+    prepare_controller(run_in(tmp_path, config), loaded_by(clock, config))
+    assert seconds == pytest.approx([20.0, 30.0], rel=0.05)  # the second has half of what the first has left
+
+
+@pytest.mark.parametrize("changes", [{"rounds": 1}, {"sharpen_seconds": 0.0}])
+def test_one_round_can_be_asked_for(changes: dict[str, Any], tmp_path: Path, clock: Optimist) -> None:
+    config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, **changes))
+    prepare_controller(run_in(tmp_path, config), loaded_by(clock, config))
+    assert len(rounds(tmp_path)) == (1 if "rounds" in changes else 0)
+    assert not (tmp_path / "run" / "checkpoints" / "controller-1.json").exists()
+
+
+def test_exact_costs_are_searched_once(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, costs="roofline:xeon")
+    search = prepare_controller(run_in(tmp_path, config), load(MODEL, config)).controller
+    assert isinstance(search, Search) and search.actions and not rounds(tmp_path)

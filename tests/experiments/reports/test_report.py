@@ -1,0 +1,224 @@
+"""The summary and the report say what happened, also when it is not what one hoped for."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from controller.evaluation import Evaluation
+from controller.records import EpisodeRecord
+from experiments.reports.report import write_report
+from experiments.reports.summary import print_summary
+from experiments.runs.metrics import MetricsLog
+from experiments.runs.result import GraphFigures, MeasuredRatio, Result, count_rules
+
+
+def make_record(kind: str, costs: tuple[float, ...]) -> EpisodeRecord:
+    steps = len(costs) - 1
+    names = tuple(f"rule-{i % 2}" for i in range(steps))
+    return EpisodeRecord(kind, 0, ((0, 0),) * steps, names, (1.0,) * steps, costs, True, False)
+
+
+def make_measured(ratio: float, low: float, high: float, **control: float) -> MeasuredRatio:
+    return MeasuredRatio(
+        *(ratio, low, high, 10.0, 10.0 * ratio, 0.02),
+        device="cpu",
+        runtime="ONNX Runtime 1.31.1, cpu",
+        clock="wall clock",
+        pairs=25,
+        sessions=3,
+        ending="Measured to ±0.5 % by 25 pairs.",
+        **control,
+    )
+
+
+def make_result(**changes: object) -> Result:
+    result = Result(
+        model="net.onnx",
+        controller="ppo",
+        world="dream",
+        costs="roofline:rtx2070",
+        seed=7,
+        before=GraphFigures(100, 4.0, 2e9, 3e7, 90),
+        after=GraphFigures(90, 3.0, 1e9, 2e7, 80),
+        improvements={"(a) random collection": 20.0, "(b) controller, deterministic": 25.0},
+        episodes={"(a) random collection": 30, "(b) controller, deterministic": 1},
+        rules_applied={"merge": 3, "cancel": 5},
+        found_by="(b) controller, deterministic",
+        stop_reason="",
+        candidates=12,
+        accuracy=[{"step": 5, "windows": 9, "latent_error": 0.25, "change_precision": None, "return_r2": 0.875}],
+        largest_difference=3e-7,
+        tolerance=1e-4,
+        measured=make_measured(0.9, 0.88, 0.92, control_ratio=1.001, control_low=0.998, control_high=1.004),
+        stage_seconds={"load": 1.5, "collect": 61.0},
+        peak_memory_bytes=1_500_000_000,
+        graph_hash="ab" * 16,
+    )
+    return dataclasses.replace(result, **changes)  # type: ignore[arg-type]
+
+
+def summary_text(result: Result) -> str:
+    stream = io.StringIO()
+    print_summary(result, "out.onnx", "runs/x", Console(file=stream, width=140))
+    return stream.getvalue()
+
+
+def test_the_summary_shows_every_figure() -> None:
+    text = summary_text(make_result())
+    for part in (
+        *(
+            "100",
+            "90",
+            "-10.0 %",
+            "estimated time [ms]",
+            "4.0000",
+            "3.0000",
+            "-25.0 %",
+            "FLOPs [G]",
+            "2.000",
+            "memory [MB]",
+            "30.000",
+            "80",
+        ),
+        *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
+        *("the model against itself", "ratio 1.001 [0.998, 1.004]", "Measured to ±0.5 %", "wall clock"),
+        *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
+    ):
+        assert part in text, part
+
+
+def test_noise_of_measured_costs_stands_beside_what_it_makes_unsure() -> None:
+    before, after = GraphFigures(100, 4.0, 2e9, 3e7, 90, 0.03), GraphFigures(90, 3.0, 1e9, 2e7, 80, 0.04)
+    noise = {"(a) random collection": 0.0, "(b) controller, deterministic": 1.25}
+    noisy = make_result(costs="endtoend:cpu", before=before, after=after, noise=noise, reward_noise=4.5)
+    text = summary_text(noisy)
+    for part in ("-25.0 ± 3.75 %", "25.00 ± 3.75 % less estimated time", "25.00 ± 1.25 %", "20.00 %", "sure to ± 4.50"):
+        assert part in text, part
+    assert "±" not in summary_text(make_result(measured=None)), "exact costs"
+    assert Result.from_json(json.loads(json.dumps(noisy.to_json()))) == noisy
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "word"),
+    [
+        (1.2, 1.1, 1.3, "SLOWER"),
+        (1.2, 0.9, 1.5, "within noise"),
+        (1.005, 1.001, 1.009, "within noise"),
+        (0.995, 0.991, 0.999, "within noise"),
+        (0.8, 0.7, 0.9, "Faster"),
+        (0.8, 0.5, 1.1, "within noise"),
+    ],
+)
+def test_the_verdict_needs_an_effect_beyond_noise(ratio: float, low: float, high: float, word: str) -> None:
+    verdict = make_measured(ratio, low, high).verdict()
+    assert [name for name in ("SLOWER", "Faster", "within noise") if name in verdict] == [word]
+
+
+@pytest.mark.parametrize(("low", "high", "word"), [(0.94, 0.96, "within noise"), (0.93, 1.01, "Faster")])
+def test_an_effect_no_larger_than_that_of_the_model_on_itself_is_none(low: float, high: float, word: str) -> None:
+    """Where the control's interval reaches 1, its deviation may be chance, and is not held against the result."""
+    measured = make_measured(0.96, 0.955, 0.965, control_ratio=0.95, control_low=low, control_high=high)
+    assert word in measured.verdict()
+
+
+def test_an_unchanged_model_is_said_to_be_unchanged() -> None:
+    unchanged = {"rules_applied": {}, "measured": None, "after": make_result().before}
+    nothing_applies = make_result(**unchanged, candidates=0)
+    nothing_pays = make_result(**unchanged)
+    assert "nothing could be rewritten" in summary_text(nothing_applies)
+    assert "No rewrite made the model cheaper" in summary_text(nothing_pays)
+    assert "Verified" not in summary_text(nothing_pays)
+
+
+def test_a_result_survives_json() -> None:
+    for result in (make_result(), make_result(measured=None)):
+        assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_rules_are_counted_in_order_of_first_use() -> None:
+    assert list(count_rules(["b", "a", "b"]).items()) == [("b", 2), ("a", 1)]
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
+    if trained:
+        log = MetricsLog(tmp_path / "metrics.jsonl")
+        for step in range(5):
+            log.append("encoder", step, {"loss": 1 / (step + 1)})
+            log.append("mdn-rnn", step, {"loss": 2 / (step + 1), "reward_loss": 1.0})
+            log.append("controller", step, {"return": float(step), "best_return": step + 0.5})
+    record = make_record("deterministic", (4.0, 3.5, 3.0, 3.2))
+    evaluation = Evaluation(None, record, (record,) * 3, (make_record("random", (4.0, 4.1)),) * 4)
+    write_report(tmp_path, make_result(), evaluation, record)
+    text = (tmp_path / "report.md").read_text()
+    pictures = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert pictures == sorted(
+        ["cost.png", "improvements.png", *(["returns.png", "world-model.png"] if trained else [])]
+    )
+    for name in pictures:
+        assert f"(plots/{name})" in text
+        assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
+    assert "| 5 | 9 | 0.250 |" in text and "| – |" in text and "0.875" in text
+    assert "25.00 % less estimated time" in text and "| merge | 3 |" in text
+
+
+@pytest.mark.parametrize(
+    ("dreamed", "real", "before", "advice"),
+    [
+        (25.5, 7.0, [], "--recollect 3"),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], "--recollect 4"),
+        (24.9, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], ""),
+        (25.5, 26.0, [], ""),
+        (25.5, 25.4975, [], ""),
+        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 26.0}], ""),
+    ],
+)
+def test_dreams_better_than_all_that_is_real_raise_an_alarm(
+    tmp_path: Path, dreamed: float, real: float, before: list[dict[str, float]], advice: str
+) -> None:
+    """Against the best of all sources, 25 %, and of all plans that were tried in reality; in the last round only."""
+    plans = [*before, {"best_dreamed_percent": dreamed, "best_real_percent": real}]
+    result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, result, Evaluation(None, record, (), (record,)), record)
+    for text in (summary_text(result), (tmp_path / "report.md").read_text()):
+        assert ("Alarm" in text) == bool(advice)
+        assert not advice or all(part in text for part in ("25.50 %", "25.00 %", f"{advice}."))
+
+
+@pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
+def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str, object]]) -> None:
+    assert not make_result(rounds=rounds).alarm()
+
+
+def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
+    plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
+    plans |= {"best_dreamed_percent": 20.0, "best_real_percent": 8.0}
+    rounds = [
+        {"round": 0, "episodes": 180, "step": 20, "mask_error": 0.125, "plans": plans},
+        {"round": 1, "episodes": 280, "step": 20, "mask_error": 0.0625, "plans": {}},
+    ]
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for stage in ("encoder", "mdn-rnn", "mdn-rnn-1"):
+        log.append(stage, 1, {"loss": 1.0})
+    log.append("controller", 1, {"return": 99.0, "best_return": 99.0})
+    record = make_record("deterministic", (4.0, 3.0))
+    write_report(tmp_path, make_result(rounds=rounds), Evaluation(None, record, (), (record,)), record)
+    text = (tmp_path / "report.md").read_text()
+    assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | 12.250 | – |" in text and "after 20 steps" in text
+    assert "| 1 | 280 | 0.062 | – | – | – | – | – |" in text
+    assert "world-model.png" in text and "returns.png" not in text, "the policy of the last round has no log here"
+
+
+def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:
+    record = make_record("deterministic", (4.0, 3.5))
+    evaluation = Evaluation(None, record, (), (record,))
+    for name in ("one", "two"):
+        write_report(tmp_path / name, make_result(), evaluation, record)
+    assert (tmp_path / "one/plots/cost.png").read_bytes() == (tmp_path / "two/plots/cost.png").read_bytes()

@@ -1,0 +1,158 @@
+"""`rlflow reproduce`: tables that can be made again, from units of work that are not."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from environment import zoo
+from environment.measurement.timing import Timing, VariantTiming
+from environment.runtimes import OnnxRuntime
+from environment.statistics.intervals import Estimate
+from experiments import reproduce
+from experiments.cli import main
+from experiments.reproduce import units
+from experiments.reproduce.search import end_to_end, rule_sets
+from taso_ext import CostModel, OnnxModel, RuleSet, State
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(directory: Path, table: str) -> list[dict[str, str]]:
+    with (directory / f"{table}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_table_has_its_module() -> None:
+    for name in reproduce.TABLES:
+        assert callable(reproduce.load(name).reproduce)
+
+
+def test_the_shipped_rules_are_compared_with_a_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = RuleSet.default()
+    baseline = tmp_path / "few.rules"
+    baseline.write_text("\n".join(shipped.text(index) for index in range(5)), encoding="utf-8")
+    command = ["reproduce", "rule-sets", "--scale", "smoke", "--baseline", str(baseline), "bert-base-tiny"]
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    assert table.startswith("# What the shipped rules find") and str(len(shipped)) in table
+    (row,) = rows(Path("runs/reproduce/rule-sets"), "rule-sets")
+    assert int(row["rules"]) * int(row["matches"]) == int(row["substitutions"])
+    assert float(row["best"]) == max(float(row["improvement"]), float(row["continued"]))
+    assert float(row["continued"]) >= float(row["baseline"])
+    monkeypatch.setattr(rule_sets, "_search", lambda *_: pytest.fail("searched again"))
+    assert main(command) == 0
+
+
+def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
+    done = []
+
+    def work() -> units.Record:
+        done.append(1)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        return {"value": 3}
+
+    with pytest.raises(KeyboardInterrupt):
+        units.once("table", "unit", {"seed": 0}, work)
+    assert [units.once("table", "unit", {"seed": 0}, work) for _ in range(2)] == [{"value": 3}] * 2
+    assert len(done) == 2
+    units.once("table", "unit", {"seed": 1}, work)
+    assert len(done) == 3
+
+
+def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matter() -> None:
+    """Its numbers are short, and the same whether it has just been done or is read."""
+
+    def work() -> units.Record:
+        return {"share": 1 / 3, "each": [2e-7 / 3, 1, None, "text"], "nothing": float("nan")}
+
+    first = units.once("table", "unit", {}, work, anywhere=True)
+    assert (first["share"], first["each"]) == (0.333333, [6.66667e-08, 1, None, "text"])
+    path = units.unit_path("table", "unit", {})
+    committed = units.COMMITTED / "table" / path.name
+    committed.parent.mkdir(parents=True)
+    path.rename(committed)
+    again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
+    assert str(again) == str(first)
+    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3}) == {"share": 1 / 3}, "times are not taken over"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rule-sets", "bert-tiny"], "bert-base-tiny"),
+        (["end-to-end", "bert-tiny"], "bert-base-tiny"),
+        (["rule-sets", "--baseline", "nosuch.rules", "bert-base-tiny"], "nosuch.rules"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert said in message and "Traceback" not in message
+
+
+def test_tables_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rule-sets.md").write_text("mine", encoding="utf-8")
+    assert main(["reproduce", "rule-sets", "-o", str(tmp_path), "bert-base-tiny"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "rule-sets.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it found anything is left open: a busy machine hides what a rewrite gains."""
+    assert main(["reproduce", "end-to-end", "--scale", "smoke", "squeezenet1.1-tiny"]) == 0
+    (row,) = rows(Path("runs/reproduce/end-to-end"), "end-to-end")
+    assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
+    assert int(row["tried"]) >= 3
+    assert capsys.readouterr().out.startswith("# What rewriting gains on cpu")
+
+
+def timing_of(ratio: float) -> Timing:
+    """Of a machine without noise."""
+    base, candidate = (VariantTiming("", "", *[Estimate(x, x, x)] * 2, noise=0.0) for x in (1.0, ratio))
+    return Timing(base, (candidate,), None, 2, 1, "pairs", None, 0.0, "", 0.0)
+
+
+def test_a_climb_ends_at_a_faster_graph_which_its_row_gives_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that takes as long as the cost model says."""
+    rules, name = RuleSet.default(), "squeezenet1.1-tiny"
+
+    def measure(
+        climb: end_to_end.Climb, reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int
+    ) -> Timing:
+        return timing_of(candidate.state.cost.ms / reference.state.cost.ms)
+
+    monkeypatch.setattr(end_to_end.Climb, "_measure", measure)
+    row = end_to_end.climbed(name, rules, "smoke", OnnxRuntime())
+    assert row["ratio"] < 1 and row["steps"] == len(row["actions"]) > 0
+    assert all(part.split()[1] in rules.names for part in row["rules"].split(", "))
+    costs = CostModel.roofline(end_to_end.RANKING)
+    state = State(OnnxModel.load(zoo.build(name)).graph, rules, costs, end_to_end.MOST_MATCHES)
+    before_ms = state.cost.ms
+    for rule, location in row["actions"]:
+        state.step(rule, location)
+    assert state.cost.ms / before_ms == pytest.approx(row["ratio"], rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [1.2, 4.0])
+def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging all groups of this graph's convolutions makes half as many operations again."""
+    climb = end_to_end.Climb("resnext50-tiny", RuleSet.default(), end_to_end.SCALES["smoke"], OnnxRuntime())
+    work = []
+
+    def measure(reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int) -> Timing:
+        work.append(candidate.state.cost.flops / reference.state.cost.flops)
+        return timing_of(2.0)
+
+    monkeypatch.setattr(climb, "_measure", measure)
+    monkeypatch.setattr("environment.costs.limits.MOST_WORK", most)
+    climb.run()
+    assert (max(work) > 1.2) == (most > 1.2)

@@ -1,0 +1,75 @@
+"""A run directory reopens for the same configuration only, and remembers which stages finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.errors import UserError
+from experiments.runs.directory import RunDirectory
+from experiments.runs.metrics import MetricsLog
+
+CONFIG = {"seed": 1, "taso": {"alpha": 1.05}}
+
+
+def test_the_same_configuration_reopens(tmp_path: Path) -> None:
+    first = RunDirectory.open(tmp_path / "run", CONFIG, {"argv": ["a"]})
+    with first.stage("collect"):
+        pass
+    again = RunDirectory.open(tmp_path / "run", CONFIG, {"argv": ["b"]})
+    assert (first.resumed, again.resumed) == (False, True)
+    assert again.finished("collect") and not again.finished("encoder")
+    assert [entry["argv"] for entry in again.read_json("manifest.json")] == [["a"], ["b"]]
+
+
+def test_another_configuration_is_refused_and_named(tmp_path: Path) -> None:
+    RunDirectory.open(tmp_path / "run", CONFIG, {})
+    with pytest.raises(UserError, match=r"taso\.alpha was 1\.05, now 2"):
+        RunDirectory.open(tmp_path / "run", {"seed": 1, "taso": {"alpha": 2}}, {})
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="not a run directory"):
+        RunDirectory.open(tmp_path, CONFIG, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_unwritable_place_is_refused() -> None:
+    with pytest.raises(UserError, match="--run-dir"):
+        RunDirectory.open(Path("/proc/rlflow-run"), CONFIG, {})
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_stage_is_not_finished_but_timed(tmp_path: Path, stop: type[BaseException]) -> None:
+    directory = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    with pytest.raises(stop), directory.stage("encoder"):
+        raise stop
+    again = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    assert not again.finished("encoder")
+    seconds = again.stage_seconds()["encoder"]
+    with again.stage("encoder"):
+        pass
+    assert again.finished("encoder") and again.stage_seconds()["encoder"] > seconds
+
+
+def test_a_resumed_stage_drops_what_it_repeats(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in range(4):
+        log.append("encoder", step, {"loss": 1 / (step + 1)})
+        log.append("other", step, {"loss": 1.0})
+    log.rewind("encoder", 2)
+    assert [record["step"] for record in log.read("encoder")] == [0, 1]
+    assert len(log.read("other")) == 4
+
+
+def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append("encoder", 0, {"loss": 1.0})
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"stage": "enc')
+    assert [record["step"] for record in log.read()] == [0]
+    log.rewind("encoder", 1)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0]

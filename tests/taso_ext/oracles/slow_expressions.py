@@ -1,0 +1,249 @@
+"""The value of an expression of the rule language, or None where it has none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from taso_ext.onnx_io.weights.content import PATTERNS, materialise
+
+Number = int | float
+Quantity = Number | str | tuple[Number, ...]
+Dims = tuple[int, ...]
+T = TypeVar("T")
+
+LONGEST_REPEAT = 64
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names stand for: symbols, dims and contents of tensors, lengths of lists, attributes behind `@name`."""
+
+    symbols: Mapping[str, Quantity]
+    dims: Mapping[str, Dims]
+    contents: Mapping[str, float | str | None]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    rests: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+
+
+class NoValueError(Exception):
+    """An unbound symbol, an index out of range, an inexact division, a list where a number is needed, ..."""
+
+
+def evaluate(expression: ast.expr, scope: Scope) -> Quantity | None:
+    """Comparisons give 1 or 0."""
+    try:
+        return _value(expression, scope)
+    except NoValueError:
+        return None
+
+
+def holds(condition: ast.expr, scope: Scope) -> bool:
+    """Whether a condition has a value and is true."""
+    value = evaluate(condition, scope)
+    return isinstance(value, (int, float)) and value != 0
+
+
+def same(a: Quantity, b: Quantity) -> bool:
+    """Equal, reals within two units in the last place of float32."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return a == b or (not (isinstance(a, int) and isinstance(b, int)) and abs(a - b) <= 2 * _spacing(a, b))
+    return a == b
+
+
+def _spacing(a: float, b: float) -> float:
+    largest = np.float32(max(abs(a), abs(b)))
+    return float(np.spacing(largest)) if np.isfinite(largest) else 0.0
+
+
+def _value(expression: ast.expr, scope: Scope) -> Quantity:
+    match expression:
+        case ast.Constant(int(constant) | float(constant) | str(constant)):
+            return constant
+        case ast.Name(name):
+            return _known(scope.symbols, name)
+        case ast.List(items):
+            return tuple(number for item in items for number in _item(item, scope))
+        case ast.Subscript(values, index):
+            return _element(_list(values, scope), _number(index, scope))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_number(operand, scope)
+        case ast.UnaryOp(ast.Not(), operand):
+            return int(not holds(operand, scope))
+        case ast.BoolOp(operator, operands):
+            return int((all if isinstance(operator, ast.And) else any)([holds(each, scope) for each in operands]))
+        case ast.Compare(left, [relation], [right]):
+            return int(_compare(relation, left, right, scope))
+        case ast.BinOp(left, operator, right):
+            return _elementwise(operator, _value(left, scope), _value(right, scope))
+        case ast.Call(ast.Name(function), arguments):
+            return _call(function, arguments, scope)
+    raise NotImplementedError(ast.dump(expression))
+
+
+def _known(names: Mapping[str, T], name: str) -> T:
+    if name not in names:
+        raise NoValueError
+    return names[name]
+
+
+def _number(expression: ast.expr, scope: Scope) -> Any:
+    value = _value(expression, scope)
+    if not isinstance(value, (int, float)):
+        raise NoValueError
+    return value
+
+
+def _list(expression: ast.expr, scope: Scope) -> Any:
+    value = _value(expression.value if isinstance(expression, ast.Starred) else expression, scope)
+    if not isinstance(value, tuple):
+        raise NoValueError
+    return value
+
+
+def _item(item: ast.expr, scope: Scope) -> Any:
+    return _list(item, scope) if isinstance(item, ast.Starred) else (_number(item, scope),)
+
+
+def _element(values: Any, index: Any) -> Any:
+    if not isinstance(index, int) or not -len(values) <= index < len(values):
+        raise NoValueError
+    return values[index]
+
+
+def _compare(relation: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
+    if isinstance(relation, (ast.Eq, ast.NotEq)):
+        return same(_value(left, scope), _value(right, scope)) == isinstance(relation, ast.Eq)
+    a, b = _number(left, scope), _number(right, scope)
+    if same(a, b):
+        return isinstance(relation, (ast.LtE, ast.GtE))
+    return (a < b) == isinstance(relation, (ast.Lt, ast.LtE))
+
+
+def _elementwise(operator: ast.operator, a: Quantity, b: Quantity) -> Quantity:
+    """A number meeting a list is repeated."""
+    if isinstance(a, str) or isinstance(b, str):
+        raise NoValueError
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
+        return _arithmetic(operator, a, b)
+    length = len(a) if isinstance(a, tuple) else len(b)  # type: ignore[arg-type]
+    first, second = (each if isinstance(each, tuple) else (each,) * length for each in (a, b))
+    if len(first) != len(second):
+        raise NoValueError
+    return tuple(_arithmetic(operator, x, y) for x, y in zip(first, second, strict=True))
+
+
+def _arithmetic(operator: ast.operator, a: Number, b: Number) -> Number:
+    real = isinstance(a, float) or isinstance(b, float)
+    match operator:
+        case ast.Div() if real and b != 0:
+            return a / b
+        case ast.Mod() if real:
+            raise NoValueError
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.Div() if not real and b != 0 and a % b == 0:
+            return a // b
+        case ast.Mod() if b > 0:
+            return a % b
+    raise NoValueError
+
+
+def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
+    if function in _OF_A_TENSOR:
+        tensor = _name(arguments[0])
+        return _OF_A_TENSOR[function](_known(scope.dims, tensor), scope.contents.get(tensor))
+    if function == "count":
+        return _known(scope.lengths, _name(arguments[0]))
+    if function == "attribute":
+        return _known(_known(scope.rests, _name(arguments[0])), _name(arguments[1]))
+    if function == "within":
+        value, low, high = _value(arguments[0], scope), _number(arguments[1], scope), _number(arguments[2], scope)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(number, str) for number in numbers):
+            raise NoValueError
+        return int(all(low <= number <= high for number in numbers))
+    if function == "sqrt":
+        radicand = _number(arguments[0], scope)
+        if radicand < 0:
+            raise NoValueError
+        return float(radicand) ** 0.5
+    if function == "repeat":
+        value, count = (_number(each, scope) for each in arguments)
+        if not 0 <= count <= LONGEST_REPEAT:
+            raise NoValueError
+        return (value,) * count
+    first = _list(arguments[0], scope)
+    if function in ("take", "drop"):
+        count = _number(arguments[1], scope)
+        if not 0 <= count <= len(first):
+            raise NoValueError
+        return first[:count] if function == "take" else first[count:]
+    if function == "permute":
+        return tuple(_element(first, _natural(index)) for index in _list(arguments[1], scope))
+    return _OF_A_LIST[function](first)
+
+
+def _name(expression: ast.expr) -> str:
+    assert isinstance(expression, ast.Name)
+    return expression.id
+
+
+def _natural(index: int) -> int:
+    if index < 0:
+        raise NoValueError
+    return index
+
+
+def _inverse(perm: Dims) -> Dims:
+    if sorted(perm) != list(range(len(perm))):
+        raise NoValueError
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+def _uniform(dims: Dims, content: float | str | None) -> float:
+    if not isinstance(content, float):
+        raise NoValueError
+    return content
+
+
+def _holds_pattern(name: str) -> Callable[[Dims, float | str | None], int]:
+    """Whether a tensor of that content is the pattern, by writing both down."""
+
+    def holds_pattern(dims: Dims, content: float | str | None) -> int:
+        pattern = PATTERNS[name](dims)
+        if content is None or pattern is None:
+            return 0
+        return int(all(map(same, materialise(content, dims).ravel().tolist(), pattern.ravel().tolist())))
+
+    return holds_pattern
+
+
+_OF_A_TENSOR: dict[str, Callable[[Dims, float | str | None], Quantity]] = {
+    "rank": lambda dims, content: len(dims),
+    "dims": lambda dims, content: dims,
+    "size": lambda dims, content: prod(dims),
+    "value": _uniform,
+    "is_identity": _holds_pattern("identity"),
+    "is_identity_kernel": _holds_pattern("identity-kernel"),
+    "is_averaging_kernel": _holds_pattern("averaging-kernel"),
+}
+
+_OF_A_LIST: dict[str, Callable[[Dims], Quantity]] = {
+    "len": len,
+    "prod": prod,
+    "sum": sum,
+    "sorted": lambda values: tuple(sorted(values)),
+    "inverse": _inverse,
+}

@@ -1,0 +1,181 @@
+"""A second implementation of rewriting, for the tests: builds the whole graph after a match is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from taso_ext.verify.rule_reader import RuleText, Statement, Term
+from tests.taso_ext.oracles.slow_expressions import Quantity, Scope, evaluate
+from tests.taso_ext.oracles.slow_graph import ABSENT, Operator, PlainGraph, Tensor, topological
+from tests.taso_ext.oracles.slow_match import Match
+from tests.taso_ext.oracles.slow_matcher import FLOATS, matches
+from tests.taso_ext.oracles.slow_shapes import CONSTANTS, result_types
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"Pad": {"mode": "constant", "value": 0.0}}
+"""Attributes of normal forms that rules leave out."""
+
+REAL_ATTRIBUTES = frozenset(("alpha", "beta", "epsilon", "gamma", "value", "values"))
+
+
+def legal_rewrites(rule: RuleText, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
+    """Every legal match of a rule with the graph it leads to."""
+    for match in matches(rule, graph):
+        rewritten = rewrite(rule, graph, match)
+        if rewritten is not None:
+            yield match, rewritten
+
+
+def rewrite(rule: RuleText, graph: PlainGraph, match: Match) -> PlainGraph | None:
+    """The graph after the match is replaced.
+
+    None where the target is not valid: operands do not fit, an output would change its type or become a constant, or
+    the graph would have a cycle.
+    """
+    target = _Target(rule, graph, match)
+    if not all(target.add(statement) for statement in rule.target):
+        return None
+    replaced = target.replaced()
+    return None if replaced is None else _assemble(graph, target, replaced)
+
+
+class _Target:
+    """The operators of the target side as they are added, one statement after the other."""
+
+    def __init__(self, rule: RuleText, graph: PlainGraph, match: Match) -> None:
+        self.rule = rule
+        self.match = match
+        self.before = graph
+        self.tensors = dict(graph.tensors)
+        self.operators: list[Operator] = []
+        given = [term for statement in rule.source if statement.kept for term in statement.results]
+        self.names: dict[Term, tuple[int, ...]] = {
+            term: self.bound(term) for term in (*given, *(variable.term for variable in rule.variables.values()))
+        }
+
+    def bound(self, term: Term) -> tuple[int, ...]:
+        return self.match.lists[term.name] if term.starred else (self.match.tensors[term.name],)
+
+    def add(self, statement: Statement) -> bool:
+        """Whether the statement could be added."""
+        if not statement.op:
+            self.names[statement.results[0]] = self.names[statement.arguments[0]]
+            return True
+        if not statement.mapped:
+            operands = tuple(value for term in statement.arguments for value in self.names[term])
+            results = self.create(statement, operands)
+            return results is not None and self.name(statement.results, results)
+        lists = {term: self.names[term] for term in statement.arguments if term.starred}
+        lengths = {len(values) for values in lists.values()}
+        if len(lengths) != 1:
+            return False
+        created = []
+        for index in range(lengths.pop()):
+            operands = tuple(self.names[term][index if term.starred else 0] for term in statement.arguments)
+            results = self.create(statement, operands)
+            if results is None:
+                return False
+            created.append(results[0])
+        return self.name(statement.results, tuple(created))
+
+    def name(self, terms: tuple[Term, ...], results: tuple[int, ...]) -> bool:
+        if terms[0].starred:
+            self.names[terms[0]] = results
+            return True
+        self.names |= {term: (value,) for term, value in zip(terms, results, strict=False)}
+        return len(terms) == len(results)
+
+    def create(self, statement: Statement, operands: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Adds one operator and gives the ids of its results."""
+        kind = self.operator(statement, operands)
+        types = kind and result_types(*kind, [self.tensors[value].type for value in operands])
+        if kind is None or types is None:
+            return None
+        first = max(self.tensors) + 1
+        ids = tuple(range(first, first + len(types)))
+        constant = all(self.tensors[value].weight_only for value in operands)
+        self.tensors |= {
+            id_: Tensor("", dtype, dims, None, constant) for id_, (dtype, dims) in zip(ids, types, strict=True)
+        }
+        self.operators.append(Operator("", *kind, operands, ids, constant, site=0))
+        return ids
+
+    def operator(self, statement: Statement, operands: tuple[int, ...]) -> tuple[str, dict[str, Any]] | None:
+        """Operator and attributes: those of the operator variable, or those kept, with those written on top."""
+        if statement.op in self.rule.operators:
+            op_type, kept = self.match.operators[statement.op]
+            return op_type, {name: value for name, _, value in kept}
+        kept = self.match.rests[statement.rest] if statement.rest is not None else ()
+        attributes = {name: value for name, _, value in kept}
+        for name, expression in statement.attributes.items():
+            value = evaluate(expression, self.scope())
+            if value is None:
+                return None
+            if name == "axis" and isinstance(value, int) and value < 0:
+                value += len(self.tensors[operands[0]].dims or ())
+            attributes[name] = _attribute(name, value)
+        if statement.op in CONSTANTS:
+            attributes["dtype"] = self.dtype()
+        return statement.op, {**DEFAULTS.get(statement.op, {}), **attributes}
+
+    def dtype(self) -> int:
+        """That of the rule's first float variable."""
+        dtypes = [
+            self.tensors[id_].dtype for variable in self.rule.variables.values() for id_ in self.bound(variable.term)
+        ]
+        return next((dtype for dtype in dtypes if dtype in FLOATS), 0)
+
+    def scope(self) -> Scope:
+        tensors = dict(self.match.tensors) | {term.name: ids[0] for term, ids in self.names.items() if not term.starred}
+        dims = {name: self.tensors[id_].dims or () for name, id_ in tensors.items()}
+        return Scope(self.match.symbols, dims, {name: self.tensors[id_].content for name, id_ in tensors.items()})
+
+    def replaced(self) -> dict[int, int] | None:
+        """What stands for each output of the rule; None where it may not."""
+        pairs: dict[int, int] = {}
+        for term in self.rule.outputs:
+            old, fresh = self.bound(term), self.names[term]
+            if len(old) != len(fresh):
+                return None
+            pairs |= zip(old, fresh, strict=True)
+        tensors = self.tensors
+        fits = all(tensors[a].type == tensors[b].type and not tensors[b].weight_only for a, b in pairs.items())
+        return pairs if fits else None
+
+
+def _attribute(name: str, value: Quantity) -> Any:
+    """As an operator holds it: reals are rounded to float32."""
+    if name in REAL_ATTRIBUTES:
+        rounded = np.asarray(value, np.float32).astype(float).tolist()
+        return rounded if isinstance(value, tuple) else float(rounded)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _assemble(graph: PlainGraph, target: _Target, replaced: Mapping[int, int]) -> PlainGraph | None:
+    """All operators that the outputs still need; None when they form a cycle."""
+
+    def moved(operator: Operator) -> Operator:
+        inputs = tuple(replaced.get(value, value) for value in operator.inputs)
+        return Operator(
+            operator.domain, operator.op_type, operator.attributes, inputs, operator.outputs, operator.weight_only, 0
+        )
+
+    outputs = tuple(replaced.get(value, value) for value in graph.outputs)
+    operators = _needed([*map(moved, graph.operators), *target.operators], outputs)
+    order = topological(operators)
+    return None if order is None else PlainGraph(target.tensors, tuple(order), graph.inputs, outputs)
+
+
+def _needed(operators: list[Operator], outputs: tuple[int, ...]) -> list[Operator]:
+    producer = {value: operator for operator in operators for value in operator.outputs}
+    seen: set[int] = set()
+    waiting = list(outputs)
+    while waiting:
+        value = waiting.pop()
+        if value == ABSENT or value in seen or value not in producer:
+            continue
+        seen.update(producer[value].outputs)
+        waiting.extend(producer[value].inputs)
+    return [operator for operator in operators if operator.outputs[0] in seen]

@@ -1,0 +1,325 @@
+"""TASO's rule files: what is sound is loaded for the shapes it is sound for, all else is reported, nothing crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State
+from taso_ext.taso_rules import TasoRules, Verdict, load_taso_rules
+from taso_ext.taso_rules.file import OpType, collection_class, read_taso_file
+from taso_ext.taso_rules.instances import source_graphs
+from taso_ext.taso_rules.substitution import Substitution, substitution
+from taso_ext.taso_rules.terms import changes_nothing, same_rule
+from taso_ext.verify import verify_rule
+from tests.taso_ext.samples.taso_collections import (
+    ASSOCIATE,
+    COMMUTE,
+    MERGE_CONVS,
+    Op,
+    Rule,
+    add,
+    concat,
+    conv,
+    matmul,
+    relu,
+    split,
+    translated,
+    transpose,
+    write,
+)
+
+INSTANCES = 12  # enough to refute what is refuted here; the command takes more
+SHIPPED = Path(__file__).parents[4] / "shared" / "taso" / "graph_subst.pb"
+needs_shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="TASO's own rule file is not there")
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., TasoRules]:
+    return lambda *rules: load_taso_rules(write(tmp_path / "rules.pb", *rules), instances=INSTANCES)
+
+
+SOUND: dict[str, Rule] = {
+    "matrix products are associative": ASSOCIATE,
+    "a sum of products is a product of sums": (
+        [matmul(-1, -4), matmul(-2, -4), add(0, 1)],
+        [add(-1, -2), matmul(0, -4)],
+        [(2, 1)],
+    ),
+    "products that share an operand are merged and split": (
+        [matmul(-1, -4), matmul(-1, -5)],
+        [concat(-4, -5, axis=1, rank=2), matmul(-1, 0), split(1, axis=1)],
+        [(0, (2, 0)), (1, (2, 1))],
+    ),
+    "a fused activation is an operator of its own": (
+        [conv(-7, -10, acti=2), conv(-8, -10, acti=2), concat(0, 1, axis=0, rank=4)],
+        [concat(-7, -8, axis=0, rank=4), conv(0, -10), relu(1)],
+        [(2, 2)],
+    ),
+    "an activation moves through a split": (
+        [split(-1, axis=0), relu((0, 0)), relu((0, 1)), concat(1, 2, axis=0, rank=2)],
+        [relu(-1)],
+        [(3, 0)],
+    ),
+    "a scalar moves through a product": (
+        [matmul(-1, -4), (OpType.MUL, [0, -20], {})],
+        [(OpType.MUL, [-1, -20], {}), matmul(0, -4)],
+        [(1, 1)],
+    ),
+    "an activation moves through a transpose": (
+        [transpose(-1), (OpType.TANH, [0], {})],
+        [(OpType.TANH, [-1], {}), transpose(0)],
+        [(1, 1)],
+    ),
+    "convolutions keep their own windows": (
+        [conv(-7, -10, stride=2), conv(-8, -11), concat(0, 1, axis=0, rank=4), relu(2)],
+        [conv(-8, -11, acti=2), conv(-7, -10, stride=2, acti=2), concat(1, 0, axis=0, rank=4)],
+        [(3, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
+def test_sound_rule_is_loaded_and_keeps_the_function(load: Callable[..., TasoRules], rule: Rule) -> None:
+    loaded = load(rule)
+    assert loaded.rejected == []
+    assert loaded.rules.names == ["taso-0"]
+    # The loader's verdict is reproduced from the text alone, on graphs it has not seen.
+    fresh = source_graphs(translated(rule), seed=1, draws=400)
+    verification = verify_rule(RuleSet.parse(loaded.text), 0, instances=INSTANCES, sources=fresh)
+    assert verification.ok, str(verification)
+
+
+WRONG: dict[str, Rule] = {
+    "matrix products do not commute": COMMUTE,
+    "Relu is not linear": ([add(-1, -2), relu(0)], [relu(-1), relu(-2), add(0, 1)], [(1, 2)]),
+    "merged in the wrong order": (
+        [relu(-7), relu(-8), concat(0, 1, axis=1, rank=4)],
+        [concat(-8, -7, axis=1, rank=4), relu(0)],
+        [(2, 1)],
+    ),
+    "weights of added convolutions do not add": (
+        [conv(-7, -10), conv(-8, -11), add(0, 1)],
+        [add(-7, -8), add(-10, -11), conv(0, 1)],
+        [(2, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", WRONG.values(), ids=WRONG)
+def test_wrong_rule_is_reported_with_a_counterexample(load: Callable[..., TasoRules], rule: Rule) -> None:
+    loaded = load(ASSOCIATE, rule)
+    assert loaded.rules.names == ["taso-0"]
+    ((index, reason),) = loaded.rejected
+    assert (index, loaded.outcomes[1].verdict) == (1, Verdict.WRONG)
+    assert "finite-field test on x" in reason and "modulo" in reason, reason
+
+
+INEXPRESSIBLE: dict[str, tuple[Rule, str]] = {
+    "disconnected": (
+        ([relu(-1), relu(-2)], [concat(-1, -2, axis=1, rank=2), relu(0), split(1, axis=1)], [(0, (2, 0)), (1, (2, 1))]),
+        "the source is not connected",
+    ),
+    "constant": (
+        ([matmul(-1, -4)], [(OpType.CONSTANT_IMM, [], {}), matmul(-1, -4), matmul(1, 0)], [(0, 2)]),
+        "OP_CONSTANT_IMM has no counterpart",
+    ),
+    "no output": (([relu(-1)], [relu(-1)], []), "replaces nothing"),
+    "output mapped twice": (
+        ([relu(-1), matmul(0, -4)], [relu(-1), matmul(0, -4)], [(0, 0), (1, 0)]),
+        "an output is mapped twice",
+    ),
+    "unknown input": (([relu(-1)], [relu(-2)], [(0, 0)]), "its target reads x2, which its source does not"),
+    "unknown activation": (([matmul(-1, -4, acti=9)], [matmul(-4, -1)], [(0, 0)]), "activation 9 of OP_MATMUL"),
+    "too many inputs": (([(OpType.EW_ADD, [-1, -2, -3], {})], [add(-1, -2)], [(0, 0)]), "takes 2 inputs, got 3"),
+    "missing parameter": (
+        ([(OpType.CONCAT, [-1, -2], {"AXIS": 0})], [relu(-1)], [(0, 0)]),
+        "OP_CONCAT lacks its parameter PM_NUMDIM",
+    ),
+    "no permutation": (
+        ([(OpType.TRANSPOSE, [-1], {"NUMDIM": 2, "PERM": 3})], [relu(-1)], [(0, 0)]),
+        "3 is no permutation of 2 axes",
+    ),
+    "another window": (
+        ([conv(-7, -10), relu(0)], [conv(-7, -10, stride=2), relu(0)], [(1, 1)]),
+        "whose stride, padding and kernel no convolution of its source has",
+    ),
+    "split of unknown sizes": (
+        ([matmul(-1, -4), relu(0)], [matmul(-1, -4), split(0, axis=1), relu((1, 0))], [(1, 2)]),
+        "the sizes of a split",
+    ),
+    "two ranks": (
+        ([concat(-1, -2, axis=1, rank=2), concat(-7, 0, axis=1, rank=4)], [relu(-1)], [(1, 0)]),
+        "ranks [2, 4]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "reason"), INEXPRESSIBLE.values(), ids=INEXPRESSIBLE)
+def test_inexpressible_rule_is_reported_by_index_and_reason(
+    load: Callable[..., TasoRules], rule: Rule, reason: str
+) -> None:
+    loaded = load(rule)
+    ((index, text),) = loaded.rejected
+    assert (index, loaded.outcomes[0].verdict) == (0, Verdict.INEXPRESSIBLE)
+    assert reason in text
+    with pytest.raises(ValueError, match="None of the 1 rules"):
+        _ = loaded.rules
+
+
+def test_rule_that_never_applies_is_not_loaded(load: Callable[..., TasoRules]) -> None:
+    """Its second operator is read by nobody, so no graph has it."""
+    loaded = load(([matmul(-1, -4), relu(0), matmul(0, -5)], ASSOCIATE[1], [(2, 1)]))
+    assert [outcome.verdict for outcome in loaded.outcomes] == [Verdict.UNTESTED]
+    assert "too few to trust it" in loaded.rejected[0][1]
+
+
+def test_every_index_is_either_loaded_or_rejected(load: Callable[..., TasoRules]) -> None:
+    loaded = load(*WRONG.values(), *SOUND.values(), *(rule for rule, _ in INEXPRESSIBLE.values()))
+    accepted = {int(name.removeprefix("taso-")) for name in loaded.rules.names}
+    rejected = {index for index, _ in loaded.rejected}
+    assert accepted | rejected == set(range(len(loaded.outcomes)))
+    assert not accepted & rejected
+
+
+def test_fusing_an_activation_changes_nothing(load: Callable[..., TasoRules]) -> None:
+    loaded = load(([conv(-7, -10), relu(0)], [conv(-7, -10, acti=2)], [(1, 0)]))
+    assert loaded.outcomes[0].verdict is Verdict.EMPTY
+
+
+def test_repeated_rule_is_loaded_once(load: Callable[..., TasoRules]) -> None:
+    first = ([add(-1, -2), add(-3, 0)], [add(-1, -3), add(-2, 0)], [(1, 1)])
+    swapped = ([add(-1, -2), add(-3, 0)], [add(-2, -3), add(-1, 0)], [(1, 1)])
+    loaded = load(first, swapped)
+    assert loaded.rules.names == ["taso-0"]
+    assert loaded.rejected == [(1, "repeated: rule 0 (accepted) but for names and the order of commutative operands")]
+
+
+@given(st.permutations(range(1, 5)), st.lists(st.booleans(), min_size=5, max_size=5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_rules_are_the_same_under_renaming_and_commutation(
+    names: list[int], swaps: list[bool], product_as_sum: bool
+) -> None:
+    """…and only then: one operator exchanged makes another rule."""
+    operators = [add(-1, -2), add(-3, 0), matmul(1, -4), add(-4, -1), matmul(-3, 0)]
+
+    def renamed(operator: Op, swap: bool) -> Op:
+        type_, inputs, parameters = operator
+        fresh = [-names[-tensor - 1] if isinstance(tensor, int) and tensor < 0 else tensor for tensor in inputs]
+        return type_, fresh[::-1] if swap and type_ is OpType.EW_ADD else fresh, parameters
+
+    other = [renamed(operator, swap) for operator, swap in zip(operators, swaps, strict=True)]
+    if product_as_sum:
+        other[2] = add(*other[2][1])
+    first, second = (translated((ops[:3], ops[3:], [(2, 1)])) for ops in (operators, other))
+    assert same_rule(first, second) is not product_as_sum
+    assert same_rule(second, first) is not product_as_sum
+
+
+def test_target_that_only_swaps_operands_changes_nothing() -> None:
+    assert changes_nothing(translated(([add(-1, -2)], [add(-2, -1)], [(0, 0)])))
+    assert not changes_nothing(translated(([matmul(-1, -2)], [matmul(-2, -1)], [(0, 0)])))
+
+
+# ---- The domain in which a rule is accepted --------------------------------------------------------------------------
+
+
+def two_convolutions(channels: int, filters: tuple[int, int], groups: tuple[int, int]) -> Graph:
+    """Two convolutions of their own inputs, concatenated."""
+    builder = GraphBuilder()
+    results = []
+    for name, count, group in zip("ab", filters, groups, strict=True):
+        x = builder.input(f"x{name}", TensorProto.FLOAT, [1, channels * group, 5, 5])
+        weight = builder.input(f"w{name}", TensorProto.FLOAT, [count, channels, 3, 3])
+        window = {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1], "group": group}
+        results += builder.node("", "Conv", window, [x, weight], [("", TensorProto.FLOAT, [1, count, 5, 5])])
+    joined = [("", TensorProto.FLOAT, [1, sum(filters), 5, 5])]
+    builder.output(builder.node("", "Concat", {"axis": 1}, results, joined)[0])
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("filters", "groups", "applies"),
+    [((4, 4), (1, 1), True), ((2, 6), (1, 1), False), ((2, 6), (1, 3), True), ((6, 6), (1, 3), False)],
+)
+def test_convolutions_are_merged_into_groups_only_where_all_groups_have_equally_many_filters(
+    load: Callable[..., TasoRules], filters: tuple[int, int], groups: tuple[int, int], applies: bool
+) -> None:
+    """TASO's own rule joins convolutions with 2 and 6 filters into one with 2 groups of 4: another function."""
+    loaded = load(MERGE_CONVS)
+    detail = loaded.outcomes[0].detail
+    assert detail.startswith("equally many filters in every group; not for any groups: finite-field test on"), detail
+    state = State(two_convolutions(3, filters, groups), loaded.rules, CostModel.roofline("rtx2070"))
+    assert bool(state.location_mask().any()) is applies
+
+
+def test_operands_broadcast_only_without_convolutions(load: Callable[..., TasoRules]) -> None:
+    """A convolution pads; one row repeated before it is not one row repeated behind it."""
+    rule: Rule = ([add(-7, -8), conv(0, -10)], [conv(-7, -10), conv(-8, -10), add(0, 1)], [(1, 2)])
+    distribute: Rule = ([add(-7, -8), matmul(0, -10)], [matmul(-7, -10), matmul(-8, -10), add(0, 1)], [(1, 2)])
+    details = [outcome.detail for outcome in load(rule, distribute).outcomes]
+    assert details == ["operands of equal shapes, any groups", "operands may broadcast"]
+
+
+# ---- The graphs that rules are tested on -----------------------------------------------------------------------------
+
+
+def test_instances_are_reproducible_and_varied() -> None:
+    rule = translated(MERGE_CONVS)
+    first, again = ([graph.hash for graph in source_graphs(rule, seed=0, draws=300)] for _ in range(2))
+    assert first == again
+    assert len(set(first)) > len(first) // 2
+    groups = {
+        tuple(node.attributes["group"] for node in graph.nodes() if node.op_type == "Conv")
+        for graph in source_graphs(rule, seed=0, draws=300)
+    }
+    assert (1, 1) in groups
+    assert any(a == b > 1 for a, b in groups) and any(a != b for a, b in groups)
+
+
+def test_counterexample_names_the_graph_it_was_found_in(load: Callable[..., TasoRules]) -> None:
+    rules = RuleSet.parse("rule wrong\n  var a, b: float[...]\n  source y = MatMul(a, b)\n  target y = MatMul(b, a)\n")
+    commute = translated(COMMUTE)
+    graphs = list(source_graphs(commute, seed=0, draws=60))
+    counterexample = verify_rule(rules, 0, sources=graphs).counterexample
+    assert counterexample is not None
+    source = graphs[counterexample.instance_seed]
+    assert all(str(value.dims) in counterexample.source for value in source.values().values())
+
+
+# ---- TASO's own file -------------------------------------------------------------------------------------------------
+
+
+@needs_shipped
+def test_shipped_rules_are_all_translated() -> None:
+    rules = [substitution(rule) for rule in read_taso_file(SHIPPED)]
+    assert len(rules) == 133
+    different: list[Substitution] = []
+    for rule in rules:
+        if not changes_nothing(rule) and not any(same_rule(rule, other) for other in different):
+            different.append(rule)
+    assert len(different) == 88
+
+
+@needs_shipped
+def test_shipped_rules_known_to_be_wrong_are_restricted(tmp_path: Path) -> None:
+    """99 and 130 are wrong for unequal output channels, all of these on grouped convolutions."""
+    suspects = [98, 99, 105, 126, 127, 130]
+    shipped, chosen = collection_class()(), collection_class()()
+    shipped.ParseFromString(SHIPPED.read_bytes())
+    for index in suspects:
+        chosen.rule.add().CopyFrom(shipped.rule[index])
+    path = tmp_path / "suspects.pb"
+    path.write_bytes(chosen.SerializeToString())
+    for index, outcome in zip(suspects, load_taso_rules(path, instances=INSTANCES).outcomes, strict=True):
+        if outcome.verdict is Verdict.REPEATED:
+            continue
+        expected = "equally many filters in every group" if index == 99 else "one group"
+        assert outcome.verdict is Verdict.ACCEPTED, (index, outcome.detail)
+        assert expected in outcome.detail.split("; not for")[0], (index, outcome.detail)
+        assert "any groups" in outcome.detail.split("; not for")[1], (index, outcome.detail)

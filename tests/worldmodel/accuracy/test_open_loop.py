@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.worldmodel.toy_world import knowing_half
+from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy.baselines import COPY_LAST, Trivial
+from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.open_loop import cut_windows, find_windows, longest_open_loop, open_loop, play
+from worldmodel.accuracy.rewards_and_masks import mask_figures
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.splits import states_of
+from worldmodel.data.windows import OpenLoop
+from worldmodel.errors import NonFinitePrediction
+from worldmodel.world_model import WorldModel
+
+Split = tuple[EpisodeBuffer, EpisodeBuffer]
+
+
+@pytest.fixture(scope="module")
+def played(world_model: WorldModel, split: Split) -> OpenLoop:
+    return open_loop(world_model, split[1], steps=4, first=1, stride=2)
+
+
+def test_windows_are_stretches_of_real_episodes(played: OpenLoop, world_model: WorldModel, split: Split) -> None:
+    table, real, w = world_model.table, played.real, 0
+    for number, episode in enumerate(split[1]):
+        usable = episode.num_steps - (episode.actions[-1, 0] == table.num_rules)
+        for t in range(1, usable - 4 + 1, 2):
+            np.testing.assert_array_equal(table.decode(real.actions[:, w]), episode.actions[t : t + 4])
+            np.testing.assert_array_equal(real.reward[:, w], episode.rewards[t : t + 4])
+            np.testing.assert_array_equal(real.mask[3, w], table.mask(episode.legal_actions(t + 3))[:-1])
+            assert (real.episode[w], real.depth[w], real.last_reward[w]) == (number, t, episode.rewards[t - 1])
+            nothing_left = [not len(episode.legal_actions(later)) for later in range(t + 1, t + 5)]
+            assert real.terminal[:, w].tolist() == nothing_left
+            w += 1
+    assert real.actions.shape == (4, w) and real.steps == 4
+    assert real.terminal.any(), "some episodes end with nothing left"
+
+
+def test_prediction_starts_from_the_real_state(played: OpenLoop) -> None:
+    np.testing.assert_array_equal(played.z[0], played.real.z[0])
+    np.testing.assert_array_equal(played.mask[0], played.real.mask[0])
+
+
+def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Split) -> None:
+    windows = cut_windows(world_model, split[1], steps=1, first=0, stride=100)
+    assert len(windows.episode) == len(split[1])
+    for zero in (windows.depth, windows.last_reward, windows.hidden, windows.cell):
+        assert not zero.any()
+
+
+def test_windows_start_in_no_state_seen_in_training(world_model: WorldModel, split: Split) -> None:
+    """They may lead to some: the model is not told."""
+    training, held_out = split
+    seen = states_of(training)
+    everything = cut_windows(world_model, held_out, steps=2, first=0, stride=1)
+    unseen = cut_windows(world_model, held_out, steps=2, first=0, stride=1, seen=seen)
+    expected = [
+        (episode, depth)
+        for episode, depth in zip(everything.episode.tolist(), everything.depth.tolist(), strict=True)
+        if held_out[episode].hashes[depth] not in seen
+    ]
+    assert list(zip(unseen.episode.tolist(), unseen.depth.tolist(), strict=True)) == expected
+    assert 0 < len(expected) < len(everything.episode)
+    assert any(set(held_out[episode].hashes[depth : depth + 3]) & seen for episode, depth in expected)
+    with pytest.raises(ValueError, match="from an unseen state at depth 0 on"):
+        cut_windows(world_model, training, steps=1, seen=seen)
+
+
+def test_windows_start_within_the_depths_that_are_asked_for(world_model: WorldModel, split: Split) -> None:
+    found = find_windows(world_model, split[1], steps=1, first=2, last=4, stride=1)
+    assert found is not None and set(found.depth) == {2, 3, 4}
+
+
+def test_the_longest_length_with_enough_windows_is_taken(world_model: WorldModel, split: Split) -> None:
+    lengths = [2, 500, 6]
+    longest = longest_open_loop(world_model, split[1], lengths)
+    assert longest is not None and longest.real.steps == 6
+    enough = len(longest.real.episode) + 1
+    shorter = longest_open_loop(world_model, split[1], lengths, at_least=enough)
+    assert shorter is not None and shorter.real.steps == 2
+    few = longest_open_loop(world_model, split[1], lengths, at_least=10**6)
+    assert few is not None and few.real.steps == 2
+    assert longest_open_loop(world_model, split[1], [500]) is None
+    assert longest_open_loop(world_model, EpisodeBuffer(split[1].rule_names, split[1].graphs), [1]) is None
+
+
+def test_windows_do_not_depend_on_how_many_are_played_at_once(
+    played: OpenLoop, world_model: WorldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixtures = next_latents(world_model, played.real)
+    monkeypatch.setattr("worldmodel.accuracy.open_loop._WINDOWS_AT_ONCE", 7)
+    monkeypatch.setattr("worldmodel.accuracy.one_step._WINDOWS_AT_ONCE", 7)
+    again = play(world_model, played.real)
+    for one, other in zip(played[1:], again[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    for one, other in zip(mixtures, next_latents(world_model, played.real), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: WorldModel) -> None:
+    mixtures = next_latents(world_model, played.real)
+    rows = np.arange(len(mixtures.logits))
+    np.testing.assert_allclose(played.z[1], mixtures.means[rows, mixtures.logits.argmax(axis=-1)], atol=1e-4)
+
+
+def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldModel, split: Split) -> None:
+    """Judged with half of the table, every bit of the other half is there, and told of the first state only."""
+    held_out, blinkered = split[1], knowing_half(world_model)
+    judged = open_loop(blinkered, held_out, steps=1, stride=1)
+    windows = judged.real
+    assert len(windows.episode) and len(windows.unknown_rules) == windows.unknown.shape[-1] > 3
+    legal, foretold = windows.legal(), judged.legal()
+    for w, (number, depth) in enumerate(zip(windows.episode.tolist(), windows.depth.tolist(), strict=True)):
+        for step in range(2):
+            assert legal[step, w].sum() == len(held_out[number].legal_actions(depth + step))
+    np.testing.assert_array_equal(foretold[0], legal[0])
+    assert not foretold[1][:, blinkered.num_actions :].any() and legal[1][:, blinkered.num_actions :].any()
+    trivial = Trivial.of(split[0], blinkered)
+    figures = {
+        figure.name: figure for figure in mask_figures(judged, trivial, blinkered.table.rules[:-1], 1, resamples=0)
+    }
+    wrong = (foretold[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
+    assert figures[names.MASK_ERROR].model.value == pytest.approx(wrong)
+    assert figures[names.MASK_ERROR].trivial[COPY_LAST] == 1.0
+    missed = 1 - (foretold[1] ^ legal[0])[legal[0] ^ legal[1]].mean()
+    assert figures[names.CHANGE_RECALL].model.value == pytest.approx(1 - missed)
+
+
+def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) -> None:
+    with pytest.raises(ValueError, match="500 usable steps"):
+        open_loop(world_model, split[1], steps=500)
+
+
+def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLoop, world_model: WorldModel) -> None:
+    """An average over the rest would look like a result."""
+    z, real = played.real.z.copy(), played.real
+    z[0, 3] = np.nan
+    place = f"the first from episode {real.episode[3]} at depth {real.depth[3]}"
+    with pytest.raises(
+        NonFinitePrediction, match=rf"the latent .* is NaN or infinite in 1 of \d+ windows, {place}: train"
+    ):
+        play(world_model, real._replace(z=z))
+    with pytest.raises(NonFinitePrediction, match=rf"the mixture \(logits\) .* in 1 of \d+ windows, {place}"):
+        next_latents(world_model, real._replace(z=z))
+
+
+@pytest.mark.parametrize("logit", ["mask", "idle", "terminal"])
+def test_logits_that_are_not_numbers_stop_too(logit: str, played: OpenLoop, world_model: WorldModel) -> None:
+    """As bits they are plain noes."""
+    (member,) = world_model.mdn_rnn.members
+    weight = member.mask._inertia if logit == "mask" else member._outcome.b
+    before = tf.identity(weight)
+    poisoned = {"mask": np.nan, "idle": [0.0, np.nan, 0.0], "terminal": [0.0, 0.0, np.nan]}
+    weight.assign(poisoned[logit])
+    try:
+        with pytest.raises(NonFinitePrediction, match=r"the reward .* is NaN"):
+            play(world_model, played.real)
+    finally:
+        weight.assign(before)

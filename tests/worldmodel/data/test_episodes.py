@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.worldmodel.toy_world import RULE_NAMES, ToyEnv, uniform_policy
+from worldmodel.data import npz
+from worldmodel.data.actions import pack
+from worldmodel.data.episodes import Episode, EpisodeBuffer, collect
+from worldmodel.errors import IncompatibleEpisodes
+
+
+def fresh(count: int, seed: int = 1, **arguments: object) -> EpisodeBuffer:
+    return collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), count, seed, **arguments)  # type: ignore[arg-type]
+
+
+def assert_equal_buffers(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
+    mine, theirs = left.to_arrays(), right.to_arrays()
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def test_episodes_are_what_the_environment_replays(episodes: EpisodeBuffer) -> None:
+    for episode in episodes[:20]:
+        env = ToyEnv(8, max_steps=12)
+        _, info = env.reset()
+        for t in range(episode.num_steps):
+            assert info["graph_hash"] == episode.hashes[t]
+            np.testing.assert_array_equal(np.sort(pack(env.legal_actions())), pack(episode.legal_actions(t)))
+            _, reward, terminated, truncated, info = env.step(episode.actions[t])
+            assert reward == pytest.approx(episode.rewards[t], abs=1e-5)
+            assert info["cost_ms"] == episode.cost_ms[t + 1]
+        assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
+def test_rewards_telescope(episodes: EpisodeBuffer) -> None:
+    for episode in episodes:
+        total = 100.0 * np.log(episode.cost_ms[0] / episode.cost_ms[-1])
+        assert episode.rewards.sum() == pytest.approx(total, abs=1e-3)
+
+
+def test_a_resumed_collection_gives_the_same_data(tmp_path: Path) -> None:
+    fresh(3).save(tmp_path / "episodes.npz")
+    resumed = fresh(7, buffer=EpisodeBuffer.load(tmp_path / "episodes.npz"))
+    assert_equal_buffers(resumed, fresh(7))
+
+
+def test_an_episode_depends_on_its_seed_and_index_only() -> None:
+    seen: list[Episode] = []
+    together = fresh(4, on_episode=seen.append)
+    assert [episode.index for episode in seen] == [0, 1, 2, 3]
+    assert len({episode.actions.tobytes() for episode in together}) > 1
+    other = fresh(4, seed=2)
+    assert other[0].actions.tobytes() != together[0].actions.tobytes()
+
+
+def test_saving_loses_nothing(episodes: EpisodeBuffer, tmp_path: Path) -> None:
+    episodes.save(tmp_path / "episodes.npz")
+    assert_equal_buffers(EpisodeBuffer.load(tmp_path / "episodes.npz"), episodes)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(1).save(tmp_path / "episodes.npz")
+
+    def broken(file: object, **arrays: np.ndarray) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(npz.np, "savez_compressed", broken)
+    with pytest.raises(OSError, match="disk full"):
+        fresh(2).save(tmp_path / "episodes.npz")
+    assert len(EpisodeBuffer.load(tmp_path / "episodes.npz")) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes.npz"]
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    arrays = fresh(1).to_arrays()
+    npz.save_arrays(tmp_path / "old.npz", {**arrays, "format_version": np.array(0)})
+    with pytest.raises(ValueError, match=r"old\.npz has episodes of format 0"):
+        EpisodeBuffer.load(tmp_path / "old.npz")
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.001, 0.25, 1.0])
+def test_a_split_puts_every_episode_on_one_side(episodes: EpisodeBuffer, held_out: float) -> None:
+    training, rest = episodes.split(held_out, seed=3)
+    assert sorted(e.index for e in [*training, *rest]) == list(range(len(episodes)))
+    assert len(rest) == (0 if held_out == 0 else max(1, round(held_out * len(episodes))))
+    again, _ = episodes.split(held_out, seed=3)
+    assert [e.index for e in again] == [e.index for e in training]
+
+
+def test_the_table_holds_every_action_ever_legal(episodes: EpisodeBuffer) -> None:
+    table = episodes.action_table()
+    legal = {tuple(pair) for e in episodes for t in range(e.num_steps + 1) for pair in e.legal_actions(t).tolist()}
+    assert legal == {tuple(pair) for pair in table.decode(np.arange(table.num_actions)).tolist()}
+    assert all(np.all(table.encode(episode.actions) >= 0) for episode in episodes)
+
+
+def test_buffers_join_their_graphs() -> None:
+    joined, other = fresh(2), fresh(2, seed=5)
+    joined.extend(other)
+    assert len(joined) == 4
+    assert set(joined.graphs) == {h for episode in joined for h in episode.hashes}
+
+
+def test_rule_sets_do_not_mix() -> None:
+    other = EpisodeBuffer(["another rule"], fresh(1).graphs)
+    with pytest.raises(ValueError, match="rule sets"):
+        other.extend(fresh(1))
+
+
+def test_an_episode_needs_its_graphs() -> None:
+    buffer = fresh(1)
+    homeless = EpisodeBuffer(RULE_NAMES, type(buffer.graphs)(3, 2))
+    with pytest.raises(ValueError, match="does not hold"):
+        homeless.append(buffer[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("rewards", "reward of step 1 is nan"), ("cost_ms", "cost of state 1 is nan")]
+)
+def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> None:
+    """Before means and deviations of all data are made of it, and a loss of other episodes is the first to show it."""
+    buffer = fresh(2)
+    arrays = buffer.to_arrays()
+    buffer.save(tmp_path / "episodes.npz")
+    arrays[name][buffer[0].num_steps + (name == "cost_ms") + 1] = np.nan
+    npz.save_arrays(tmp_path / "episodes.npz", arrays)
+    with pytest.raises(IncompatibleEpisodes, match=f"episode 1: the {said}"):
+        EpisodeBuffer.load(tmp_path / "episodes.npz")

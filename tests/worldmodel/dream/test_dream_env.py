@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import taso_ext
+from environment import GraphSubstitutionEnv
+from tests.worldmodel.toy_world import ToyEnv
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.rollout import DreamState, LatentObservation, Rollout, StartStates
+from worldmodel.world_model import WorldModel
+
+BATCH, HORIZON = 32, 9
+
+
+class UniformPolicy:
+    """Uniform over the legal actions, NO-OP included with the given logit; the value is the number of legal ones."""
+
+    def __init__(self, noop_logit: float = 0.0) -> None:
+        self.noop_logit = noop_logit
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        mask = observation.action_mask
+        bonus = tf.pad(tf.zeros_like(mask[:, :-1], tf.float32), [[0, 0], [0, 1]], constant_values=self.noop_logit)
+        logits = tf.nn.log_softmax(tf.where(mask, bonus, -1e9))
+        action = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
+        log_prob = tf.gather(logits, action, batch_dims=1)
+        return action, log_prob, tf.reduce_sum(tf.cast(mask, tf.float32), axis=-1)
+
+
+@pytest.fixture(scope="module")
+def starts(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> StartStates:
+    return world_model.start_states(split[0])
+
+
+@pytest.fixture(scope="module")
+def dream(world_model: WorldModel, starts: StartStates) -> DreamEnv:
+    return DreamEnv(world_model, starts)
+
+
+POLICY = UniformPolicy()
+
+
+@pytest.fixture(scope="module")
+def rollout(dream: DreamEnv) -> Rollout:
+    return Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)))
+
+
+@pytest.fixture
+def real_environment_raises(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def touched(*arguments: object, **keywords: object) -> None:
+        raise AssertionError("the dream touched the real environment")
+
+    for name in ("__init__", "reset", "step", "legal_actions", "candidates"):
+        monkeypatch.setattr(GraphSubstitutionEnv, name, touched)
+        monkeypatch.setattr(ToyEnv, name, touched, raising=False)
+    monkeypatch.setattr(taso_ext, "State", touched)
+    yield
+
+
+@pytest.mark.usefixtures("real_environment_raises")
+def test_a_dream_never_touches_the_real_environment(world_model: WorldModel, starts: StartStates) -> None:
+    with pytest.raises(AssertionError, match="touched"):
+        ToyEnv(8).reset()
+    result = DreamEnv(world_model, starts).rollout(UniformPolicy(), batch=4, horizon=3, seed=0)
+    assert result.alive.numpy().any()
+
+
+def test_shapes_are_as_documented(rollout: Rollout, world_model: WorldModel) -> None:
+    bits = world_model.num_actions + 1
+    assert rollout.z.shape == (HORIZON + 1, BATCH, 8)
+    assert rollout.h.shape == (HORIZON + 1, BATCH, world_model.hidden_size)
+    assert rollout.action_mask.shape == (HORIZON + 1, BATCH, bits)
+    assert rollout.values.shape == (HORIZON + 1, BATCH)
+    for part in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.terminals, rollout.alive):
+        assert part.shape == (HORIZON, BATCH)
+    assert rollout.truncated.shape == (BATCH,)
+
+
+def test_only_actions_the_mask_allows_are_taken(rollout: Rollout) -> None:
+    allowed = np.take_along_axis(rollout.action_mask[:-1], rollout.actions[..., np.newaxis], axis=-1)[..., 0]
+    assert allowed.all()
+    assert rollout.action_mask[..., -1].all(), "NO-OP is always legal"
+
+
+def test_rows_end_once_and_stay_ended(rollout: Rollout) -> None:
+    assert rollout.alive[0].all()
+    stopped = rollout.alive[:-1] & ~rollout.alive[1:]
+    np.testing.assert_array_equal(stopped & ~rollout.truncated, rollout.terminals[:-1] & ~rollout.truncated)
+    assert not (rollout.alive[1:] & ~rollout.alive[:-1]).any()
+    np.testing.assert_array_equal(rollout.terminals.sum(axis=0) + rollout.truncated, np.ones(BATCH))
+    assert rollout.truncated.any() and not rollout.truncated.all()
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: StartStates, depth: int) -> None:
+    """Every row that has no end of its own is truncated at that depth, and bootstraps from the state it is left in."""
+    at = tf.where(starts.depth == depth)[:, 0]
+    assert world_model.statistics.longest == 12
+    longest, parts = 4, world_model._parts()
+    shallow = WorldModel(*parts[:3], dataclasses.replace(parts.statistics, longest=longest), parts.scenes)
+    dream = DreamEnv(shallow, StartStates(*(tf.gather(part, at) for part in starts)), root_fraction=0.0)
+    played = Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
+    lengths = played.alive.sum(axis=0)
+    assert played.truncated.any() and (lengths[played.truncated] == longest - depth).all()
+    assert (lengths[~played.truncated] <= longest - depth).all()
+    for row in np.flatnonzero(played.truncated):
+        left = played.action_mask[lengths[row], row].sum()
+        np.testing.assert_array_equal(played.values[lengths[row] :, row], left)
+
+
+class FirstLegal:
+    """Takes what is legal and comes first, NO-OP last; the value is the number of legal actions."""
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        bits = tf.cast(observation.action_mask, tf.float32)
+        action = tf.argmax(bits, axis=-1, output_type=tf.int32)
+        return action, tf.gather(bits, action, batch_dims=1), tf.reduce_sum(bits, axis=-1)
+
+
+@pytest.mark.parametrize("horizon", [2, 20])
+def test_rollouts_compiled_as_a_whole_are_the_same(
+    world_model: WorldModel, starts: StartStates, horizon: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the most likely latents and a policy without chance: where rows are cut off, and where all end before."""
+    policy = FirstLegal()
+    dreams = [DreamEnv(world_model, starts, temperature=0.0, xla=xla) for xla in (False, True)]
+    for dream in dreams:  # XLA draws other integers
+        monkeypatch.setattr(dream, "_draw", lambda batch, seed: tf.range(batch))
+    one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
+    lengths = one.lengths().numpy()
+    assert lengths.max() < 20 if horizon == 20 else one.truncated.numpy().any()
+    for name, mine, theirs in zip(Rollout._fields, one, other, strict=True):
+        assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, name
+        np.testing.assert_allclose(theirs, mine, atol=1e-4, err_msg=name)
+
+
+def test_noop_and_empty_masks_end_a_row(rollout: Rollout, world_model: WorldModel) -> None:
+    noop = (rollout.actions == world_model.num_actions) & rollout.alive
+    nothing_left = ~rollout.action_mask[1:, :, :-1].any(axis=-1) & rollout.alive
+    assert noop.any() and nothing_left.any()
+    assert rollout.terminals[noop | nothing_left].all()
+
+
+def test_padding_is_silent(rollout: Rollout, world_model: WorldModel) -> None:
+    dead = ~rollout.alive
+    assert dead.any()
+    for part in (rollout.rewards, rollout.log_probs, rollout.terminals):
+        assert not part[dead].any()
+    assert np.all(rollout.actions[dead] == world_model.num_actions)
+    assert not rollout.values[:-1][dead & ~rollout.truncated].any()
+    for part in (rollout.z, rollout.h, rollout.action_mask):
+        np.testing.assert_array_equal(part[1:][dead], part[:-1][dead])
+
+
+def test_values_bootstrap_truncated_rows_only(rollout: Rollout) -> None:
+    counts = rollout.action_mask[-1].sum(axis=-1)
+    np.testing.assert_array_equal(rollout.values[-1], np.where(rollout.truncated, counts, 0.0))
+    np.testing.assert_array_equal(
+        rollout.values[:-1][rollout.alive], rollout.action_mask[:-1].sum(axis=-1)[rollout.alive]
+    )
+
+
+def test_a_seed_gives_one_rollout(dream: DreamEnv, rollout: Rollout) -> None:
+    again, other = (dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (3, 4))
+    for mine, theirs in zip(rollout, again, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert np.any(other.actions.numpy() != rollout.actions)
+
+
+def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Rollout) -> None:
+    longer = dream.rollout(POLICY, batch=BATCH, horizon=2 * HORIZON, seed=3)
+    np.testing.assert_array_equal(longer.actions[:HORIZON], rollout.actions)
+    assert not longer.alive.numpy()[-1].any(), "so that this also covers a batch that ends before its horizon"
+    assert longer.z.shape[0] == 2 * HORIZON + 1
+
+
+def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates) -> None:
+    """Without noise, stepping by hand along a rollout's actions gives the rollout."""
+    still = DreamEnv(world_model, starts, temperature=0.0)
+    played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
+    state = DreamState(played.z[0], played.h[0], still_cell(still), played.action_mask[0])
+    for t in range(HORIZON):
+        alive = played.alive[t].numpy()
+        state, reward, terminal = still.step(state, played.actions[t], tf.constant([0, t]))
+        np.testing.assert_allclose(reward.numpy()[alive], played.rewards[t].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(terminal.numpy()[alive], played.terminals[t].numpy()[alive])
+        np.testing.assert_allclose(state.z.numpy()[alive], played.z[t + 1].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(state.action_mask.numpy()[alive], played.action_mask[t + 1].numpy()[alive])
+
+
+def still_cell(dream: DreamEnv) -> tf.Tensor:
+    """Cells of the start states that seed 3 draws."""
+    start_seed = tf.unstack(tf.random.split(tf.constant([3, 0]), 3))[0]
+    return dream.start(BATCH, start_seed).cell
+
+
+def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, starts: StartStates) -> None:
+    state = DreamState(*(part[:6] for part in starts[:4]))
+    actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
+    for temperature, same in ((0.0, True), (1.0, False)):
+        dream = DreamEnv(world_model, starts, temperature=temperature)
+        one, other = (dream.step(state, actions, tf.constant([seed, 0]))[0].z.numpy() for seed in (1, 2))
+        assert np.array_equal(one, other) == same
+
+
+def test_dreams_start_from_real_states_of_every_depth(
+    dream: DreamEnv, starts: StartStates, episodes: EpisodeBuffer, world_model: WorldModel
+) -> None:
+    depth = starts.depth.numpy()
+    assert {0, 1, 5} <= set(depth.tolist())
+    assert not starts.hidden.numpy()[depth == 0].any() and not starts.cell.numpy()[depth == 0].any()
+    assert starts.hidden.numpy()[depth > 0].any(axis=-1).all()
+    assert starts.action_mask.numpy()[:, :-1].any(axis=-1).all()
+    drawn = dream.start(2000, tf.constant([1, 2]))
+    at_root = ~drawn.hidden.numpy().any(axis=-1)
+    expected = 0.5 + 0.5 * np.mean(depth == 0)
+    assert abs(at_root.mean() - expected) < 0.06  # 5 standard errors: false alarms below 1 in 10^6
+
+
+def test_start_states_are_all_that_something_can_be_rewritten_in(
+    starts: StartStates, world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """The first state is there once, though every episode begins with it."""
+    depths = [t for e in split[0] for t in range(1, e.num_steps) if len(e.legal_actions(t))]
+    assert sorted(starts.depth.numpy().tolist()) == sorted([0, *depths])
+    masks = {world_model.table.mask(e.legal_actions(t)).tobytes() for e in split[0] for t in range(e.num_steps)}
+    assert {mask.tobytes() for mask in starts.action_mask.numpy()} == masks
+
+
+def test_few_start_states_are_of_all_depths(
+    world_model: WorldModel, starts: StartStates, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    """One is the first state, the others are drawn alike: a mean is off by 5 standard errors once in 10^6."""
+    whole, drawn = {row.tobytes() for row in starts.hidden.numpy()}, []
+    for seed in range(5):
+        few = world_model.start_states(split[0], max_states=41, seed=seed)
+        depth = few.depth.numpy()
+        assert few.z.shape[0] == 41 and (depth == 0).sum() == 1
+        assert {row.tobytes() for row in few.hidden.numpy()} <= whole
+        drawn += depth[depth > 0].tolist()
+    deeper = starts.depth.numpy()[starts.depth.numpy() > 0]
+    assert abs(np.mean(drawn) - deeper.mean()) < 5 * deeper.std() / np.sqrt(len(drawn))
+    assert world_model.start_states(split[0], max_states=1).depth.numpy().tolist() == [0]
+
+
+def test_a_stricter_dream_allows_less(world_model: WorldModel, starts: StartStates) -> None:
+    state = DreamState(*(part[:200] for part in starts[:4]))
+    actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
+    masks = []
+    for legal_from in (0.01, 0.5, 0.99):
+        dream = DreamEnv(world_model, starts, legal_from=legal_from, temperature=0.0)
+        masks.append(dream.step(state, actions, tf.constant([0, 0]))[0].action_mask.numpy())
+    assert (masks[0] >= masks[1]).all() and (masks[1] >= masks[2]).all()
+    assert masks[0].sum() > masks[1].sum() > masks[2].sum()
+
+
+def test_a_policy_is_traced_once(dream: DreamEnv) -> None:
+    class Counting(UniformPolicy):
+        calls = 0
+
+        def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            self.calls += 1
+            return super().__call__(observation, seed)
+
+    policy = Counting()
+    for seed in range(3):
+        dream.rollout(policy, batch=2, horizon=2 + seed, seed=seed)
+    assert policy.calls == 2, "once in the loop, once for the last value"
+
+
+def test_nonsense_is_refused(world_model: WorldModel, starts: StartStates, dream: DreamEnv) -> None:
+    nowhere = StartStates(*(part[:0] for part in starts))
+    with pytest.raises(ValueError, match="0 start states"):
+        DreamEnv(world_model, nowhere)
+    with pytest.raises(ValueError, match="temperature"):
+        DreamEnv(world_model, starts, temperature=-0.1)
+    with pytest.raises(ValueError, match="at least 1"):
+        dream.rollout(POLICY, batch=0, horizon=1, seed=0)

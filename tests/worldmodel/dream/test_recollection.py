@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.worldmodel.dream.test_dream_env import UniformPolicy
+from tests.worldmodel.toy_world import ToyEnv, knowing_half
+from worldmodel.data.actions import pack
+from worldmodel.data.episodes import EpisodeBuffer, collect
+from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.recollection import recollect
+from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
+from worldmodel.dream.start_dream import root_dream
+from worldmodel.world_model import WorldModel
+
+POLICY = UniformPolicy(noop_logit=-2.0)
+
+
+@pytest.fixture(scope="module")
+def recollected(world_model: WorldModel) -> EpisodeBuffer:
+    return recollect(world_model, ToyEnv(8, max_steps=10), POLICY, episodes=6, seed=4)
+
+
+def test_episodes_are_real_ones(recollected: EpisodeBuffer) -> None:
+    env = ToyEnv(8, max_steps=10)
+    assert len(recollected) == 6 and len({episode.hashes for episode in recollected}) > 3
+    for episode in recollected:
+        env.reset()
+        for t, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(np.sort(pack(env.legal_actions())), episode.codes_at(t))
+            _, reward, _, _, info = env.step(action)
+            assert reward == pytest.approx(float(episode.rewards[t]), abs=1e-4)
+            assert info["graph_hash"] == episode.hashes[t + 1]
+
+
+def test_the_policy_sees_what_the_latent_environment_shows(world_model: WorldModel, recollected: EpisodeBuffer) -> None:
+    seen: list[LatentObservation] = []
+
+    class Watching(UniformPolicy):
+        def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            tf.py_function(lambda *parts: seen.append(LatentObservation(*parts)), observation, [])
+            return super().__call__(observation, seed)
+
+    (episode,) = recollect(world_model, ToyEnv(8, max_steps=10), Watching(noop_logit=-2.0), episodes=1, seed=4)
+    np.testing.assert_array_equal(episode.actions, recollected[0].actions)
+    latent_env = LatentEnv(ToyEnv(8, max_steps=10), world_model)
+    observation, _ = latent_env.reset()
+    for shown, action in zip(seen, world_model.table.encode(episode.actions), strict=True):
+        for one, other in zip(shown, observation, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+        observation = latent_env.step(int(action))[0]
+
+
+def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldModel) -> None:
+    """The next round's table holds it."""
+    half = knowing_half(world_model)
+    played = recollect(half, ToyEnv(8, max_steps=6), POLICY, episodes=3, seed=0)
+    before, after = half.table, played.action_table()
+    assert after.num_actions and (before.find_codes(after.codes) < 0).any()
+    for episode in played:
+        assert (before.encode(episode.actions) >= 0).all()
+
+
+def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> None:
+    """Less what is illegal; and each depends on its seed alone."""
+    env, started = ToyEnv(8, max_steps=10), []
+
+    dream = root_dream(world_model, env)
+    kept = dream.rollout
+
+    def rollout(policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+        started.append(kept(policy, batch=batch, horizon=horizon, seed=seed))
+        return started[-1]
+
+    dream.rollout = rollout  # type: ignore[method-assign]
+    policy = UniformPolicy(noop_logit=-3.0)
+    played = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream)
+    assert 4 <= len(started) <= 16
+    followed = [plan_in_reality(world_model, env, plan) for plan in started]
+    done = [episode.actions.tolist() for episode in played]
+    places = [done.index(actions) for actions in followed]
+    assert places == sorted(set(places))
+    awake = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=0.0)
+    asleep = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=1.0)
+    for index, episode in enumerate(played):
+        other = (asleep if index in places else awake)[index]
+        assert episode.actions.tolist() == other.actions.tolist()
+
+
+def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Rollout) -> list[list[int]]:
+    """What of a dreamed plan is legal, and NO-OP unless the episode has ended before."""
+    env.reset()
+    noop = [len(world_model.signature.rule_names), 0]
+    pairs = world_model.table.decode(plan.actions.numpy()[plan.alive.numpy()]).tolist()
+    done: list[list[int]] = []
+    for pair in [*pairs, noop]:
+        if pair == noop or pair in env.legal_actions().tolist():
+            done.append(pair)
+            if pair == noop or env.step(np.array(pair))[2] or len(done) == 10:
+                break
+    return done
+
+
+def test_a_buffer_grows_by_what_was_recollected(recollected: EpisodeBuffer) -> None:
+    buffer = collect(ToyEnv(8, max_steps=10), lambda observation, rng: rng.choice(observation["legal"]), 2, seed=0)
+    buffer.extend(recollected)
+    assert len(buffer) == 8 and buffer[-1] is recollected[-1]
+    assert set(recollected[0].hashes) <= set(buffer.graphs)

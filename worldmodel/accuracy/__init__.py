@@ -1,0 +1,1 @@
+"""How well a world model predicts, and what policies make of its mistakes."""

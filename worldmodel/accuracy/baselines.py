@@ -1,0 +1,94 @@
+"""The trivial predictors that every figure of a world model stands beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.windows import Windows
+from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
+
+if TYPE_CHECKING:  # TensorFlow is imported when latents are made, not by tables that name predictors
+    from worldmodel.world_model import WorldModel
+
+COPY_LAST, MEAN, ZERO, PER_RULE, PER_SITE = "copy_last", "mean", "zero", "per_rule", "per_site"
+PREDICTORS: Mapping[str, str] = {
+    COPY_LAST: "what was seen last: the state that the prediction starts from, the reward of the step before it",
+    MEAN: "the mean of the training data: of rewards, latents and costs, and for each bit what it mostly is",
+    ZERO: "nothing is earned",
+    PER_RULE: "the mean reward of the action's rule in the training data",
+    PER_SITE: "the mean reward of the action's (rule, site), drawn towards its rule's where it was seldom taken",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trivial:
+    """What can be known without a model, from the training data.
+
+    Attributes:
+      mean_reward: of all steps.
+      per_rule, per_site: float32 [A + 1], mean rewards as a reward for each action of the table.
+      usual_mask: bool [A], the bits that are set in more than half of the states.
+      mean_latent: float32 [Z], of all states, as often as they are visited.
+    """
+
+    mean_reward: float
+    per_rule: np.ndarray
+    per_site: np.ndarray
+    usual_mask: np.ndarray
+    mean_latent: np.ndarray
+
+    @classmethod
+    def of(cls, training: EpisodeBuffer, model: WorldModel) -> Trivial:
+        """From training episodes, for a model's actions and latents."""
+        table = model.table
+        rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in training)])
+        codes = np.concatenate([np.zeros(0, np.int32), *(episode.legal_codes for episode in training)])
+        known = table.find_codes(codes)
+        states = sum(episode.num_steps + 1 for episode in training)
+        return cls(
+            mean_reward=float(rewards.mean()) if len(rewards) else 0.0,
+            per_rule=mean_reward_per_rule(training)[table.rules],
+            per_site=mean_reward_per_action(training, table),
+            usual_mask=2 * np.bincount(known[known >= 0], minlength=table.num_actions) > states,
+            mean_latent=_mean_latent(training, model),
+        )
+
+    def rewards(self, windows: Windows) -> dict[str, np.ndarray]:
+        """Predicted rewards [K, W] by predictor."""
+        real = windows.reward
+        return {
+            COPY_LAST: np.broadcast_to(windows.last_reward, real.shape),
+            MEAN: np.full_like(real, self.mean_reward),
+            ZERO: np.zeros_like(real),
+            PER_RULE: self.per_rule[windows.actions],
+            PER_SITE: self.per_site[windows.actions],
+        }
+
+    def masks(self, windows: Windows) -> dict[str, np.ndarray]:
+        """Predicted bits [W, A + E] by predictor, the same after any number of steps (see `Windows.legal`)."""
+        before = windows.legal()[0]
+        usual = np.pad(self.usual_mask, (0, len(windows.unknown_rules)))
+        return {COPY_LAST: before, MEAN: np.broadcast_to(usual, before.shape)}
+
+    def latents(self, windows: Windows) -> dict[str, np.ndarray]:
+        """Predicted latents [W, Z] by predictor."""
+        return {COPY_LAST: windows.z[0], MEAN: np.broadcast_to(self.mean_latent, windows.z[0].shape)}
+
+
+def _mean_latent(training: EpisodeBuffer, model: WorldModel) -> np.ndarray:
+    """Float32 [Z]."""
+    from worldmodel.encoder.embedding import used_graphs
+
+    visits = Counter(state for episode in training for state in episode.hashes)
+    latents = model.encode(used_graphs(training))
+    if not visits:
+        return np.zeros(model.latent_size, np.float32)
+    states = list(visits)
+    mean = np.average([latents[state] for state in states], axis=0, weights=[visits[state] for state in states])
+    return np.asarray(mean, np.float32)

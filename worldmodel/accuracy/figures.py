@@ -1,0 +1,64 @@
+"""What a figure of accuracy is: a number with its interval, beside those of the trivial predictors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from environment.statistics.intervals import Estimate
+from worldmodel.accuracy.bootstrap import over_episodes
+
+Columns = Sequence[np.ndarray]
+MODEL = "model"
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of predictions some steps after real states.
+
+    Attributes:
+      name: of `worldmodel.accuracy.figure_names`.
+      step: how many steps were predicted without a look at reality.
+      model: of the world model, with its 95 % interval over episodes.
+      trivial: of those trivial predictors that have such a figure (see `worldmodel.accuracy.baselines`).
+      windows: how many predictions it is made of.
+    """
+
+    name: str
+    step: int
+    model: Estimate
+    trivial: Mapping[str, float] = field(default_factory=dict)
+    windows: int = 0
+
+
+@dataclass(frozen=True)
+class FigureMaker:
+    """Makes figures of one set of windows after one number of steps.
+
+    Attributes:
+      episodes: int [n], where each window comes from.
+      step: see `Figure`.
+      resamples: of the intervals; 0 leaves them out.
+    """
+
+    episodes: np.ndarray
+    step: int
+    resamples: int = RESAMPLES
+
+    def make(self, name: str, statistic: Callable[..., float], columns: Mapping[str, Columns]) -> Figure:
+        """One statistic of what each predictor said.
+
+        Args:
+          statistic: of a predictor's columns.
+          columns: by predictor, `MODEL` among them; each column has one row for each window.
+        """
+        own = columns[MODEL]
+        if self.resamples:
+            estimate = over_episodes(statistic, own, self.episodes, resamples=self.resamples)
+        else:
+            estimate = Estimate(float(statistic(*own)), float("nan"), float("nan"))
+        trivial = {key: float(statistic(*others)) for key, others in columns.items() if key != MODEL}
+        return Figure(name, self.step, estimate, trivial, len(self.episodes))

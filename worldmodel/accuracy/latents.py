@@ -1,0 +1,103 @@
+"""How well latents are predicted: their distance from the real ones, what heads read from them, how sure they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy import metrics
+from worldmodel.accuracy.baselines import COPY_LAST, MEAN, Trivial
+from worldmodel.accuracy.figures import MODEL, RESAMPLES, Figure, FigureMaker
+from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.probes import Probes, log_cost_percent
+from worldmodel.accuracy.rewards_and_masks import rank_correlation
+from worldmodel.accuracy.uncertainty import at_floor, covered, fit_scale
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.windows import OpenLoop, Windows
+from worldmodel.world_model import WorldModel
+
+
+def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
+    """Mean squared error of latents after `step` steps in units of that of copying."""
+    real = played.real.z[step]
+    errors = {key: metrics.squared_errors(z, real) for key, z in trivial.latents(played.real).items()}
+    errors[MODEL] = metrics.squared_errors(played.z[step], real)
+    columns = {key: (each, errors[COPY_LAST]) for key, each in errors.items()}
+    return [FigureMaker(played.real.episode, step, resamples).make(names.LATENT_ERROR, metrics.relative_error, columns)]
+
+
+def read_figures(
+    played: OpenLoop,
+    trivial: Trivial,
+    probes: Probes,
+    held_out: EpisodeBuffer,
+    step: int,
+    *,
+    resamples: int = RESAMPLES,
+) -> list[Figure]:
+    """What frozen heads read from latents after `step` steps, predicted and real ones.
+
+    Beside what heads read of masks stands what they would read if latents were as many principal components of the
+    masks, the best linear code in least squares.
+
+    Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
+    of masks and of numbers of sites, the real ones that the prediction starts from.
+    """
+    windows = played.real
+    make = FigureMaker(windows.episode, step, resamples).make
+    cost = log_cost_percent(held_out, windows.episode, windows.depth + step)
+    before, bits = windows.mask[0], windows.mask[step]
+    copied = metrics.wrong_bits(before, bits)
+    counts_before, counts = metrics.sites_per_rule(before, probes.rules), metrics.sites_per_rule(bits, probes.rules)
+    kept = probes.components.restored(bits) > 0.5
+    coded = {MODEL: (metrics.wrong_bits(kept, bits), copied), COPY_LAST: (copied, copied)}
+    figures = [make(names.READ_MASK_ERROR + names.OF_COMPONENTS, metrics.relative_error, coded)]
+    for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
+        read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
+        constant = {MEAN: (np.broadcast_to(probes.read_cost(trivial.mean_latent[np.newaxis]), cost.shape), cost)}
+        wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
+        exact = {
+            MODEL: (metrics.exact_numbers(probes.read_counts(z), counts),),
+            COPY_LAST: (metrics.exact_numbers(counts_before, counts),),
+        }
+        figures += [
+            make(names.READ_COST_R2 + ending, metrics.determination, read | constant),
+            make(names.READ_COST_RANKS + ending, rank_correlation, read),
+            make(names.READ_MASK_ERROR + ending, metrics.relative_error, wrong),
+            make(names.READ_COUNTS + ending, metrics.share, exact),
+        ]
+    return figures
+
+
+FLOOR_TOLERANCE = 0.1
+"""In log σ: 10 % of σ. A sigmoid never quite reaches its bound."""
+
+
+def uncertainty_figures(
+    world_model: WorldModel, windows: Windows, scale: float, *, resamples: int = RESAMPLES
+) -> list[Figure]:
+    """Coverage of the mixtures' intervals one step after real states, and scales at their floor.
+
+    Args:
+      scale: of all σ, from `fit_intervals` on other episodes. Beside it stands what scales do that are fitted on these:
+        on the odd ones for the even ones, and the other way round.
+    """
+    mixtures, real = next_latents(world_model, windows), windows.z[1]
+    make = FigureMaker(windows.episode, 1, resamples).make
+    halves = windows.episode % 2 == 0, windows.episode % 2 == 1
+    scales = np.full(len(real), scale)
+    for here, there in (halves, halves[::-1]):
+        if here.any() and there.any():
+            scales[here] = fit_scale(real[there], mixtures.at(there))
+    figures = []
+    for level, name in names.COVERAGE.items():
+        figures.append(make(name, np.mean, {MODEL: (covered(real, mixtures, level, scale),)}))
+        fitted_here = covered(real, mixtures, level, scales[:, np.newaxis, np.newaxis])
+        figures.append(make(name + names.FITTED_HERE, np.mean, {MODEL: (fitted_here,)}))
+    floor = world_model.mdn_rnn.config.log_sigma_range[0]
+    return [*figures, make(names.AT_FLOOR, np.mean, {MODEL: (at_floor(mixtures, floor, FLOOR_TOLERANCE),)})]
+
+
+def fit_intervals(world_model: WorldModel, windows: Windows) -> float:
+    """The one factor of all σ that makes intervals cover what they say, on windows of validation data."""
+    return fit_scale(windows.z[1], next_latents(world_model, windows))

@@ -1,0 +1,121 @@
+"""Linear probes: what can be read from a latent by a frozen linear head.
+
+They are fitted on real latents of training data and then applied to predicted ones. If a probe reads as much there, the
+prediction has kept what matters of the graph, whatever its distance in latent space says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldmodel.accuracy import metrics
+from worldmodel.accuracy.components import Components
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.world_model import WorldModel
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProbe:
+    """targets ≈ [z, 1] · weights; weights float64 [Z + 1, D]."""
+
+    weights: np.ndarray
+
+    @classmethod
+    def fit(cls, batches: Iterable[tuple[np.ndarray, np.ndarray]], *, ridge: float = 1e-5) -> LinearProbe:
+        """Least squares over all rows of all batches.
+
+        Args:
+          batches: (z [n, Z], targets [n, D]), any number of rows each; only sums over them are kept.
+          ridge: penalty on squared weights, in units of the latents' mean square per row; the constant has none.
+        Raises:
+          ValueError: if there is no row.
+        """
+        products = responses = None
+        rows = 0
+        for z, targets in batches:
+            inputs = _with_constant(z)
+            gram, response = inputs.T @ inputs, inputs.T @ np.asarray(targets, float)
+            products = gram if products is None else products + gram
+            responses = response if responses is None else responses + response
+            rows += len(z)
+        if products is None or responses is None or not rows:
+            raise ValueError("a probe needs at least one latent to be fitted on; collect training episodes")
+        penalty = ridge * np.trace(products[:-1, :-1]) / max(len(products) - 1, 1)
+        regularised = products + penalty * np.diag(np.append(np.ones(len(products) - 1), 0.0))
+        return cls(np.linalg.lstsq(regularised, responses, rcond=None)[0])
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        """[n, Z] to [n, D]."""
+        read: np.ndarray = _with_constant(z) @ self.weights
+        return read
+
+
+def _with_constant(z: np.ndarray) -> np.ndarray:
+    return np.pad(np.asarray(z, float), [(0, 0), (0, 1)], constant_values=1.0)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Frozen heads of one world model.
+
+    Attributes:
+      cost: reads 100 · ln(cost / cost of the start graph): percent.
+      bits: reads each bit of the action table as ±1; it is set where the reading is positive.
+      components: of the bits, as many as a latent has numbers.
+      rules: int [A], the rule of each bit.
+    """
+
+    cost: LinearProbe
+    bits: LinearProbe
+    components: Components
+    rules: np.ndarray
+
+    @classmethod
+    def of(cls, world_model: WorldModel, training: EpisodeBuffer) -> Probes:
+        """Fitted on all states of training episodes, as often as they are visited."""
+        latents = [_latents(world_model, training, index) for index in range(len(training))]
+        costs = [log_cost_percent(training, np.full(len(z), i), np.arange(len(z))) for i, z in enumerate(latents)]
+        table = world_model.table
+        bits = [
+            np.stack([table.mask(episode.legal_actions(t))[:-1] for t in range(len(z))])
+            for episode, z in zip(training, latents, strict=True)
+        ]
+        cost = LinearProbe.fit((z, cost[:, np.newaxis]) for z, cost in zip(latents, costs, strict=True))
+        of_bits = LinearProbe.fit((z, set_bits * 2.0 - 1.0) for z, set_bits in zip(latents, bits, strict=True))
+        return cls(cost, of_bits, Components.fit(bits, world_model.latent_size), table.rules[:-1])
+
+    def read_cost(self, z: np.ndarray) -> np.ndarray:
+        """[n, Z] to percent [n]."""
+        percent: np.ndarray = self.cost(z)[:, 0]
+        return percent
+
+    def read_bits(self, z: np.ndarray) -> np.ndarray:
+        """[n, Z] to bool [n, A]."""
+        return self.bits(z) > 0.0
+
+    def read_counts(self, z: np.ndarray) -> np.ndarray:
+        """[n, Z] to int [n, R], as `metrics.sites_per_rule` counts.
+
+        Least squares are linear in what is read: a head of its own would read what those of a rule's bits add up to.
+        """
+        counts = metrics.sums_per_rule((self.bits(z) + 1.0) / 2.0, self.rules)
+        return np.rint(np.maximum(counts, 0.0)).astype(int)
+
+
+def _latents(world_model: WorldModel, buffer: EpisodeBuffer, index: int) -> np.ndarray:
+    hashes = buffer[index].hashes
+    known = world_model.encode({graph_hash: buffer.graphs[graph_hash] for graph_hash in hashes})
+    return np.stack([known[graph_hash] for graph_hash in hashes])
+
+
+def log_cost_percent(buffer: EpisodeBuffer, episodes: np.ndarray, depths: np.ndarray) -> np.ndarray:
+    """100 · ln(cost / cost of the start graph) of states, by episode and depth: int [n] each to float64 [n]."""
+    return np.array(
+        [
+            100.0 * np.log(buffer[episode].cost_ms[depth] / buffer[episode].cost_ms[0])
+            for episode, depth in zip(episodes.tolist(), depths.tolist(), strict=True)
+        ]
+    )

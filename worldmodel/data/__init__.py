@@ -1,0 +1,1 @@
+"""Episodes, and what training and accuracy make of them."""

@@ -1,0 +1,163 @@
+"""Episodes collected in shards: files of consecutive episodes, by as many processes as one likes.
+
+A shard depends on the collection's seed and its own number alone: whatever the number of processes, and whatever was
+interrupted and when, a collection comes to the same episodes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.data.npz import UNREADABLE
+from worldmodel.errors import CollectionStopped
+
+EPISODES_PER_SHARD = 50
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What to collect.
+
+    Attributes:
+      make_env: makes the real environment. With several processes it is sent to each, so it has to pickle, as a
+        function of a module or a `functools.partial` of one does.
+      policy: the behaviour; pickles too.
+      episodes: how many.
+      seed: of all random draws.
+      directory: of the shards; what is there already is kept.
+    """
+
+    make_env: Callable[[], RewriteEnv]
+    policy: BehaviourPolicy
+    episodes: int
+    seed: int
+    directory: Path
+
+    def shard(self, number: int) -> Path:
+        """File of the shard `number`."""
+        first, count = self.range(number)
+        return self.directory / f"episodes-{first:06d}-{first + count - 1:06d}.npz"
+
+    def range(self, number: int) -> tuple[int, int]:
+        """Number of a shard's first episode, and how many it has."""
+        first = number * EPISODES_PER_SHARD
+        return first, min(EPISODES_PER_SHARD, self.episodes - first)
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.episodes // EPISODES_PER_SHARD)
+
+
+OnShard = Callable[[EpisodeBuffer, int], None]
+"""Called with a shard and how many episodes there are up to its end."""
+
+
+def collect_shards(
+    collection: Collection,
+    *,
+    processes: int = 1,
+    on_shard: OnShard | None = None,
+    poll: Callable[[], None] | None = None,
+) -> EpisodeBuffer:
+    """All episodes of a collection, in order; those that are not there yet are played.
+
+    Args:
+      processes: 1: in this one.
+      on_shard: called with each shard in order, as soon as it and all before it are there.
+      poll: called at least twice a second where other processes do the work; may raise to stop.
+    Raises:
+      CollectionStopped: one of the processes was killed.
+    """
+    collection.directory.mkdir(parents=True, exist_ok=True)
+    missing = [number for number in range(collection.num_shards) if not _is_whole(collection.shard(number))]
+    workers, waited_for = min(processes, len(missing)), set(missing)
+    played = _played(collection, missing) if workers < 2 else _played_by_others(collection, missing, workers, poll)
+    whole: EpisodeBuffer | None = None
+    for number in range(collection.num_shards):
+        while number in waited_for:
+            waited_for.remove(next(played))
+        shard = EpisodeBuffer.load(collection.shard(number))
+        if on_shard is not None:
+            on_shard(shard, sum(collection.range(number)))
+        if whole is None:
+            whole = shard
+        else:
+            whole.extend(shard)
+    assert whole is not None
+    return whole
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a shard is there; shards are renamed into place, so a broken one was damaged later, and is made again.
+
+    Every array in it has a hash (CRC-32), which is compared.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except UNREADABLE:
+        return False
+
+
+def _played(collection: Collection, numbers: list[int]) -> Iterator[int]:
+    env = collection.make_env() if numbers else None
+    for number in numbers:
+        assert env is not None
+        _play(collection, env, number)
+        yield number
+
+
+def _play(collection: Collection, env: RewriteEnv, number: int) -> None:
+    first, count = collection.range(number)
+    collect(env, collection.policy, count, collection.seed, first=first).save(collection.shard(number))
+
+
+def _played_by_others(
+    collection: Collection, numbers: list[int], workers: int, poll: Callable[[], None] | None
+) -> Iterator[int]:
+    # Fresh processes: threads of ONNX Runtime and TensorFlow do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(collection,))
+    try:
+        running: dict[Future[None], int] = {pool.submit(_play_in_worker, number): number for number in numbers}
+        waiting = set(running)
+        while waiting:
+            done, waiting = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            if poll is not None:
+                poll()
+            for future in done:
+                future.result()
+                yield running[future]
+    except BrokenProcessPool as error:
+        raise CollectionStopped(
+            "a process that plays episodes was ended from outside, perhaps for want of memory. What is finished is "
+            f"kept in {collection.directory}, and the same command goes on from there; fewer processes "
+            "(collect.processes) need less memory."
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+_worker: tuple[Collection, RewriteEnv] | None = None
+
+
+def _begin_worker(collection: Collection) -> None:
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _worker = collection, collection.make_env()
+
+
+def _play_in_worker(number: int) -> None:
+    assert _worker is not None
+    _play(*_worker, number)

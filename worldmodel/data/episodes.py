@@ -1,0 +1,350 @@
+"""Episodes of the real environment: how they are collected, and the buffer that keeps, splits, saves and loads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, pack, unpack
+from worldmodel.data.graph_store import GraphStore
+from worldmodel.data.npz import UNREADABLE, save_arrays
+from worldmodel.errors import IncompatibleEpisodes
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of T steps, T + 1 states.
+
+    Attributes:
+      index: number of the episode under its collection's seed.
+      actions: int32 [T, 2], (rule, location) as taken; rule R is NO-OP.
+      rewards: float32 [T], percent.
+      hashes: [T + 1] graph hashes; the graphs are in the buffer's `graphs`.
+      cost_ms: float64 [T + 1].
+      legal_codes: int32 [sum of legal actions], packed pairs (see `actions.pack`) of all states, one after the other.
+      legal_offsets: int64 [T + 2]; state t owns legal_codes[legal_offsets[t]:legal_offsets[t + 1]].
+      terminated: the last step took NO-OP, or nothing was left to rewrite.
+      truncated: the step limit ended the episode; never learned as a terminal.
+      num_locations: that a rule can have. If they are as many as the start graph has operators, they are their places;
+        if they are fewer, one stands for several of them; 0 where they are no places at all.
+    """
+
+    index: int
+    actions: np.ndarray
+    rewards: np.ndarray
+    hashes: tuple[str, ...]
+    cost_ms: np.ndarray
+    legal_codes: np.ndarray
+    legal_offsets: np.ndarray
+    terminated: bool
+    truncated: bool
+    num_locations: int = MAX_LOCATIONS
+
+    def __post_init__(self) -> None:
+        steps = len(self.actions)
+        lengths = (len(self.rewards), len(self.hashes) - 1, len(self.cost_ms) - 1, len(self.legal_offsets) - 2)
+        if any(length != steps for length in lengths):
+            raise ValueError(
+                f"episode {self.index} takes {steps} steps; its rewards, hashes, costs and legal sets are for {lengths}"
+            )
+        for name, numbers in (("reward of step", self.rewards), ("cost of state", self.cost_ms)):
+            if not np.isfinite(numbers).all():
+                place = int(np.argmin(np.isfinite(numbers)))
+                raise ValueError(
+                    f"episode {self.index}: the {name} {place} is {numbers[place]}, expected finite numbers"
+                )
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.actions)
+
+    def legal_actions(self, t: int) -> np.ndarray:
+        """Legal (rule, location) pairs of state `t`, NO-OP not listed: int32 [C, 2]."""
+        return unpack(self.codes_at(t))
+
+    @property
+    def start(self) -> str:
+        """Hash of the graph that the episode starts from."""
+        return self.hashes[0]
+
+    def codes_at(self, t: int) -> np.ndarray:
+        """Packed legal actions of state `t`: int32 [C]."""
+        return self.legal_codes[self.legal_offsets[t] : self.legal_offsets[t + 1]]
+
+
+class EpisodeBuffer(Sequence[Episode]):
+    """Episodes in order of collection; their graphs once per distinct hash.
+
+    Attributes:
+      rule_names: names of the environment's R rules; rule id R is NO-OP.
+      graphs: every graph of every episode, by hash. Buffers made by `split` share it.
+    """
+
+    def __init__(self, rule_names: Sequence[str], graphs: GraphStore, episodes: Sequence[Episode] = ()) -> None:
+        self.rule_names = tuple(rule_names)
+        self.graphs = graphs
+        self._episodes = list(episodes)
+
+    @property
+    def num_rules(self) -> int:
+        return len(self.rule_names)
+
+    @property
+    def num_transitions(self) -> int:
+        return sum(episode.num_steps for episode in self)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._episodes[index]
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes)
+
+    def append(self, episode: Episode) -> None:
+        """Adds an episode; its graphs must be in `graphs` already."""
+        missing = set(episode.hashes).difference(self.graphs)
+        if missing:
+            raise ValueError(
+                f"episode {episode.index} visits graphs that the buffer does not hold: {sorted(missing)[:3]}"
+            )
+        self._episodes.append(episode)
+
+    def extend(self, other: EpisodeBuffer) -> None:
+        """Adds the episodes and graphs of `other` (a recollection round, another worker)."""
+        if other.rule_names != self.rule_names:
+            raise ValueError("episodes of different rule sets do not mix; collect again with one rule set")
+        self.graphs.update(other.graphs)
+        self._episodes.extend(other)
+
+    def action_table(self) -> ActionTable:
+        """All pairs legal in any state of these episodes, which should be of one start graph."""
+        codes = [np.unique(episode.legal_codes) for episode in self]
+        return ActionTable.of_codes(np.concatenate(codes) if codes else np.zeros(0, np.int32), self.num_rules)
+
+    def by_start(self) -> dict[str, EpisodeBuffer]:
+        """The episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
+        parts: dict[str, EpisodeBuffer] = {}
+        for episode in self:
+            part = parts.setdefault(episode.start, EpisodeBuffer(self.rule_names, self.graphs))
+            part._episodes.append(episode)
+        return parts
+
+    def split(self, held_out: float, seed: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+        """Splits by episode into (training, held out).
+
+        Args:
+          held_out: fraction of the episodes in [0, 1]; rounded, and at least one where it is positive.
+          seed: which episodes are drawn.
+        """
+        count = 0 if held_out == 0 else max(1, round(held_out * len(self)))
+        drawn = set(np.random.default_rng(seed).permutation(len(self))[:count].tolist())
+        parts = ([e for i, e in enumerate(self) if (i in drawn) == side] for side in (False, True))
+        training, rest = (EpisodeBuffer(self.rule_names, self.graphs, part) for part in parts)
+        return training, rest
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one npz file, atomically: either the old file or the whole new one is there."""
+        save_arrays(path, self.to_arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> EpisodeBuffer:
+        """Reads a file written by `save`.
+
+        Raises:
+          IncompatibleEpisodes: it has another format, is damaged or is not there.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return cls.from_arrays({key: arrays[key] for key in arrays.files}, source=os.fspath(path))
+        except IncompatibleEpisodes:
+            raise
+        except UNREADABLE as error:
+            raise IncompatibleEpisodes(
+                f"{os.fspath(path)} cannot be read as episodes ({type(error).__name__}: {error}): it was written by "
+                "another version, or is damaged. Collect them anew, in another run directory."
+            ) from error
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Everything as flat arrays, for `np.savez`."""
+        flat = {
+            name: np.concatenate([empty, *(getattr(e, name) for e in self)]) for name, empty in _FLAT_FIELDS.items()
+        }
+        scalars = {name: np.array([getattr(e, name) for e in self], kind) for name, kind in _SCALAR_FIELDS.items()}
+        return {
+            "format_version": np.array(FORMAT_VERSION),
+            "rule_names": np.array(self.rule_names, np.str_),
+            "num_steps": np.array([e.num_steps for e in self], np.int64),
+            "hashes": np.array([h for e in self for h in e.hashes], "S64"),
+            **flat,
+            **scalars,
+            **{f"graphs/{key}": value for key, value in self.graphs.to_arrays().items()},
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, source: str = "arrays") -> EpisodeBuffer:
+        """Inverse of `to_arrays`."""
+        version = int(arrays["format_version"]) if "format_version" in arrays else 0
+        if version != FORMAT_VERSION:
+            raise IncompatibleEpisodes(
+                f"{source} has episodes of format {version}, expected {FORMAT_VERSION}. Collect them anew, in another "
+                "run directory, or go on with the RLFlow that wrote them."
+            )
+        stored = {name.removeprefix("graphs/"): array for name, array in arrays.items() if name.startswith("graphs/")}
+        rule_names = [str(name) for name in arrays["rule_names"]]
+        return cls(rule_names, GraphStore.from_arrays(stored), list(_split_episodes(arrays)))
+
+
+# Fields of an Episode that are stored end to end, and what an empty one looks like.
+_FLAT_FIELDS: dict[str, np.ndarray] = {
+    "actions": np.zeros((0, 2), np.int32),
+    "rewards": np.zeros(0, np.float32),
+    "cost_ms": np.zeros(0, np.float64),
+    "legal_codes": np.zeros(0, np.int32),
+    "legal_offsets": np.zeros(0, np.int64),
+}
+_SCALAR_FIELDS: dict[str, Any] = {
+    "index": np.int64,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+    "num_locations": np.int64,
+}
+
+
+def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
+    step = state = offset = code = 0
+    ample = np.full(len(arrays["num_steps"]), MAX_LOCATIONS)  # of files from before it was noted
+    locations = arrays.get("num_locations", ample)
+    for i, steps in enumerate(arrays["num_steps"].tolist()):
+        offsets = arrays["legal_offsets"][offset : offset + steps + 2]
+        yield Episode(
+            index=int(arrays["index"][i]),
+            actions=arrays["actions"][step : step + steps],
+            rewards=arrays["rewards"][step : step + steps],
+            hashes=tuple(h.decode() for h in arrays["hashes"][state : state + steps + 1]),
+            cost_ms=arrays["cost_ms"][state : state + steps + 1],
+            legal_codes=arrays["legal_codes"][code : code + offsets[-1]],
+            legal_offsets=offsets,
+            terminated=bool(arrays["terminated"][i]),
+            truncated=bool(arrays["truncated"][i]),
+            num_locations=int(locations[i]),
+        )
+        step, state, offset, code = step + steps, state + steps + 1, offset + steps + 2, code + int(offsets[-1])
+
+
+class RewriteEnv(Protocol):
+    """What collection asks of an environment; `environment.GraphSubstitutionEnv` has it.
+
+    Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms".
+    """
+
+    @property
+    def rule_names(self) -> Any: ...
+    @property
+    def num_locations(self) -> int:
+        """See `Episode`."""
+        ...
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]: ...
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]: ...
+    def legal_actions(self) -> np.ndarray:
+        """Legal (rule, location) pairs of the current state without NO-OP: int32 [C, 2]."""
+        ...
+
+
+# (observation, generator) -> [rule, location]
+BehaviourPolicy = Callable[[dict[str, Any], np.random.Generator], Any]
+
+
+def collect(
+    env: RewriteEnv,
+    policy: BehaviourPolicy,
+    num_episodes: int,
+    seed: int,
+    *,
+    first: int = 0,
+    buffer: EpisodeBuffer | None = None,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> EpisodeBuffer:
+    """Plays episodes until the buffer holds `num_episodes`.
+
+    Episode i depends on (seed, i) only, so a buffer that was saved after any number of episodes and is passed in again
+    ends up with the same data as an uninterrupted collection.
+
+    Args:
+      env: the real environment.
+      policy: called with every observation and the episode's own generator.
+      num_episodes: how many the buffer holds in the end.
+      seed: of this collection.
+      first: number of the buffer's first episode.
+      buffer: what an interrupted collection left (changed in place); a fresh one by default.
+      on_episode: called after each new episode.
+    Returns:
+      The buffer.
+    """
+    for index in range(first + (0 if buffer is None else len(buffer)), first + num_episodes):
+        recorder = _Recorder(env, index, seed)
+        buffer = recorder.buffer_for(buffer)
+        episode = recorder.play(policy, buffer.graphs)
+        buffer.append(episode)
+        if on_episode is not None:
+            on_episode(episode)
+    if buffer is None:
+        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+    return buffer
+
+
+class _Recorder:
+    """Plays one episode and notes what an `Episode` keeps of it."""
+
+    def __init__(self, env: RewriteEnv, index: int, seed: int) -> None:
+        self.env = env
+        self.index = index
+        reset_seed, policy_seed = np.random.SeedSequence([seed, index]).spawn(2)
+        self.generator = np.random.default_rng(policy_seed)
+        self.observation, self.info = env.reset(seed=int(reset_seed.generate_state(1)[0]))
+
+    def buffer_for(self, buffer: EpisodeBuffer | None) -> EpisodeBuffer:
+        """`buffer`, or an empty one for graphs as wide as this environment's."""
+        if buffer is not None:
+            return buffer
+        graph = self.observation["graph"]
+        return EpisodeBuffer(self.env.rule_names, GraphStore(graph.nodes.shape[1], graph.edges.shape[1]))
+
+    def play(self, policy: BehaviourPolicy, graphs: GraphStore) -> Episode:
+        actions: list[np.ndarray] = []
+        rewards: list[float] = []
+        hashes: list[str] = []
+        costs: list[float] = []
+        legal: list[np.ndarray] = []
+        terminated = truncated = False
+        while True:
+            hashes.append(self.info["graph_hash"])
+            costs.append(self.info["cost_ms"])
+            legal.append(np.sort(pack(self.env.legal_actions())))
+            graphs.add(hashes[-1], self.observation["graph"])
+            if terminated or truncated:
+                break
+            action = np.asarray(policy(self.observation, self.generator), np.int32).reshape(2)
+            self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+            actions.append(action)
+            rewards.append(float(reward))
+        return Episode(
+            index=self.index,
+            actions=np.stack(actions),
+            rewards=np.array(rewards, np.float32),
+            hashes=tuple(hashes),
+            cost_ms=np.array(costs, np.float64),
+            legal_codes=np.concatenate(legal),
+            legal_offsets=np.concatenate([[0], np.cumsum([len(codes) for codes in legal])]),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            num_locations=int(self.env.num_locations),
+        )

@@ -1,0 +1,99 @@
+"""`LatentEnv`: the real environment seen through the encoder and the MDN-RNN, as a dream would show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from environment import GraphSubstitutionEnv
+from worldmodel.data.episodes import RewriteEnv
+from worldmodel.dream.rollout import LatentObservation
+from worldmodel.dynamics.start_graphs import Scene
+from worldmodel.errors import IncompatibleWorldModel
+from worldmodel.signature import Signature
+from worldmodel.world_model import WorldModel
+
+
+class LatentEnv:
+    """Wraps a `GraphSubstitutionEnv`; observations are exactly what `DreamEnv` yields, with batch 1.
+
+        env = LatentEnv(GraphSubstitutionEnv("squeezenet1.1"), world_model)
+        observation, info = env.reset(seed=0)
+        observation, reward, terminated, truncated, info = env.step(action)     # action: index into the ActionTable
+
+    The LSTM consumes every (z, action) really taken, so `h` is carried exactly; it is zero after `reset`. Legal real
+    actions that the table does not hold cannot be taken: they are masked, and counted in `info["untabled_actions"]`.
+
+    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
+    """
+
+    def __init__(self, env: RewriteEnv, world_model: WorldModel, scene: Scene | None = None) -> None:
+        """
+        Args:
+          scene: of the graph that the environment starts from; None: the model's only one.
+        Raises:
+          IncompatibleWorldModel: if the model was trained with another rule set or, of a `GraphSubstitutionEnv`, for
+            other features.
+        """
+        only_names = Signature(tuple(env.rule_names), world_model.signature.features)
+        at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
+        world_model.signature.require(at_hand, "the world model")
+        self._scene = scene or world_model.scene()
+        self.env, self.table = env, self._scene.table
+        self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
+        self.num_actions = self.table.num_actions
+        self._world_model = world_model
+        codes = world_model.mdn_rnn.action_codes(world_model.inputs(self._scene))
+        self._advance = tf.function(
+            lambda z, action, state: world_model.mdn_rnn.advance(z, action, state, codes), autograph=False
+        )
+        self._z: tf.Tensor = tf.zeros([1, self.latent_size])
+        self._mask = np.zeros(self.num_actions + 1, bool)
+        self._state = world_model.mdn_rnn.initial_state(1)
+
+    def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
+        """Starts an episode of the real environment.
+
+        Raises:
+          IncompatibleWorldModel: it starts from another graph than the scene is of.
+        """
+        observation, info = self.env.reset(seed=seed)
+        if info["graph_hash"] != self._scene.start:
+            raise IncompatibleWorldModel(
+                f"the environment starts from the graph {info['graph_hash']}, but the world model faces "
+                f"{self._scene.start}. Let it face that one (facing), or meet() episodes of it first."
+            )
+        self._state = self._world_model.mdn_rnn.initial_state(1)
+        return self._observe(observation, info)
+
+    def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
+        """Takes action `action` in [0, A] (A is NO-OP) in the real environment.
+
+        Returns:
+          (observation, reward, terminated, truncated, info), info being the real environment's with
+          "untabled_actions" and "action" ([rule, location] as really taken) added.
+        Raises:
+          ValueError: if the action is outside the table or illegal in this state.
+        """
+        pair = self.table.decode(np.array([action]))[0]
+        if not self._mask[action]:
+            raise ValueError(
+                f"action {action} (rule {pair[0]} at location {pair[1]}) is illegal in this state; "
+                f"choose one of the {self._mask.sum()} that the observation's action_mask allows"
+            )
+        self._state = self._advance(self._z, tf.constant([action], tf.int32), self._state)
+        observation, reward, terminated, truncated, info = self.env.step(pair)
+        latent, info = self._observe(observation, info)
+        return latent, float(reward), bool(terminated), bool(truncated), {**info, "action": pair}
+
+    def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
+        graph_hash = info["graph_hash"]
+        latents = self._world_model.encode({graph_hash: observation["graph"]}, self._scene)
+        self._z = tf.constant(latents[graph_hash][np.newaxis])
+        legal = self.env.legal_actions()
+        self._mask = self.table.mask(legal)
+        untabled = int(np.sum(self.table.encode(legal) < 0))
+        latent = LatentObservation(self._z, self._state.hidden, tf.constant(self._mask[np.newaxis]))
+        return latent, {**info, "untabled_actions": untabled}

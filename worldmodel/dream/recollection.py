@@ -1,0 +1,119 @@
+"""Recollection: real episodes of a policy that sees latents, for the next round of training its world model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from worldmodel.data.episodes import Episode, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.rollout import Policy
+from worldmodel.world_model import WorldModel
+
+_LATENT, _IS_FIRST = "latent", "is first"
+
+
+def recollect(
+    world_model: WorldModel,
+    env: RewriteEnv,
+    policy: Policy,
+    *,
+    episodes: int,
+    seed: int,
+    dream: DreamEnv | None = None,
+    dreamed: float = 0.5,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> EpisodeBuffer:
+    """Real episodes of a policy; `EpisodeBuffer.extend` adds them to those that the model was trained on.
+
+    In some the policy sees what is real. In others it dreams, and then does what it has dreamed, less what turns out to
+    be illegal: so the model is taught where its dreams go wrong, to which no policy would go that sees what is real.
+
+    All that is legal is noted, but the policy can only take what the model's table holds.
+
+    Args:
+      env: the real environment.
+      policy: as `DreamEnv.rollout` takes it; it sees the real states through `world_model`.
+      dream: in `world_model`, a `root_dream`; None: all episodes are of the first kind.
+      dreamed: share of those of the second kind.
+      episodes, seed, on_episode: see `worldmodel.data.episodes.collect`.
+    """
+    player = _Player(world_model, policy, dream, dreamed)
+    return collect(_Latent(env, world_model), player, episodes, seed, on_episode=on_episode)
+
+
+class _Player:
+    """What a policy does in reality, or would do in its dream: decided by chance when an episode begins."""
+
+    def __init__(self, world_model: WorldModel, policy: Policy, dream: DreamEnv | None, dreamed: float) -> None:
+        self._table, self._longest = world_model.table, world_model.statistics.longest
+        self._policy, self._dream, self._dreamed = policy, dream, dreamed
+        self._choose = tf.function(lambda observation, seed: policy(observation, seed)[0], autograph=False)
+        self._plan: list[int] | None = None
+
+    def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
+        if observation[_IS_FIRST]:
+            self._plan = self._drawn_plan(generator)
+        return self._table.decode(np.array([self._action(observation, generator)]))[0]
+
+    def _drawn_plan(self, generator: np.random.Generator) -> list[int] | None:
+        """The actions of a dream, last first; None for an episode that is played awake."""
+        if self._dream is None or generator.random() >= self._dreamed:
+            return None
+        seed = int(generator.integers(2**31))
+        rollout = self._dream.rollout(self._policy, batch=1, horizon=self._longest, seed=seed)
+        taken = rollout.actions.numpy()[rollout.alive.numpy()]
+        return [int(action) for action in taken[::-1]]
+
+    def _action(self, observation: dict[str, Any], generator: np.random.Generator) -> int:
+        if self._plan is None:
+            seed = tf.constant(generator.integers(2**31, size=2), tf.int32)
+            return int(self._choose(observation[_LATENT], seed)[0])
+        legal = observation[_LATENT].action_mask.numpy()[0]
+        while self._plan:
+            action = self._plan.pop()
+            if legal[action]:
+                return action
+        return self._table.num_actions
+
+
+class _Latent:
+    """A `RewriteEnv` whose observations hold what `LatentEnv` makes of the state, beside the state itself."""
+
+    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
+        self._real = _Remembering(env)
+        self._latent = LatentEnv(self._real, world_model)
+        self.rule_names, self.num_locations = env.rule_names, env.num_locations
+        self.legal_actions = env.legal_actions
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        latent, info = self._latent.reset(seed=seed)
+        return {**self._real.observation, _LATENT: latent, _IS_FIRST: True}, info
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        (index,) = self._latent.table.encode(action)
+        latent, reward, terminated, truncated, info = self._latent.step(int(index))
+        observation = {**self._real.observation, _LATENT: latent, _IS_FIRST: False}
+        return observation, reward, terminated, truncated, info
+
+
+class _Remembering:
+    """Passes everything on and keeps the last observation, which `LatentEnv` does not show."""
+
+    def __init__(self, env: RewriteEnv) -> None:
+        self._env = env
+        self.observation: dict[str, Any] = {}
+        self.rule_names, self.num_locations = env.rule_names, env.num_locations
+        self.legal_actions = env.legal_actions
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.observation, info = self._env.reset(seed=seed)
+        return self.observation, info
+
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        self.observation, reward, terminated, truncated, info = self._env.step(action)
+        return self.observation, reward, terminated, truncated, info

@@ -1,0 +1,97 @@
+"""Which one legal rewrite near an action tells most of what the action earns, by rewards in the training data.
+
+What a rewrite saves depends on what has been made of the operators around it, and so does which rewrites are legal
+there. Mostly one of these bits tells nearly all: merging the groups of a convolution costs four times as much where
+there are still three of them to merge first. A network finds that too, after many steps; a table has it at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.table_episode import TableEpisode
+
+LEAST_STEPS = 3
+"""With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
+LEAST_ODDS = 20.0
+"""For a bit over none. What few steps say by chance costs most where policies go and random play hardly did."""
+RELATIVE_ROUNDING = 1e-6
+"""Rewards of less variance than this share of their mean square are all the same."""
+
+
+class ToldApart(NamedTuple):
+    """Rewards of A actions and NO-OP, parted by one bit each.
+
+    Attributes:
+      bit: int32 [A + 1], of the mask of legal actions; A, which is NO-OP and always legal, where none tells anything.
+      counts: float64 [A + 1, 2], steps with the bit off and on.
+      totals: float64 [A + 1, 2], what they earned.
+    """
+
+    bit: np.ndarray
+    counts: np.ndarray
+    totals: np.ndarray
+
+
+def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> ToldApart:
+    """Parts every action's rewards by the bit that tells most of them, if it does so beyond doubt.
+
+    The odds are those of normal distributions with two means and with one, over √n of n steps for the second mean
+    (Schwarz 1978) and over m for choosing among m bits.
+
+    Args:
+      buffer: episodes of one start graph.
+      table: its A actions.
+      neighbours: int32 [A + 1, P], the bits that are asked, see `neighbourhood.neighbour_table`.
+    """
+    size = table.num_actions + 1
+    steps, totals, squares = np.zeros(size), np.zeros(size), np.zeros(size)
+    steps_on, totals_on = np.zeros(neighbours.shape), np.zeros(neighbours.shape)
+    for episode in (TableEpisode(each, table) for each in buffer):
+        actions, rewards = episode.actions, episode.rewards.astype(float)
+        bits = np.take_along_axis(episode.masks()[:-1], neighbours[actions], axis=1)
+        np.add.at(steps, actions, 1.0)
+        np.add.at(totals, actions, rewards)
+        np.add.at(squares, actions, rewards**2)
+        np.add.at(steps_on, actions, bits)
+        np.add.at(totals_on, actions, bits * rewards[:, np.newaxis])
+    best, explained, choices = _most_explained(steps[:, np.newaxis], totals[:, np.newaxis], steps_on, totals_on)
+    rounding = np.maximum(RELATIVE_ROUNDING * squares, np.finfo(float).tiny)
+    deviations = np.maximum(squares - totals**2 / np.maximum(steps, 1.0), rounding)
+    left = np.maximum(deviations - explained, rounding)
+    told = choices > 0
+    log_odds = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
+    told[told] = log_odds - 0.5 * np.log(steps[told]) - np.log(choices[told]) > np.log(LEAST_ODDS)
+    best_bit = np.arange(size), best
+    on = np.where(told, steps_on[best_bit], steps), np.where(told, totals_on[best_bit], totals)
+    return ToldApart(
+        np.where(told, neighbours[best_bit], table.num_actions).astype(np.int32),
+        np.stack([steps - on[0], on[0]], axis=1),
+        np.stack([totals - on[1], on[1]], axis=1),
+    )
+
+
+def _most_explained(
+    steps: np.ndarray, totals: np.ndarray, steps_on: np.ndarray, totals_on: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slot of the most telling bit, the sum of squares that the means with and without it explain, and how many bits
+    there were to choose from: [A + 1] each.
+
+    Args:
+      steps, totals: [A + 1, 1], how often an action was taken and what it earned; steps_on, totals_on: [A + 1, P], the
+        same where a bit was on.
+    """
+    steps_off, totals_off = steps - steps_on, totals - totals_on
+    explained = (
+        totals_on**2 / np.maximum(steps_on, 1.0)
+        + totals_off**2 / np.maximum(steps_off, 1.0)
+        - totals**2 / np.maximum(steps, 1.0)
+    )
+    choices = np.minimum(steps_on, steps_off) >= LEAST_STEPS
+    explained = np.where(choices, explained, 0.0)
+    best = explained.argmax(axis=1)
+    return best, explained[np.arange(len(best)), best], choices.sum(axis=1)

@@ -1,0 +1,85 @@
+"""Which rewrites are legal after a step: bits keep their value, unless the step or what is around it says otherwise."""
+
+from __future__ import annotations
+
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel.config import MdnRnnConfig
+from worldmodel.networks.action_embedding import ActionCodes
+from worldmodel.networks.grouped_matmul import product_with_own
+
+
+class Neighbourhood(snt.Module):
+    """Reads the bits in an action's slots and says how they change, with weights per rule.
+
+    Args:
+      rows: rules that have a neighbourhood, and row 0 for all others, whose slots are empty.
+      slots: P.
+      hidden: width of what is read.
+    """
+
+    def __init__(self, rows: int, slots: int, hidden: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        scatter = snt.initializers.TruncatedNormal(stddev=1.0 / slots**0.5)
+        self._read = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="read")
+        # The slots last: so what is written is summed along memory, which is twice as fast.
+        self._write = tf.Variable(scatter([rows, hidden, slots], tf.float32), name="write")
+        self._bias = tf.Variable(tf.zeros([rows, slots]), name="bias")
+
+    @property
+    def tables(self) -> dict[str, list[tf.Variable]]:
+        """The weights of every slot: "slots" of shape [rows, P, ...], "slots last" of shape [rows, ..., P]."""
+        return {"slots": [self._read, self._bias], "slots last": [self._write]}
+
+    def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+        """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
+        slots = tf.gather(codes.inputs.neighbours, actions)
+        bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
+        present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
+        return product_with_own(bits * present, tf.gather(codes.inputs.neighbourhoods, actions), self._read)
+
+    def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+        """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
+        rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
+        change = product_with_own(features, rows, self._write) + tf.gather(self._bias, rows)
+        n, width = tf.shape(logits)[0], tf.shape(logits)[1] + 1
+        places = tf.range(n)[:, tf.newaxis] * width + slots  # empty slots point at the last column, which is cut off
+        written = tf.math.unsorted_segment_sum(tf.reshape(change, [-1]), tf.reshape(places, [-1]), n * width)
+        return logits + tf.reshape(written, [n, width])[:, :-1]
+
+
+class MaskHead(snt.Module):
+    """Logits of the next bits.
+
+    A query of low rank reaches every bit, the neighbourhood those near the action.
+    """
+
+    def __init__(self, config: MdnRnnConfig, neighbourhoods: int, slots: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.neighbourhood = Neighbourhood(neighbourhoods, slots, config.neighbour_hidden)
+        self._query = snt.Linear(config.mask_rank)
+        self._keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
+        self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
+
+    def keys(self, embedded: tf.Tensor) -> tf.Tensor:
+        """Of all rewrites: [A + 1, width], NO-OP last, to [A, mask_rank]."""
+        return self._keys(embedded[:-1])
+
+    def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+        """See `Neighbourhood.read`."""
+        return self.neighbourhood.read(actions, mask, codes)
+
+    def __call__(
+        self,
+        trunk: tf.Tensor,
+        local: tf.Tensor,
+        actions: tf.Tensor,
+        mask: tf.Tensor,
+        keys: tf.Tensor,
+        codes: ActionCodes,
+    ) -> tf.Tensor:
+        """[n, A] from features [n, any] of the step, those of its neighbourhood, and what was legal before it."""
+        logits = tf.matmul(self._query(trunk), keys, transpose_b=True)
+        logits += self._inertia * (2.0 * mask[:, :-1] - 1.0)
+        return self.neighbourhood.write(logits, actions, local, codes)

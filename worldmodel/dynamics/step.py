@@ -1,0 +1,105 @@
+"""One dreamed step: what all members of a world model make of an action, as a pure function of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel.dream.rollout import DreamState
+from worldmodel.dynamics.latent_heads import with_last
+from worldmodel.dynamics.mdn_rnn import MdnRnn, Prediction, next_mask
+from worldmodel.dynamics.mixture import ALGORITHM
+from worldmodel.networks.action_embedding import ActionCodes
+
+
+class DreamSettings(NamedTuple):
+    """How it is dreamed, float32 scalars.
+
+    Attributes:
+      temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
+      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      threshold: logit above which a rewrite counts as legal.
+    """
+
+    temperature: tf.Tensor
+    pessimism: tf.Tensor
+    threshold: tf.Tensor
+
+
+def dream_step(
+    model: MdnRnn,
+    state: DreamState,
+    action: tf.Tensor,
+    seed: tf.Tensor,
+    codes: ActionCodes,
+    settings: DreamSettings,
+    over: tf.Tensor | None = None,
+) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
+    """What comes after an action in each of B rows.
+
+    Args:
+      model: the dynamics.
+      state: before it.
+      action: int32 [B] in [0, A].
+      seed: int32 [2], of the latents that are drawn.
+      codes: of the scene's actions.
+      settings: how.
+      over: bool [B], rows whose state is to stay what it is.
+    Returns:
+      (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
+    """
+    recurrent = model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), codes)
+    bits = tf.cast(state.action_mask, tf.float32)
+    predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
+    reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
+    stays = (action == tf.shape(codes.inputs.rules)[0] - 1)[:, tf.newaxis]
+    drawn = _drawn(model, predictions, settings.temperature, seed)
+    if model.cost_per_reward is not None:  # rewards are not drawn, and so is not what they add up to
+        drawn = with_last(drawn, model.cost_after(state.z, reward))
+    z = tf.where(stays, state.z, drawn)
+    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
+    nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
+    terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask)
+    if over is not None:
+        halted = over[:, tf.newaxis]
+        reached = DreamState(*(tf.where(halted, old, new) for old, new in zip(state, reached, strict=True)))
+    return reached, reward, terminal
+
+
+def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
+    if len(predictions) == 1:
+        return _reward(predictions[0]), predictions[0].terminal_logit, predictions[0].mask_logits
+    rewards = tf.stack([_reward(each) for each in predictions])
+    reward = tf.reduce_mean(rewards, axis=0) - pessimism * tf.math.reduce_std(rewards, axis=0)
+    logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
+    terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
+    return reward, terminal, mask
+
+
+def _reward(prediction: Prediction) -> tf.Tensor:
+    """NaN where a logit is: as a bit that would be a plain no, and nobody would know."""
+    logits = tf.concat(
+        [prediction.mask_logits, prediction.idle_logit[:, tf.newaxis], prediction.terminal_logit[:, tf.newaxis]],
+        axis=-1,
+    )
+    return tf.where(tf.reduce_any(tf.math.is_nan(logits), axis=-1), np.nan, prediction.likely_reward)
+
+
+def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Next latents [B, Z], every row's from a member drawn for it; at temperature 0, where nothing is, the first's."""
+    drawn = [
+        member.latent.sample(each.latent, temperature, seed)
+        for member, each in zip(model.members, predictions, strict=True)
+    ]
+    if len(drawn) == 1:
+        return drawn[0]
+    rows = tf.shape(drawn[0])[0]
+    which = tf.random.stateless_uniform([rows], seed + 1, maxval=len(drawn), dtype=tf.int32, alg=ALGORITHM)
+    which = tf.where(temperature > 0.0, which, 0)
+    return tf.gather(tf.stack(drawn, axis=1), which, batch_dims=1)

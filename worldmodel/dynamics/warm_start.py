@@ -1,0 +1,80 @@
+"""What dynamics have learned, carried over to a world model that knows more of the same graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbourhood_rows
+from worldmodel.dynamics.start_graphs import UNKNOWN, Scene
+from worldmodel.world_model import WorldModel
+
+Place = tuple[int | slice, ...]
+"""Index into a table of weights."""
+Thing = tuple[object, ...]
+"""What a place stands for."""
+SLOTS, SLOTS_LAST = "slots", "slots last"
+
+
+def carry_over(before: WorldModel, after: WorldModel) -> None:
+    """Gives `after` the weights of the dynamics of `before`.
+
+    Args:
+      before: a trained model.
+      after: of the same configuration; all its weights exist. Sites and actions that `before` does not know keep the
+        weights that they have; slots that it does not know say nothing at first, so that nothing known is disturbed.
+    """
+    tables, old_tables = after.mdn_rnn.tables(), before.mdn_rnn.tables()
+    of_data = {id(table) for kind in tables.values() for table in kind}
+    for weights, old in zip(after.mdn_rnn.variables, before.mdn_rnn.variables, strict=True):
+        if id(weights) not in of_data:
+            weights.assign(old)
+    for kind, places in _PLACES.items():
+        here, there = dict(places(after)), dict(places(before))
+        for table, old in zip(tables[kind], old_tables[kind], strict=True):
+            values, learned = table.numpy() * (kind not in (SLOTS, SLOTS_LAST)), old.numpy()
+            for thing in here.keys() & there.keys():
+                values[here[thing]] = learned[there[thing]]
+            table.assign(values)
+
+
+def _sites(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    yield ("unknown",), (UNKNOWN,)
+    for scene in _trained(model):
+        table = scene.table
+        for site, location in zip(table.sites[:-1].tolist(), table.locations[:-1].tolist(), strict=True):
+            yield (scene.start, location), (scene.first_site + site,)
+        yield (scene.start, "NO-OP"), (scene.first_site + int(table.sites[-1]),)
+
+
+def _actions(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    yield ("unknown",), (UNKNOWN,)
+    for scene in _trained(model):
+        for action, code in enumerate(scene.table.codes.tolist()):
+            yield (scene.start, code), (scene.first_action + action,)
+        yield (scene.start, "NO-OP"), (scene.first_action + scene.table.num_actions,)
+
+
+def _slots(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    slots = model.statistics.slots
+    rows = neighbourhood_rows(slots)
+    for rule, slot in np.argwhere(slots[:, :, 0] != NO_SLOT).tolist():
+        yield (rule, *slots[rule, slot].tolist()), (int(rows[rule]), slot)
+
+
+def _slots_last(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    for thing, (row, slot) in _slots(model):
+        yield thing, (row, slice(None), slot)
+
+
+def _trained(model: WorldModel) -> Iterator[Scene]:
+    return (scene for scene in model.scenes.values() if scene.is_trained)
+
+
+_PLACES: dict[str, Callable[[WorldModel], Iterator[tuple[Thing, Place]]]] = {
+    "sites": _sites,
+    "actions": _actions,
+    SLOTS: _slots,
+    SLOTS_LAST: _slots_last,
+}

@@ -1,0 +1,1 @@
+"""The graph encoder: a computation graph as one vector."""

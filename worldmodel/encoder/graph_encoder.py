@@ -1,0 +1,172 @@
+"""`GraphEncoder`: a graph network that embeds a whole computation graph in z."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sonnet as snt
+import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+
+from worldmodel.config import EncoderConfig
+from worldmodel.data.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
+from worldmodel.networks.graph_attention import AttentionRound
+from worldmodel.networks.message_passing import MessagePassingRound
+from worldmodel.networks.segment_ops import owners_of, segment_max, segment_sum
+
+# Updates nodes and globals of width `hidden`; edges come in the order of their receivers.
+Round = Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]
+RoundFactory = Callable[[int], Round]
+"""Builds round i."""
+
+
+class FeatureEmbedding(snt.Module):
+    """Embeds the category column of rows [n, 1 + floats] and mixes it with the floats: [n, width]."""
+
+    def __init__(self, categories: int, embedding: int, width: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        # Small at the start, so that a category never seen in training adds next to nothing to its row.
+        self._embed = snt.Embed(categories, embedding, initializer=snt.initializers.TruncatedNormal(stddev=0.1))
+        self._mix = snt.Linear(width)
+        self._norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
+
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
+        category = self._embed(tf.cast(rows[:, 0], tf.int32))
+        return self._norm(tf.nn.relu(self._mix(tf.concat([category, rows[:, 1:]], axis=-1))))
+
+
+class Calibration(snt.Module):
+    """Centres and scales features whose spread between graphs is tiny beside their size.
+
+    A rewrite touches a few of some hundred nodes, so a pooled feature moves by a fraction of a percent. While training,
+    the statistics are the batch's own (constants would be off as soon as the weights below move); afterwards they are
+    constants, from `measure`, so that an embedding depends on its graph alone.
+    """
+
+    _EPSILON = 1e-6  # variance below which a feature counts as constant: float rounding must not be blown up
+
+    def __init__(self, width: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.mean = tf.Variable(tf.zeros([width]), trainable=False, name="mean")
+        self.variance = tf.Variable(tf.ones([width]), trainable=False, name="variance")
+
+    def measure(self, features: Sequence[tf.Tensor]) -> None:
+        """Sets the constants from features [graphs, width] of every start graph, by their spread within each."""
+        moments = [tf.nn.moments(each, axes=[0]) for each in features]
+        self.mean.assign(tf.reduce_mean([mean for mean, _ in moments], axis=0))
+        self.variance.assign(tf.reduce_mean([variance for _, variance in moments], axis=0))
+
+    def __call__(self, features: tf.Tensor, *, is_training: bool) -> tf.Tensor:
+        mean, variance = tf.nn.moments(features, axes=[0]) if is_training else (self.mean, self.variance)
+        return (features - mean) * tf.math.rsqrt(variance + self._EPSILON)
+
+
+def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+    """Mean, maximum and sum/√n over the nodes of every graph, beside its globals: [G, 3 · hidden + globals]."""
+    owners, num_graphs = owners_of(graph.n_node), tf.shape(graph.n_node)[0]
+    total = segment_sum(graph.nodes, owners, num_graphs)
+    largest = segment_max(graph.nodes, owners, num_graphs)
+    count = tf.cast(graph.n_node, tf.float32)[:, tf.newaxis]
+    return tf.concat([total / count, largest, total / tf.sqrt(count), graph.globals], axis=-1)
+
+
+def log_total_time(nodes: tf.Tensor, n_node: tf.Tensor, column: int) -> tf.Tensor:
+    """ln(1 + t) of the time t of all nodes of every graph, in microseconds: [G, 1]; `column` is their `log_time`."""
+    times = tf.math.expm1(nodes[:, column] * LOG_TIME_UNIT)
+    return tf.math.log1p(segment_sum(times[:, tf.newaxis], owners_of(n_node), tf.shape(n_node)[0]))
+
+
+def by_receiver(graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+    """The same graphs with their edges in the order of their receivers, in which sums over edges are fastest."""
+    order = tf.argsort(graph.receivers, stable=True)
+    fields = {name: tf.gather(getattr(graph, name), order) for name in ("edges", "senders", "receivers")}
+    return graph.replace(**fields)
+
+
+def round_factory(config: EncoderConfig) -> RoundFactory:
+    """Builds the rounds that `config.kind` asks for."""
+    if config.kind == "attention":
+        return lambda i: AttentionRound(config.hidden, config.heads, name=f"round_{i}")
+    return lambda i: MessagePassingRound(config.hidden, name=f"round_{i}")
+
+
+def discretised(logits: tf.Tensor, categories: int) -> tf.Tensor:
+    """One-hot codes of the most likely categories, with the gradient of their probabilities (straight through).
+
+    Args:
+      logits: [G, latent], those of latent / categories variables, end to end.
+    """
+    groups = tf.reshape(logits, [-1, logits.shape[-1] // categories, categories])
+    probabilities = tf.nn.softmax(groups)
+    codes = tf.one_hot(tf.argmax(groups, axis=-1), categories)
+    return tf.reshape(codes + probabilities - tf.stop_gradient(probabilities), tf.shape(logits))
+
+
+class GraphEncoder(snt.Module):
+    """GraphsTuple of G graphs (from `graphs.to_graphs_tuple`) to raw embeddings [G, latent].
+
+    The embedding does not depend on the order of nodes or edges. It is not standardised: `WorldModel` does that.
+
+    Args:
+      config: kind and sizes.
+      features: what the columns of nodes and edges are.
+      make_round: builds round i; by default of the kind that `config` names.
+      make_readout: builds the map from pooled features to what is learned of z; one linear layer by default, so that
+        small differences between graphs reach z undistorted.
+    Raises:
+      ValueError: if z is to hold the total time, but nodes have no such feature.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        features: FeatureSpec,
+        *,
+        make_round: RoundFactory | None = None,
+        make_readout: Callable[[], Callable[[tf.Tensor], tf.Tensor]] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.config = config
+        if config.holds_time and TIME not in features.node_features:
+            raise ValueError(
+                f"expected a feature '{TIME}' of nodes, from which z can hold the total time, but there are only "
+                f"{', '.join(features.node_features)}; set total_time=false"
+            )
+        self._time_column = features.node_features.index(TIME) if config.holds_time else None
+        make_round = make_round or round_factory(config)
+        self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
+        self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
+        self._rounds = [make_round(i) for i in range(config.rounds)]
+        self._calibration = Calibration(4 * config.hidden + config.holds_time)
+        self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.holds_time)
+
+    def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+        """The graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden]; edges in another."""
+        graph = by_receiver(graph)
+        state = graph.replace(
+            nodes=self._node_embedding(graph.nodes),
+            edges=self._edge_embedding(graph.edges),
+            globals=tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]),
+        )
+        for update in self._rounds:
+            state = update(state)
+        return state
+
+    def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
+        """Pooled features before calibration and readout, the total time last if z holds it: [G, 4 · hidden (+ 1)]."""
+        pooled = pool_nodes(self.embedded(graph))
+        if self._time_column is None:
+            return pooled
+        return tf.concat([pooled, log_total_time(graph.nodes, graph.n_node, self._time_column)], axis=-1)
+
+    def calibrate(self, graphs: Sequence[gn_graphs.GraphsTuple]) -> None:
+        """Fits the calibration, after training, to a batch for every start graph, as different as those to come."""
+        self._calibration.measure([self.pooled(batch) for batch in graphs])
+
+    def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
+        features = self._calibration(self.pooled(graph), is_training=is_training)
+        if self._time_column is not None:
+            return tf.concat([self._readout(features[:, :-1]), features[:, -1:]], axis=-1)
+        raw = self._readout(features)
+        return discretised(raw, self.config.categories) if self.config.categories else raw

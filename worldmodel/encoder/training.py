@@ -1,0 +1,284 @@
+"""Training the encoder through auxiliary heads and next-latent consistency.
+
+Nothing of this stays with the world model but the encoder's weights: the heads only tell z what to hold. Every loss is
+divided by what the best constant (or, for the next latent, copying) would get, so all start near 1 and weigh alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+
+from worldmodel.config import EncoderTrainingConfig
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import Episode, EpisodeBuffer
+from worldmodel.data.graph_store import GraphLike
+from worldmodel.data.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
+from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.networks.action_embedding import ActionEmbedding
+from worldmodel.training import OnStep, Optimiser, TrainingLoop
+
+
+class StateTargets(NamedTuple):
+    """What the heads have to say of n states.
+
+    Attributes:
+      log_cost: float32 [n], ln(cost / cost of the episode's first state).
+      match_counts: float32 [n, R], ln(1 + legal locations) of every rule.
+      rule_mask: float32 [n, R], rules with a legal location.
+      action_mask: float32 [n, A], legal actions of the table.
+    """
+
+    log_cost: np.ndarray
+    match_counts: np.ndarray
+    rule_mask: np.ndarray
+    action_mask: np.ndarray
+
+
+class EncoderDataset:
+    """Transitions of one start graph as graphs and targets.
+
+    Args:
+      buffer: its episodes.
+      table: its actions.
+      transitions: (place of the episode in the buffer, time) of each; by default all but those by NO-OP, which change
+        nothing.
+    """
+
+    def __init__(
+        self, buffer: EpisodeBuffer, table: ActionTable, transitions: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        self._buffer, self.table = buffer, table
+        self._transitions = list(_rewrites(buffer) if transitions is None else transitions)
+
+    def __len__(self) -> int:
+        return len(self._transitions)
+
+    @property
+    def num_states(self) -> int:
+        """Distinct states before or after any of the transitions."""
+        return len({graph_hash for i, t in self._transitions for graph_hash in self._buffer[i].hashes[t : t + 2]})
+
+    def within(self, most_states: int, seed: Sequence[int]) -> EncoderDataset:
+        """Transitions drawn one after another until they have this many distinct states; all if they have no more."""
+        if self.num_states <= most_states:
+            return self
+        drawn: list[tuple[int, int]] = []
+        states: set[str] = set()
+        for number in np.random.default_rng(list(seed)).permutation(len(self)).tolist():
+            i, t = self._transitions[number]
+            new = set(self._buffer[i].hashes[t : t + 2]) - states
+            if len(states) + len(new) > most_states:
+                break
+            states |= new
+            drawn.append((i, t))
+        return EncoderDataset(self._buffer, self.table, drawn)
+
+    def batch(self, rows: Sequence[int] | np.ndarray) -> tuple[list[GraphLike], StateTargets, np.ndarray]:
+        """Transitions `rows`: [2n] graphs and targets (n states before, then their n states after), n actions."""
+        chosen = [(self._buffer[i], t) for i, t in (self._transitions[row] for row in rows)]
+        states = chosen + [(episode, t + 1) for episode, t in chosen]
+        graphs: list[GraphLike] = [self._buffer.graphs[episode.hashes[t]] for episode, t in states]
+        actions = self.table.encode(np.stack([episode.actions[t] for episode, t in chosen]))
+        return graphs, self.targets(states), actions
+
+    def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
+        """Which transitions those are; episodes by their places, since numbers begin anew with every collection."""
+        chosen = ", ".join(f"{t} of episode {i}" for i, t in (self._transitions[row] for row in rows))
+        return f"transitions {chosen} of {len(self._buffer)}, counted from 0, from the graph {self._buffer[0].start}"
+
+    def targets(self, states: Sequence[tuple[Episode, int]]) -> StateTargets:
+        """Targets of (episode, time) states."""
+        locations = [episode.legal_actions(t)[:, 0] for episode, t in states]
+        counts = np.stack([np.bincount(rules, minlength=self.table.num_rules) for rules in locations])
+        masks = np.zeros((len(states), self.table.num_actions), np.float32)
+        for mask, (episode, t) in zip(masks, states, strict=True):
+            known = self.table.find_codes(episode.codes_at(t))
+            mask[known[known >= 0]] = 1.0
+        return StateTargets(
+            log_cost=np.array([np.log(e.cost_ms[t] / e.cost_ms[0]) for e, t in states], np.float32),
+            match_counts=np.log1p(counts).astype(np.float32),
+            rule_mask=(counts > 0).astype(np.float32),
+            action_mask=masks,
+        )
+
+    def sample(self, count: int, seed: Sequence[int]) -> np.ndarray:
+        """`count` distinct transitions, or all where there are fewer: their numbers."""
+        generator = np.random.default_rng(list(seed))
+        return generator.permutation(len(self))[:count]
+
+
+def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[int, int]]:
+    for i, episode in enumerate(buffer):
+        for t in np.flatnonzero(episode.actions[:, 0] != buffer.num_rules).tolist():
+            yield i, t
+
+
+class EncoderHeads(snt.Module):
+    """Linear heads on z and a small network for the change of z under an action, for the graphs of one scene.
+
+    Args:
+      statistics: targets of many states: sets the units and starting points of the heads.
+      table: the actions.
+      config: widths.
+      latent: Z.
+    """
+
+    def __init__(
+        self, statistics: StateTargets, table: ActionTable, config: EncoderTrainingConfig, latent: int
+    ) -> None:
+        super().__init__()
+        self._cost = _RegressionHead(statistics.log_cost[:, np.newaxis])
+        self._counts = _RegressionHead(statistics.match_counts)
+        self._rules, self._mask = _BitHead(statistics.rule_mask), _BitHead(statistics.action_mask)
+        width = config.action_embedding
+        self._embedding = ActionEmbedding(table.num_rules + 1, table.num_sites, width, width, width)
+        self._actions = tf.constant(table.rules), tf.constant(table.sites)
+        self._change = snt.nets.MLP([config.consistency_hidden, latent])
+
+    def losses(self, z: tf.Tensor, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Named scalar losses of raw embeddings z [2n, latent] (before, then after) under `actions` [n].
+
+        The heads see z standardised, as everything will that uses it later: else a few wide dimensions would carry
+        the consistency term and the narrow ones could be noise.
+        """
+        mean, variance = tf.nn.moments(z, axes=[0])
+        spread = tf.reduce_mean(tf.nn.relu(1.0 - tf.sqrt(variance + 1e-4)))
+        z = (z - mean) * tf.math.rsqrt(variance + 1e-4)
+        before, after = tf.split(z, 2)
+        change = self._change(tf.concat([before, tf.gather(self._embedding(*self._actions), actions)], axis=-1))
+        error = tf.reduce_mean(tf.square(after - before - change))
+        return {
+            "cost": self._cost.loss(z, targets.log_cost[:, tf.newaxis]),
+            "match_counts": self._counts.loss(z, targets.match_counts),
+            "rule_mask": self._rules.loss(z, targets.rule_mask),
+            "action_mask": self._mask.loss(z, targets.action_mask),
+            # Relative to copying z, and with a gradient to both: z should change predictably, not little.
+            "consistency": error / (tf.reduce_mean(tf.square(after - before)) + 1e-6),
+            "variance": spread,
+        }
+
+
+class _RegressionHead(snt.Module):
+    """Linear regression whose loss is in units of the targets' variance."""
+
+    def __init__(self, targets: np.ndarray) -> None:
+        super().__init__()
+        self._mean, self._variance = targets.mean(axis=0), float(targets.var(axis=0).mean()) + 1e-8
+        self._linear = snt.Linear(targets.shape[1])
+
+    def loss(self, z: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        scaled = (targets - self._mean) / self._variance**0.5
+        return tf.reduce_mean(tf.square(self._linear(z) - scaled))
+
+
+class _BitHead(snt.Module):
+    """Logistic regression whose loss is in units of the bits' entropy."""
+
+    def __init__(self, targets: np.ndarray) -> None:
+        super().__init__()
+        rate = (targets.sum(axis=0) + 0.5) / (len(targets) + 1.0)
+        self._logit = np.log(rate / (1.0 - rate)).astype(np.float32)
+        # The floor: bits that hardly ever vary must not outweigh everything else with the one state where they do.
+        self._entropy = max(0.05, float(-(rate * np.log(rate) + (1.0 - rate) * np.log(1.0 - rate)).mean()))
+        self._linear = snt.Linear(targets.shape[1], w_init=snt.initializers.TruncatedNormal(stddev=0.05))
+
+    def loss(self, z: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        logits = self._linear(z) + self._logit
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)) / self._entropy
+
+
+class EncoderTraining:
+    """One resumable training of an encoder on the transitions of some start graphs, each with heads of its own.
+
+        EncoderTraining(encoder, features, datasets, EncoderTrainingConfig(), seed=0).run(on_step=print)
+
+    Args:
+      encoder: changed in place.
+      features: of the graphs.
+      datasets: of every start graph. Each step's transitions are of one of them: next to what start graphs differ in,
+        what rewrites change is little.
+      config: how to train.
+      seed: of every random draw; weights that exist already, as some of the encoder's do, are left as they are.
+      directory: where checkpoints go.
+    """
+
+    def __init__(
+        self,
+        encoder: GraphEncoder,
+        features: FeatureSpec,
+        datasets: Sequence[EncoderDataset],
+        config: EncoderTrainingConfig,
+        *,
+        seed: int,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.encoder, self._datasets, self._config, self._seed = encoder, list(datasets), config, seed
+        tf.random.set_seed(seed)
+        self._heads = [self._make_heads(data, number) for number, data in enumerate(self._datasets)]
+        head_variables = [variable for heads in self._heads for variable in heads.trainable_variables]
+        self._optimiser = Optimiser(config.optimiser, [*encoder.trainable_variables, *head_variables])
+        self._updates = [self._make_update(heads, features) for heads in self._heads]
+        self.loop = TrainingLoop(
+            self._train_step,
+            {"encoder": encoder, "heads": self._heads, "optimiser": self._optimiser},
+            num_steps=config.steps,
+            directory=directory,
+            checkpoint_every=config.checkpoint_every,
+            batch_of=lambda step: self._datasets[self._draw_dataset(step)].in_words(self._rows(step)),
+        )
+
+    def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
+        """Trains to the end (or step `until`) from where the last checkpoint is, and calibrates the encoder."""
+        self.loop.run(until=until, on_step=on_step)
+        samples = [self._calibration(number)[0] for number in range(len(self._datasets))]
+        self.encoder.calibrate([to_graphs_tuple(graphs) for graphs in samples])
+
+    def _calibration(self, number: int) -> tuple[list[GraphLike], StateTargets, np.ndarray]:
+        data = self._datasets[number]
+        return data.batch(data.sample(self._config.calibration, (self._seed, 0, number)))
+
+    def _make_heads(self, data: EncoderDataset, number: int) -> EncoderHeads:
+        """Heads with all their variables, and the encoder's."""
+        graphs, statistics, actions = self._calibration(number)
+        heads = EncoderHeads(statistics, data.table, self._config, self.encoder.config.latent)
+        heads.losses(self.encoder(to_graphs_tuple(graphs)), statistics, tf.constant(actions))
+        return heads
+
+    def _make_update(self, heads: EncoderHeads, features: FeatureSpec) -> Any:
+        """A training step for graphs of one scene, in one trace."""
+
+        def update(graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
+            weights = {"consistency": self._config.consistency_weight, "variance": self._config.variance_weight}
+            with tf.GradientTape() as tape:
+                losses = heads.losses(self.encoder(graphs, is_training=True), targets, actions)
+                loss = tf.add_n([weights.get(name, 1.0) * value for name, value in losses.items()])
+            return {"loss": loss, **losses, "gradient_norm": self._optimiser.minimise(loss, tape)}
+
+        targets = StateTargets(tf.TensorSpec([None], tf.float32), *[tf.TensorSpec([None, None], tf.float32)] * 3)
+        signature = [graphs_tuple_signature(features), targets, tf.TensorSpec([None], tf.int32)]
+        return tf.function(update, input_signature=signature, autograph=False)
+
+    def _train_step(self, step: int) -> Mapping[str, float]:
+        number = self._draw_dataset(step)
+        data = self._datasets[number]
+        graphs, targets, actions = data.batch(self._rows(step))
+        self._optimiser.set_rate(step, self._config.steps)
+        targets = StateTargets(*map(tf.constant, targets))
+        metrics = self._updates[number](to_graphs_tuple(graphs), targets, tf.constant(actions))
+        return {name: float(value) for name, value in metrics.items()}
+
+    def _rows(self, step: int) -> np.ndarray:
+        data = self._datasets[self._draw_dataset(step)]
+        return data.sample(self._config.batch, (self._seed, 1, step))
+
+    def _draw_dataset(self, step: int) -> int:
+        """In proportion to their transitions."""
+        sizes = np.array([len(data) for data in self._datasets], float)
+        return int(np.random.default_rng([self._seed, 2, step]).choice(len(sizes), p=sizes / sizes.sum()))

@@ -1,0 +1,1 @@
+"""Layers that the encoder and the MDN-RNN are built from."""

@@ -1,0 +1,145 @@
+"""World models as directories: what they are in `world_model.json`, tables, raw embeddings and weights beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from worldmodel.config import EncoderConfig, MdnRnnConfig
+from worldmodel.data.npz import UNREADABLE, save_arrays
+from worldmodel.dynamics.mdn_rnn import MdnRnn, ModelSizes
+from worldmodel.dynamics.start_graphs import Scene, Statistics
+from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.errors import IncompatibleWorldModel
+from worldmodel.signature import Signature
+
+FORMAT_VERSION = 7
+ANEW = "Train a world model anew, in another run directory, or go on with the RLFlow that wrote this one."
+
+
+class Parts(NamedTuple):
+    """What a world model consists of, see `WorldModel`; `embeddings`: raw ones that are known, by graph hash."""
+
+    signature: Signature
+    encoder: GraphEncoder
+    mdn_rnn: MdnRnn
+    statistics: Statistics
+    scenes: Sequence[Scene]
+    embeddings: Mapping[str, np.ndarray]
+
+
+def write(directory: Path, parts: Parts) -> None:
+    """Writes all files into a directory that is there."""
+    description = {
+        "format_version": FORMAT_VERSION,
+        "signature": dataclasses.asdict(parts.signature),
+        "encoder": dataclasses.asdict(parts.encoder.config),
+        "mdn_rnn": dataclasses.asdict(parts.mdn_rnn.config),
+        "sizes": parts.mdn_rnn.sizes._asdict(),
+    }
+    (directory / "world_model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+    arrays = {f"statistics/{name}": value for name, value in parts.statistics.to_arrays().items()}
+    for number, scene in enumerate(parts.scenes):
+        arrays |= {f"scene{number}/{name}": value for name, value in scene.to_arrays().items()}
+    save_arrays(directory / "tables.npz", arrays)
+    hashes, raw = np.array(list(parts.embeddings), np.str_), np.array(list(parts.embeddings.values()), np.float32)
+    save_arrays(directory / "embeddings.npz", {"hashes": hashes, "raw": raw})
+    _checkpoint(parts).write(str(directory / "weights"))
+
+
+def read(directory: Path, signature: Signature | None = None) -> Parts:
+    """What `write` has written, but for the weights.
+
+    Args:
+      signature: of the environment at hand; checked if given.
+    Raises:
+      IncompatibleWorldModel: if it was trained for something else, or has another format; `readable` adds what else can
+        be wrong.
+    """
+    description = json.loads((directory / "world_model.json").read_text(encoding="utf-8"))
+    if not isinstance(description, dict):
+        raise ValueError("world_model.json does not hold an object")
+    version = description.get("format_version", "none")
+    if version != FORMAT_VERSION:
+        raise IncompatibleWorldModel(f"{directory} has format {version}, expected {FORMAT_VERSION}. {ANEW}")
+    stored = Signature.from_json(description["signature"])
+    if signature is not None:
+        stored.require(signature, f"the world model {directory}")
+    with np.load(directory / "tables.npz") as arrays:
+        statistics, scenes = _read_tables(dict(arrays))
+    with np.load(directory / "embeddings.npz") as arrays:
+        embeddings = dict(zip(arrays["hashes"].tolist(), arrays["raw"], strict=True))
+    encoder = GraphEncoder(EncoderConfig(**description["encoder"]), stored.features)
+    mdn_rnn = MdnRnn(_read_mdn_rnn_config(description["mdn_rnn"]), ModelSizes(**description["sizes"]))
+    return Parts(stored, encoder, mdn_rnn, statistics, scenes, embeddings)
+
+
+def read_weights(directory: Path, parts: Parts) -> None:
+    """Gives all weights, which have to exist, the values that `write` has written."""
+    _checkpoint(parts).read(str(directory / "weights")).assert_consumed()
+
+
+@contextlib.contextmanager
+def readable(directory: Path) -> Iterator[None]:
+    """Says what to do where a directory does not hold what this version reads from it."""
+    try:
+        yield
+    except IncompatibleWorldModel:
+        raise
+    except (*UNREADABLE, TypeError, AssertionError, tf.errors.OpError) as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise IncompatibleWorldModel(
+            f"{directory} is of format {FORMAT_VERSION} but cannot be read ({type(error).__name__}: {said}): it was "
+            f"written by another version, or is damaged. {ANEW}"
+        ) from error
+
+
+def replace_directory(directory: Path, fill: Callable[[Path], None]) -> None:
+    """Lets `fill` write a directory, then puts it in place of `directory`.
+
+    The old one is moved aside before and removed after: if this is killed in between, it is still there, as a hidden
+    neighbour that ends in `.old`.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    aside = temporary.with_name(f"{temporary.name}.old")
+    try:
+        fill(temporary)
+        if directory.exists():
+            directory.rename(aside)
+        try:
+            temporary.rename(directory)
+        except BaseException:
+            if aside.exists():
+                aside.rename(directory)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _checkpoint(parts: Parts) -> tf.train.Checkpoint:
+    return tf.train.Checkpoint(encoder=parts.encoder, mdn_rnn=parts.mdn_rnn)
+
+
+def _read_mdn_rnn_config(stored: Mapping[str, Any]) -> MdnRnnConfig:
+    low, high = stored["log_sigma_range"]
+    return MdnRnnConfig(**{**stored, "log_sigma_range": (low, high)})
+
+
+def _read_tables(arrays: Mapping[str, np.ndarray]) -> tuple[Statistics, list[Scene]]:
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        group, _, name = key.partition("/")
+        groups.setdefault(group, {})[name] = value
+    statistics = Statistics.from_arrays(groups.pop("statistics"))
+    return statistics, [Scene.from_arrays(groups[f"scene{number}"]) for number in range(len(groups))]
