@@ -17,6 +17,9 @@
 | `dalle-mini`             | 95,347,712  | 16 tokens  | Dayma et al. 2021, the text encoder, sizes of X-RLflow  |
 | `transformer-transducer` | 48,634,909  | 80 x 512   | Zhang et al. 2020, sizes of X-RLflow, and 32 labels     |
 
+`composed-0` and `composed-1` are random compositions of the blocks of SqueezeNet, Inception v3 and DALL·E mini, drawn
+from the seed in the name (`environment.zoo.composed`). No paper defines them, and tables leave them out by default.
+
 Every network has a `-tiny` variant of the same structure for tests. Nothing is built, and no family's module imported,
 before `build` asks for it; a graph's weights depend on its name alone, so a name stands for the same bytes everywhere.
 """
@@ -30,7 +33,7 @@ from typing import Any
 
 import onnx
 
-__all__ = ["ZooError", "build", "names"]
+__all__ = ["ZooError", "build", "names", "published_names"]
 
 TINY = "-tiny"
 
@@ -48,6 +51,8 @@ _FAMILIES = {
     "nasrnn": "nasrnn",
     "dalle-mini": "dalle_mini",
     "transformer-transducer": "transformer_transducer",
+    "composed-0": "composed",
+    "composed-1": "composed",
 }
 
 
@@ -61,6 +66,11 @@ class ZooError(KeyError):
 def names() -> list[str]:
     """All names that `build` accepts, each network followed by its tiny variant."""
     return [variant for name in _FAMILIES for variant in (name, name + TINY)]
+
+
+def published_names() -> list[str]:
+    """The full-size networks that a paper defines: what tables are about unless they are told otherwise."""
+    return [name for name, family in _FAMILIES.items() if family != "composed"]
 
 
 def build(name: str, **changes: Any) -> onnx.ModelProto:

@@ -67,7 +67,7 @@ def build(name: str, config: DalleMiniConfig) -> onnx.ModelProto:
     Inputs `input_ids`, `attention_mask`: int64 [1, sequence]. Output `encoder_state`: float32 [1, sequence, hidden].
     """
     sizes = (config.sequence, config.hidden, config.heads, config.epsilon)
-    net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
+    net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config.feed_forward, config)
     tokens = [1, config.sequence]
     input_ids = net.writer.input("input_ids", tokens, TensorProto.INT64)
     bias = net.attention_bias(net.writer.input("attention_mask", tokens, TensorProto.INT64))
@@ -79,7 +79,54 @@ def build(name: str, config: DalleMiniConfig) -> onnx.ModelProto:
 
 
 @dataclass(frozen=True)
-class _Network(TransformerLayers):
+class GatedAttentionLayers(TransformerLayers):
+    """The layers of an encoder block.
+
+    Attributes:
+      feed_forward: width of the gate and of what it gates.
+    """
+
+    feed_forward: int
+
+    def block(self, x: str, bias: str | None, module: str) -> str:
+        """One encoder block: attention, then the gated feed-forward part, each added to the residual stream.
+
+        `bias`, if any, is added to the scores of the attention before the softmax.
+        """
+        scope = self.scope(module)
+        attended = self.layer_norm(x, f"{module}.pre_self_attn_layer_norm")
+        attended = self.self_attention(attended, bias, f"{module}.self_attn")
+        attended = self.layer_norm(attended, f"{module}.self_attn_layer_norm")
+        x = self.writer.node("Add", x, attended, scope=scope)
+        return self.writer.node("Add", x, self.gated_feed_forward(x, f"{module}.glu"), scope=scope)
+
+    def self_attention(self, x: str, bias: str | None, module: str) -> str:
+        """Scaled dot-product attention without biases, the scale applied to the queries."""
+        writer, scope = self.writer, self.scope(module)
+        query, key, value = (self.split_heads(self._square(x, f"{module}.{role}_proj"), module) for role in "qkv")
+        query = writer.node("Transpose", self.scaled(query, module), scope=scope, perm=QUERY_LAYOUT)
+        key = writer.node("Transpose", key, scope=scope, perm=KEY_LAYOUT)
+        value = writer.node("Transpose", value, scope=scope, perm=QUERY_LAYOUT)
+        scores = writer.node("MatMul", query, key, scope=scope)
+        if bias is not None:
+            scores = writer.node("Add", scores, bias, scope=scope)
+        return self._square(self.attend(scores, value, module), f"{module}.out_proj")
+
+    def gated_feed_forward(self, x: str, module: str) -> str:
+        """Two wide linear layers, the GELU of one times the other, and one back, with a LayerNorm before and within."""
+        wide = self.feed_forward
+        x = self.layer_norm(x, f"{module}.ln0")
+        gate = self.gelu(self.projection(x, f"{module}.fc0", self.hidden, wide), f"{module}.gelu")
+        gated = self.projection(x, f"{module}.fc1", self.hidden, wide)
+        product = self.writer.node("Mul", gate, gated, scope=self.scope(module))
+        return self.projection(self.layer_norm(product, f"{module}.ln1", wide), f"{module}.fc2", wide, self.hidden)
+
+    def _square(self, x: str, module: str) -> str:
+        return self.projection(x, module, self.hidden, self.hidden)
+
+
+@dataclass(frozen=True)
+class _Network(GatedAttentionLayers):
     """The layers of a DALL·E mini text encoder."""
 
     config: DalleMiniConfig
@@ -90,35 +137,3 @@ class _Network(TransformerLayers):
         words = self.lookup(input_ids, "embed_tokens", self.config.vocabulary)
         places = self.lookup(token_indices, "embed_positions", self.config.positions)
         return self.layer_norm(self.writer.node("Add", words, places), "layernorm_embedding")
-
-    def block(self, x: str, bias: str, module: str) -> str:
-        """One encoder block: attention, then the gated feed-forward part, each added to the residual stream."""
-        scope = self.scope(module)
-        attended = self.layer_norm(x, f"{module}.pre_self_attn_layer_norm")
-        attended = self.self_attention(attended, bias, f"{module}.self_attn")
-        attended = self.layer_norm(attended, f"{module}.self_attn_layer_norm")
-        x = self.writer.node("Add", x, attended, scope=scope)
-        return self.writer.node("Add", x, self.gated_feed_forward(x, f"{module}.glu"), scope=scope)
-
-    def self_attention(self, x: str, bias: str, module: str) -> str:
-        """Scaled dot-product attention without biases, the scale applied to the queries."""
-        writer, scope = self.writer, self.scope(module)
-        query, key, value = (self.split_heads(self._square(x, f"{module}.{role}_proj"), module) for role in "qkv")
-        query = writer.node("Transpose", self.scaled(query, module), scope=scope, perm=QUERY_LAYOUT)
-        key = writer.node("Transpose", key, scope=scope, perm=KEY_LAYOUT)
-        value = writer.node("Transpose", value, scope=scope, perm=QUERY_LAYOUT)
-        scores = writer.node("MatMul", query, key, scope=scope)
-        scores = writer.node("Add", scores, bias, scope=scope)
-        return self._square(self.attend(scores, value, module), f"{module}.out_proj")
-
-    def gated_feed_forward(self, x: str, module: str) -> str:
-        """Two wide linear layers, the GELU of one times the other, and one back, with a LayerNorm before and within."""
-        wide = self.config.feed_forward
-        x = self.layer_norm(x, f"{module}.ln0")
-        gate = self.gelu(self.projection(x, f"{module}.fc0", self.hidden, wide), f"{module}.gelu")
-        gated = self.projection(x, f"{module}.fc1", self.hidden, wide)
-        product = self.writer.node("Mul", gate, gated, scope=self.scope(module))
-        return self.projection(self.layer_norm(product, f"{module}.ln1", wide), f"{module}.fc2", wide, self.hidden)
-
-    def _square(self, x: str, module: str) -> str:
-        return self.projection(x, module, self.hidden, self.hidden)

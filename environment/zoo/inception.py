@@ -102,7 +102,7 @@ NETWORKS = {"inception-v3": INCEPTION_V3, "inception-v3-tiny": INCEPTION_V3_TINY
 
 def build(name: str, config: InceptionConfig) -> onnx.ModelProto:
     """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
-    net = _Network(GraphWriter(name), SeededWeights(name), config.divisor)
+    net = InceptionLayers(GraphWriter(name), SeededWeights(name), config.divisor)
     x = net.image(config.image_size)
     for module, layer in config.stem:
         x = net.conv_norm_relu(x, module, layer) if isinstance(layer, Conv) else net.max_pool(x, module)
@@ -113,7 +113,7 @@ def build(name: str, config: InceptionConfig) -> onnx.ModelProto:
 
 
 @dataclass(frozen=True)
-class _Network(ConvLayers):
+class InceptionLayers(ConvLayers):
     """The layers of an Inception v3."""
 
     divisor: int

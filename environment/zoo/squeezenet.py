@@ -68,7 +68,7 @@ NETWORKS = {"squeezenet1.1": SQUEEZENET_1_1, "squeezenet1.1-tiny": SQUEEZENET_1_
 
 def build(name: str, config: SqueezeNetConfig) -> onnx.ModelProto:
     """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
-    net = _Network(GraphWriter(name), SeededWeights(name))
+    net = FireLayers(GraphWriter(name), SeededWeights(name))
     x = net.conv_relu(net.image(config.image_size), "features.0", config.stem, "features.1", kernel=3, stride=2)
     x = net.max_pool(x, "features.2", ceil_mode=True)
     for position, block in enumerate(config.body, start=3):
@@ -80,7 +80,7 @@ def build(name: str, config: SqueezeNetConfig) -> onnx.ModelProto:
     return net.writer.model()
 
 
-class _Network(ConvLayers):
+class FireLayers(ConvLayers):
     """The layers of a SqueezeNet."""
 
     def fire(self, x: Features, module: str, config: Fire) -> Features:

@@ -15,7 +15,7 @@ def add_option(parser: argparse.ArgumentParser, default: str = "the full-size on
 
 
 def chosen(named: Sequence[str]) -> list[str]:
-    """Those named, or the full-size ones.
+    """Those named, or the full-size ones that a paper defines.
 
     Raises:
       UserError: if there is no such graph.
@@ -23,4 +23,4 @@ def chosen(named: Sequence[str]) -> list[str]:
     for name in named:
         if name not in zoo.names():
             raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
-    return list(named) or [name for name in zoo.names() if not name.endswith("-tiny")]
+    return list(named) or zoo.published_names()

@@ -43,7 +43,7 @@ def find_model(model: str) -> ModelSource:
 
 def find_models(models: Sequence[str]) -> list[ModelSource]:
     """Those named, or the full-size graphs of the zoo."""
-    return [find_model(model) for model in models or [name for name in zoo.names() if not name.endswith(zoo.TINY)]]
+    return [find_model(model) for model in models or zoo.published_names()]
 
 
 def _require_file_or_name(path: Path, model: str) -> None:

@@ -23,7 +23,7 @@ from environment.policies.random import RandomAgent
 from environment.zoo import bert
 from taso_ext import CostModel, OnnxModel, RuleSet, SearchResult, State, search_restarts, search_taso
 
-GRAPHS = [name for name in zoo.names() if not name.endswith("-tiny")] + ["resnet50:basic"]
+GRAPHS = [*zoo.published_names(), "resnet50:basic"]
 LAYERS = (12, 24, 48, 96)
 COLUMNS = {
     "graph": "zoo graph, cleaned in full unless it says so",

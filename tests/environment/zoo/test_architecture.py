@@ -13,7 +13,7 @@ import pytest
 
 from environment import zoo
 
-FULL_SIZE = [name for name in zoo.names() if not name.endswith("-tiny")]
+FULL_SIZE = zoo.published_names()
 
 # Torchvision's weights' metadata (Inception v3: 27,161,264 less the 3,326,696 of the auxiliary head), Hugging Face's
 # `num_parameters()` of bert-base-uncased, Keras's cells for NASNet-A, 16 matrices of 512 x 512 for the NAS cell. Nobody
