@@ -12,7 +12,7 @@ from typing import Any
 from controller.interface import Controller
 from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record
 from controller.search.random import RandomController
-from controller.storage import write_text
+from taso_ext.files import write_text
 
 EpisodeCallback = Callable[[int, int, EpisodeRecord], None]
 """Called as `on_episode(done, total, record)` after every episode."""

@@ -30,6 +30,10 @@ class UnknownControllerError(ValueError):
     """No controller is registered under that name."""
 
 
+class StoredControllerError(ValueError):
+    """A stored controller that cannot be used here; the message says why and what to do."""
+
+
 class Controller(Protocol):
     """Picks rewrites. A subclass that needs no training and sees the environment as it is only writes `act`.
 

@@ -252,8 +252,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     What comes to NaN or infinity raises a FloatingPointError.
     """
-    from controller.interface import UnknownControllerError
-    from controller.storage import StoredControllerError
+    from controller.interface import StoredControllerError, UnknownControllerError
     from environment.costs.prices.sqlite_file import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError

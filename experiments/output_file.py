@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.storage import write_atomically
 from experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,20 +45,8 @@ def require_writable_directory(directory: Path) -> None:
 
 
 def write_model(model: onnx.ModelProto, output: Path) -> None:
-    """Writes an ONNX file, complete or not at all; weights over 2 GB go to `<name>.data` beside it.
+    """Writes an ONNX file, complete or not at all; weights over 2 GB go to `<name>.data` beside it."""
+    from taso_ext.onnx_io.detached import detach
+    from taso_ext.onnx_io.writing import write_model as write
 
-    Args:
-      model: loses its weights where they are written beside it.
-      output: the file; its directory is created.
-    """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) < LARGEST_PROTOBUF_BYTES:
-        write_atomically(output, lambda file: file.write(model.SerializeToString()))
-        return
-    import onnx
-
-    data_name = f"{output.name}.data"
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as directory:
-        onnx.save_model(model, Path(directory) / output.name, save_as_external_data=True, location=data_name)
-        for name in (data_name, output.name):  # the model last: it must not be there without its weights
-            (Path(directory) / name).replace(output.parent / name)
+    write(detach(model), output)

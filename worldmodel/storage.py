@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.config import EncoderConfig, MdnRnnConfig
-from worldmodel.data.npz import UNREADABLE, save_arrays
 from worldmodel.dynamics.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.dynamics.start_graphs import Scene, Statistics
 from worldmodel.encoder.graph_encoder import GraphEncoder
@@ -50,9 +50,9 @@ def write(directory: Path, parts: Parts) -> None:
     arrays = {f"statistics/{name}": value for name, value in parts.statistics.to_arrays().items()}
     for number, scene in enumerate(parts.scenes):
         arrays |= {f"scene{number}/{name}": value for name, value in scene.to_arrays().items()}
-    save_arrays(directory / "tables.npz", arrays)
+    write_arrays(directory / "tables.npz", arrays, compress=True)
     hashes, raw = np.array(list(parts.embeddings), np.str_), np.array(list(parts.embeddings.values()), np.float32)
-    save_arrays(directory / "embeddings.npz", {"hashes": hashes, "raw": raw})
+    write_arrays(directory / "embeddings.npz", {"hashes": hashes, "raw": raw}, compress=True)
     _checkpoint(parts).write(str(directory / "weights"))
 
 
@@ -95,7 +95,7 @@ def readable(directory: Path) -> Iterator[None]:
         yield
     except IncompatibleWorldModel:
         raise
-    except (*UNREADABLE, TypeError, AssertionError, tf.errors.OpError) as error:
+    except (*UNREADABLE_ARRAYS, TypeError, AssertionError, tf.errors.OpError) as error:
         said = (str(error).splitlines() or [""])[0]
         raise IncompatibleWorldModel(
             f"{directory} is of format {FORMAT_VERSION} but cannot be read ({type(error).__name__}: {said}): it was "

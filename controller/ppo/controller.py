@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from controller.interface import Controller, ProgressCallback
+from controller.interface import Controller, ProgressCallback, StoredControllerError
 from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
 from controller.ppo.experience import Experience, any_rows, from_rollout
 from controller.ppo.learner import PpoLearner
-from controller.storage import StoredControllerError, write_arrays
 from controller.worlds.graph_view import GraphView
+from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.config import EncoderConfig
-from worldmodel.data.npz import UNREADABLE
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
@@ -187,7 +186,7 @@ class PpoController(Controller):
         try:
             with np.load(path) as arrays:
                 state = dict(arrays)
-        except UNREADABLE as error:
+        except UNREADABLE_ARRAYS as error:
             raise StoredControllerError(
                 f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
                 "damaged. Train it anew, in another run directory (--run-dir)."

@@ -12,11 +12,11 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
+from controller.interface import StoredControllerError
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
 from controller.ppo.experience import Experience, signature
 from controller.ppo.gae import generalised_advantages
-from controller.storage import StoredControllerError
 
 SMALLEST_SPREAD = 1e-3
 """Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it

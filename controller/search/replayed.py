@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from controller.interface import Controller, ProgressCallback
-from controller.storage import write_text
 from taso_ext import State
+from taso_ext.files import write_text
 
 Actions = list[tuple[int, int]]
 """[(rule, location)]."""

@@ -18,7 +18,7 @@ from experiments.pipeline.cost_model import find_costs
 from experiments.runs.model_source import find_model
 from experiments.runs.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
-from worldmodel.data.npz import UNREADABLE
+from taso_ext.files import UNREADABLE_ARRAYS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,5 +133,5 @@ def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
     try:
         with np.load(path) as arrays:
             return dict(arrays)
-    except UNREADABLE as error:
+    except UNREADABLE_ARRAYS as error:
         raise UserError(f"Cannot read the inputs {path}: {error}. Expected an npz file (numpy.savez).") from error

@@ -10,12 +10,12 @@ import numpy as np
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
-from controller.storage import write_text
 from experiments.reports import plots
 from experiments.reports.summary import graph_rows, remarks, rule_rows, source_rows, time_rows
 from experiments.runs.metrics import MetricsLog
 from experiments.runs.result import Result
 from experiments.runs.run import in_round, of_round
+from taso_ext.files import write_text
 
 ACCURACY_COLUMNS = {
     "step": "steps ahead",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.storage import write_text
 from experiments.output_file import require_writable_directory
+from taso_ext.files import write_text
 
 Row = Mapping[str, str | int | float]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.storage import write_text
+from taso_ext.files import write_text
 
 DIRECTORY = Path("runs/reproduce")
 COMMITTED = Path("experiments/results/units")

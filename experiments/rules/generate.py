@@ -7,13 +7,13 @@ import hashlib
 import resource
 from pathlib import Path
 
-from controller.storage import write_text
 from experiments.errors import UserError
 from experiments.output_file import require_writable
 from experiments.rules.command import GENERATED
 from experiments.rules.files import rule_files
 from experiments.rules.generation_table import GenerationTable, grid_text
 from experiments.runs.progress import make_progress
+from taso_ext.files import write_text
 from taso_ext.generator.generate import Generated, Settings, generate
 
 CHECKPOINTS = Path("runs/rules-generate")

@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.storage import write_text
+from taso_ext.files import write_text
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.generate import Generated
 from taso_ext.generator.grid import Domain

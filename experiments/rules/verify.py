@@ -12,11 +12,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.storage import write_text
 from experiments.errors import UserError, nearest_match
 from experiments.rules.files import read_entries, rule_files
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress
+from taso_ext.files import write_text
 from taso_ext.verify.proof import is_normwise
 from taso_ext.verify.prove import Outcome, prove_rule
 from taso_ext.verify.rule_file import RuleEntry, with_proofs

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.storage import write_text
 from experiments.errors import UserError
+from taso_ext.files import write_text
 
 
 def as_json(value: Any) -> str:

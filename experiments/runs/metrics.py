@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.storage import write_text
+from taso_ext.files import write_text
 
 
 class MetricsLog:

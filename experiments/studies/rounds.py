@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.storage import write_text
 from environment import GraphSubstitutionEnv
 from environment.measurement.process_memory import peak_bytes, restart_peak
 from environment.policies.random import RandomAgent
@@ -21,6 +20,7 @@ from experiments.runs.progress import Bar, ProgressDisplay
 from experiments.runs.seeds import seed_for
 from experiments.runs.tensorflow_start import import_tensorflow
 from experiments.studies.setting import Setting
+from taso_ext.files import write_text
 from worldmodel.data.by_rank import by_rank
 from worldmodel.data.episodes import Episode, EpisodeBuffer, collect
 

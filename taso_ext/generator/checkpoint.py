@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from taso_ext.files import write_text
+
 _LIBRARY = Path(__file__).parents[1]
 
 
@@ -27,9 +29,7 @@ class Checkpoint:
             result: dict[str, Any] = json.loads(path.read_text())
             return result
         result = enumerate_domain()
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(result))
-        partial.replace(path)
+        write_text(path, json.dumps(result))
         return result
 
     def judged(self, text: str, judge: Callable[[], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +9,7 @@ from typing import BinaryIO
 import onnx
 import onnx_ir as ir
 
+from taso_ext.files import replacing
 from taso_ext.onnx_io.detached import DetachedModel
 from taso_ext.onnx_io.weights.handles import content_bytes, tensor_header, tensor_proto
 from taso_ext.onnx_io.wire_format import length_delimited
@@ -33,19 +33,13 @@ def write_model(model: DetachedModel, path: Path) -> None:
     Raises:
       OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
-        place = Path(directory) / path.name
-        if model.nbytes + model.skeleton.ByteSize() <= LARGEST_PROTOBUF:
-            with place.open("wb") as file:
-                _write_single(model, file)
-        else:
-            data = place.with_name(f"{path.name}.data")
-            with data.open("wb") as file:
-                proto = _with_external_data(model, file, data.name)
-            place.write_bytes(proto.SerializeToString())
-            data.replace(path.with_name(data.name))
-        place.replace(path)
+    if model.nbytes + model.skeleton.ByteSize() <= LARGEST_PROTOBUF:
+        with replacing(path) as (file,):
+            _write_single(model, file)
+        return
+    data_path = path.with_name(f"{path.name}.data")
+    with replacing(data_path, path) as (data, file):
+        file.write(_with_external_data(model, data, data_path.name).SerializeToString())
 
 
 def _write_single(model: DetachedModel, file: BinaryIO) -> None:

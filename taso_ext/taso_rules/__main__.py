@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from taso_ext.files import write_text
 from taso_ext.taso_rules import TasoFileError, TasoRules, load_taso_rules
 from taso_ext.taso_rules.loading import DEFAULT_INSTANCES, Verdict
 from taso_ext.taso_rules.report import markdown
@@ -73,9 +73,7 @@ def _write(parser: argparse.ArgumentParser, output: Path, rules: TasoRules) -> N
     """Writes the accepted rules complete or not at all."""
     if all(outcome.verdict is not Verdict.ACCEPTED for outcome in rules.outcomes):
         parser.exit(2, f"{output} is not written: none of the {len(rules.outcomes)} rules was accepted.\n")
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=output.parent, delete=False) as file:
-        file.write(rules.text)
-    os.replace(file.name, output)
+    write_text(output, rules.text)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from taso_ext.files import write_arrays
 from tests.worldmodel.toy_world import SIGNATURE, ToyEnv, uniform_policy
 from worldmodel import storage as bundle
 from worldmodel.accuracy.open_loop import cut_windows, play
@@ -21,7 +22,6 @@ from worldmodel.config import (
     WorldModelConfig,
 )
 from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.data.npz import save_arrays
 from worldmodel.fit import fit_world_model
 from worldmodel.world_model import WorldModel
 
@@ -63,7 +63,7 @@ def make(directory: Path) -> None:
     """Trains the model and stores it."""
     model = fit_world_model(episodes(), SIGNATURE, TINY, seed=0)
     model.save(directory)
-    save_arrays(directory / PREDICTIONS, predictions(model))
+    write_arrays(directory / PREDICTIONS, predictions(model), compress=True)
 
 
 if __name__ == "__main__":

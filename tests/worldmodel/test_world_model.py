@@ -125,14 +125,14 @@ def test_damage_is_said_to_be_some(name: str, left: bytes | str | None, tmp_path
         WorldModel.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("failing", ["save_arrays", "rename"])
+@pytest.mark.parametrize("failing", ["write_arrays", "rename"])
 def test_saving_that_fails_leaves_what_was_there(
     failing: str, world_model: WorldModel, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether while it is written, or when the new one is put in place of the old."""
     rename = Path.rename
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
     def unless_back(self: Path, target: Path) -> Path:
@@ -143,7 +143,7 @@ def test_saving_that_fails_leaves_what_was_there(
         if failing == "rename":
             patch.setattr(Path, "rename", unless_back)
         else:
-            patch.setattr("worldmodel.storage.save_arrays", full)
+            patch.setattr("worldmodel.storage.write_arrays", full)
         with pytest.raises(OSError, match="disk full"):
             world_model.save(stored)
     assert {path.name: path.read_bytes() for path in stored.iterdir()} == before

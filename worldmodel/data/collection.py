@@ -16,8 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from taso_ext.files import UNREADABLE_ARRAYS
 from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
-from worldmodel.data.npz import UNREADABLE
 from worldmodel.errors import CollectionStopped
 
 EPISODES_PER_SHARD = 50
@@ -105,7 +105,7 @@ def _is_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
-    except UNREADABLE:
+    except UNREADABLE_ARRAYS:
         return False
 
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, pack, unpack
 from worldmodel.data.graph_store import GraphStore
-from worldmodel.data.npz import UNREADABLE, save_arrays
 from worldmodel.errors import IncompatibleEpisodes
 
 FORMAT_VERSION = 1
@@ -152,7 +152,7 @@ class EpisodeBuffer(Sequence[Episode]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one npz file, atomically: either the old file or the whole new one is there."""
-        save_arrays(path, self.to_arrays())
+        write_arrays(path, self.to_arrays(), compress=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> EpisodeBuffer:
@@ -166,7 +166,7 @@ class EpisodeBuffer(Sequence[Episode]):
                 return cls.from_arrays({key: arrays[key] for key in arrays.files}, source=os.fspath(path))
         except IncompatibleEpisodes:
             raise
-        except UNREADABLE as error:
+        except UNREADABLE_ARRAYS as error:
             raise IncompatibleEpisodes(
                 f"{os.fspath(path)} cannot be read as episodes ({type(error).__name__}: {error}): it was written by "
                 "another version, or is damaged. Collect them anew, in another run directory."

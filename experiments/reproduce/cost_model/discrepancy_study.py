@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from controller.storage import write_text
 from environment import zoo
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
@@ -25,6 +24,7 @@ from experiments.reproduce.cost_model.rewritten import RANDOM, Rewritten, at_ran
 from experiments.reproduce.units import Record, once, unit_path
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
+from taso_ext.files import write_text
 
 TABLE = "discrepancy"
 """Whose units these are, whichever table asks for them."""

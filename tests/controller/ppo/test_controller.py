@@ -10,12 +10,13 @@ import pytest
 import tensorflow as tf
 
 from controller.evaluation import EpisodeRecord, play_episode
+from controller.interface import StoredControllerError
 from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
 from controller.ppo.controller import FORMAT_VERSION, PpoController
 from controller.ppo.experience import Experience, from_rollout
-from controller.storage import StoredControllerError, write_arrays
+from taso_ext.files import write_arrays
 from tests.controller.tiny_worlds import TinyWorld, independent_sites
 from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
 from worldmodel.errors import NonFiniteLoss

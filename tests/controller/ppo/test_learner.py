@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from controller.interface import StoredControllerError
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
 from controller.ppo.experience import from_rollout
 from controller.ppo.learner import PpoLearner
-from controller.storage import StoredControllerError
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 
 QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taso_ext import files
 from tests.worldmodel.toy_world import RULE_NAMES, ToyEnv, uniform_policy
-from worldmodel.data import npz
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import Episode, EpisodeBuffer, collect
 from worldmodel.errors import IncompatibleEpisodes
@@ -68,7 +68,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     def broken(file: object, **arrays: np.ndarray) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(npz.np, "savez_compressed", broken)
+    monkeypatch.setattr(files.np, "savez_compressed", broken)
     with pytest.raises(OSError, match="disk full"):
         fresh(2).save(tmp_path / "episodes.npz")
     assert len(EpisodeBuffer.load(tmp_path / "episodes.npz")) == 1
@@ -77,7 +77,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     arrays = fresh(1).to_arrays()
-    npz.save_arrays(tmp_path / "old.npz", {**arrays, "format_version": np.array(0)})
+    files.write_arrays(tmp_path / "old.npz", {**arrays, "format_version": np.array(0)})
     with pytest.raises(ValueError, match=r"old\.npz has episodes of format 0"):
         EpisodeBuffer.load(tmp_path / "old.npz")
 
@@ -127,6 +127,6 @@ def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> No
     arrays = buffer.to_arrays()
     buffer.save(tmp_path / "episodes.npz")
     arrays[name][buffer[0].num_steps + (name == "cost_ms") + 1] = np.nan
-    npz.save_arrays(tmp_path / "episodes.npz", arrays)
+    files.write_arrays(tmp_path / "episodes.npz", arrays)
     with pytest.raises(IncompatibleEpisodes, match=f"episode 1: the {said}"):
         EpisodeBuffer.load(tmp_path / "episodes.npz")

@@ -1,11 +1,14 @@
+"""Files are old or new, never half written."""
+
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from controller.storage import write_arrays, write_atomically, write_text
+from taso_ext.files import replacing, write_arrays, write_atomically, write_text
 
 
 def test_arrays_come_back_under_exactly_the_name_given(tmp_path: Path) -> None:
@@ -27,3 +30,15 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         write_atomically(path, fail)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_that_belong_together_are_replaced_together(tmp_path: Path) -> None:
+    data, model = tmp_path / "m.data", tmp_path / "m"
+    for content, fails in ((b"old", False), (b"new", True), (b"new", False)):
+        with pytest.raises(OSError, match="disk full") if fails else nullcontext(), replacing(data, model) as files:
+            for file in files:
+                file.write(content)
+            if fails:
+                raise OSError("disk full")
+        expected = b"old" if fails else content
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"m.data": expected, "m": expected}

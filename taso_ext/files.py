@@ -1,0 +1,66 @@
+"""Writing files: each is either old or new and never half written, whatever stops the process."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+UNREADABLE_ARRAYS = (OSError, EOFError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What `np.load` and a look-up in its result raise for an npz file that is missing, damaged or of another version."""
+
+
+@contextmanager
+def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
+    """Opens a temporary neighbour of each path for writing, and renames all of them into place if the block succeeds.
+
+    The files replace the old ones in the given order, after all of them are complete on the disk. If the block raises,
+    the old files stay as they were. Missing directories are created.
+
+    Raises:
+      OSError: a file cannot be written.
+    """
+    # A rename is atomic within one file system only, so the temporary files lie in the same directory.
+    neighbours = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    try:
+        with ExitStack() as opened:
+            files: list[BinaryIO] = []
+            for path, neighbour in zip(paths, neighbours, strict=True):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files.append(opened.enter_context(neighbour.open("wb")))
+            yield files
+            for file in files:
+                file.flush()
+                os.fsync(file.fileno())
+        for path, neighbour in zip(paths, neighbours, strict=True):
+            neighbour.replace(path)
+    finally:
+        for neighbour in neighbours:
+            neighbour.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Lets `write` fill the file that then replaces `path`.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    with replacing(Path(path)) as (file,):
+        write(file)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes `text` as UTF-8."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
+    """Writes an npz file under exactly the given name; compressing takes more time and less space."""
+    save = np.savez_compressed if compress else np.savez
+    write_atomically(path, lambda file: save(file, **dict(arrays)))  # type: ignore[arg-type]  # the stub wants no **
