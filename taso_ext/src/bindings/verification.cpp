@@ -1,11 +1,8 @@
-#include "verification/field_arithmetic.hpp"
+// Arithmetic modulo primes below 2^62 on arrays, for the exact evaluation of rules (taso_ext/verify).
+#include "bindings/bindings.hpp"
 
 #include <cstdint>
 #include <stdexcept>
-
-#include <pybind11/numpy.h>
-
-namespace py = pybind11;
 
 namespace rlflow {
 namespace {
@@ -61,7 +58,7 @@ Residues matmul(const Residues& a, const Residues& b, std::int64_t prime) {
 
 }  // namespace
 
-void bind_field_arithmetic(py::module_& module) {
+void bind_verification(py::module_& module) {
   module.def("field_multiply", py::vectorize(multiply), py::arg("a"), py::arg("b"), py::arg("prime"));
   module.def("field_power", py::vectorize(power), py::arg("base"), py::arg("exponent"), py::arg("prime"));
   module.def("field_matmul", &matmul, py::arg("a"), py::arg("b"), py::arg("prime"));

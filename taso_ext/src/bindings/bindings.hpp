@@ -1,0 +1,64 @@
+// Each room's part of the Python module `taso_ext._core`, and the types that more than one part takes.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "costs/cost.hpp"
+#include "rewriting/state.hpp"
+
+namespace py = pybind11;
+
+namespace rlflow {
+
+void bind_graph(py::module_& module);
+void bind_costs(py::module_& module);
+void bind_rules(py::module_& module);
+void bind_state(py::module_& module);
+void bind_features(py::module_& module);    // after bind_state: adds methods to State
+void bind_search(py::module_& module);
+void bind_verification(py::module_& module);
+
+struct NamedCosts {
+  std::string name;
+  std::shared_ptr<const CostModel> costs;
+};
+
+struct RuleSet {
+  std::shared_ptr<const RuleBook> book;
+};
+
+// A state and the states before it, as far back as `undo` can go.
+class Session {
+ public:
+  explicit Session(State start) : state_(std::make_shared<const State>(std::move(start))) {}
+  [[nodiscard]] const State& state() const { return *state_; }
+  void step(std::int32_t rule, std::int32_t location);
+  // Returns the state with the prices of all rewrites. It keeps them, and later states inherit what a step leaves alone.
+  const State& priced();
+  // Throws InvalidInput when there is no step to take back.
+  void undo();
+
+ private:
+  std::shared_ptr<const State> state_;
+  std::deque<std::shared_ptr<const State>> past_;
+};
+
+// Returns 32 hexadecimal digits.
+[[nodiscard]] std::string hex(const Hash128& hash);
+
+// Hands the data over to a new array without a copy.
+template <typename T>
+py::array_t<T> to_array(std::vector<T> data, std::vector<py::ssize_t> shape) {
+  auto* owned = new std::vector<T>(std::move(data));
+  const py::capsule owner(owned, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
+  return py::array_t<T>(std::move(shape), owned->data(), owner);
+}
+
+}  // namespace rlflow

@@ -1,0 +1,48 @@
+#include "bindings/bindings.hpp"
+
+#include "features/candidate_features.hpp"
+#include "features/features.hpp"
+
+namespace rlflow {
+namespace {
+
+py::tuple features(const State& state) {
+  Features arrays;
+  {
+    const py::gil_scoped_release release;
+    arrays = graph_features(state);
+  }
+  const auto rows = static_cast<py::ssize_t>(arrays.nodes.size() / kNodeFeatures), edges = static_cast<py::ssize_t>(arrays.links.size() / 2);
+  return py::make_tuple(to_array(std::move(arrays.nodes), {rows, static_cast<py::ssize_t>(kNodeFeatures)}),
+                        to_array(std::move(arrays.edges), {edges, static_cast<py::ssize_t>(kEdgeFeatures)}),
+                        to_array(std::move(arrays.links), {edges, 2}));
+}
+
+py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+  constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
+  if (max_candidates < 1 || max_candidates > kMost) {
+    throw InvalidInput("max_candidates must lie in [1, " + std::to_string(kMost) + "], got " + std::to_string(max_candidates));
+  }
+  const CandidateColumns columns{.one_hot_rules = one_hot_rules, .costs = costs};
+  py::array_t<float> rows({static_cast<py::ssize_t>(max_candidates) + 1, static_cast<py::ssize_t>(columns.count(state))});
+  const std::span<float> data(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
+  {
+    const py::gil_scoped_release release;
+    put_candidate_features(state, columns, data);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_features(py::module_& module) {
+  py::class_<Session>(module.attr("State"))
+      .def("features", [](const Session& session) { return features(session.state()); })
+      .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+             return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs);
+           }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false);
+  module.attr("NUM_FEATURE_OPERATORS") = feature_operator_count();
+  module.attr("NUM_DTYPES") = kDtypes;
+}
+
+}  // namespace rlflow

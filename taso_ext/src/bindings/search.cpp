@@ -1,0 +1,64 @@
+#include "bindings/bindings.hpp"
+
+#include <pybind11/functional.h>
+
+#include "search/search.hpp"
+
+namespace rlflow {
+namespace {
+
+using ProgressFunction = std::optional<py::function>;
+
+// Runs a search without the GIL; takes it back to report progress and to notice Ctrl-C.
+template <typename Search>
+SearchResult run_search(const ProgressFunction& progress, Search search) {
+  const SearchProgress report = [&](std::int64_t expanded, double best_ms) {
+    const py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!progress) return true;
+    const py::object answer = (*progress)(expanded, best_ms);
+    return answer.is_none() || answer.cast<bool>();
+  };
+  const py::gil_scoped_release release;
+  return search(report);
+}
+
+SearchLimits limits(std::int64_t budget, double seconds, std::int64_t memory_bytes, int threads) {
+  return {.budget = budget, .seconds = seconds, .memory_bytes = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)), .threads = threads};
+}
+
+// Defines a search whose own arguments stand before the limits that all share.
+template <typename Function, typename... Arguments>
+void define_search(py::module_& module, const char* name, Function function, Arguments... arguments) {
+  const SearchLimits defaults;
+  module.def(name, function, py::arg("state"), arguments..., py::arg("budget") = defaults.budget, py::kw_only(),
+             py::arg("seconds") = defaults.seconds, py::arg("memory_bytes") = defaults.memory_bytes, py::arg("threads") = defaults.threads,
+             py::arg("progress") = py::none());
+}
+
+}  // namespace
+
+void bind_search(py::module_& module) {
+  py::class_<SearchResult>(module, "SearchResult")
+      .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
+      .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
+      .def_readonly("generated", &SearchResult::generated).def_readonly("duplicates", &SearchResult::duplicates)
+      .def_readonly("unpriced", &SearchResult::unpriced)
+      .def_readonly("evicted", &SearchResult::evicted).def_readonly("rebuilt", &SearchResult::rebuilt)
+      .def_readonly("memory_bytes", &SearchResult::memory_bytes).def_readonly("seconds", &SearchResult::seconds)
+      .def_readonly("rules", &SearchResult::rules);
+  define_search(module, "search_taso", [](const Session& session, double alpha, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_taso(session.state(), alpha, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("alpha") = 1.05);
+  define_search(module, "search_greedy", [](const Session& session, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_greedy(session.state(), limits(budget, seconds, memory, threads), report); });
+  });
+  define_search(module, "search_beam", [](const Session& session, std::int64_t width, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_beam(session.state(), width, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("width") = 16);
+  define_search(module, "search_restarts", [](const Session& session, std::int64_t walk, std::uint64_t seed, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_restarts(session.state(), walk, seed, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("walk") = 10, py::arg("seed") = 0);
+}
+
+}  // namespace rlflow

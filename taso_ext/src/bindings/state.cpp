@@ -1,0 +1,115 @@
+#include "bindings/bindings.hpp"
+
+namespace rlflow {
+namespace {
+
+constexpr std::int64_t kMostLocations = 20'000'000;    // as many as a graph can have operators
+constexpr std::size_t kMostUndone = 256;
+
+}  // namespace
+
+void Session::step(std::int32_t rule, std::int32_t location) {
+  const py::gil_scoped_release release;
+  auto next = std::make_shared<const State>(state_->after(state_->match(rule, location)));
+  past_.push_back(std::exchange(state_, std::move(next)));
+  if (past_.size() > kMostUndone) past_.pop_front();
+}
+
+const State& Session::priced() {
+  if (!state_->is_priced()) state_ = state_->priced();
+  return *state_;
+}
+
+void Session::undo() {
+  if (past_.empty()) {
+    throw InvalidInput("there is no step to undo: this state is where its walk started, or " + std::to_string(kMostUndone) +
+                       " steps, the most that are kept, were undone already");
+  }
+  state_ = std::move(past_.back());
+  past_.pop_back();
+}
+
+namespace {
+
+py::array_t<bool> rule_mask(const State& state) {
+  py::array_t<bool> mask(static_cast<py::ssize_t>(state.game().rules().size()));
+  bool* data = mask.mutable_data();
+  std::fill(data, data + mask.size(), false);
+  for (const Match& match : state.matches()) data[match.rule] = true;
+  return mask;
+}
+
+py::array_t<bool> location_mask(const State& state) {
+  const auto locations = static_cast<py::ssize_t>(state.game().locations());
+  py::array_t<bool> mask({static_cast<py::ssize_t>(state.game().rules().size()), locations});
+  bool* data = mask.mutable_data();
+  std::fill(data, data + mask.size(), false);
+  for (const Match& match : state.matches()) data[match.rule * locations + match.location] = true;
+  return mask;
+}
+
+py::array_t<std::int64_t> location_counts(const State& state) {
+  std::vector<std::int64_t> counts(state.game().rules().size());
+  for (const Match& match : state.matches()) ++counts[match.rule];
+  const auto size = static_cast<py::ssize_t>(counts.size());
+  return to_array(std::move(counts), {size});
+}
+
+py::array_t<std::int32_t> legal_actions(const State& state) {
+  std::vector<std::int32_t> pairs;
+  pairs.reserve(2 * state.matches().size());
+  for (const Match& match : state.matches()) pairs.insert(pairs.end(), {match.rule, match.location});
+  return to_array(std::move(pairs), {static_cast<py::ssize_t>(state.matches().size()), 2});
+}
+
+py::tuple candidates(Session& session) {
+  std::vector<Candidate> list;
+  {
+    const py::gil_scoped_release release;
+    list = session.priced().candidates();
+  }
+  std::vector<std::int32_t> rules, locations;
+  std::vector<double> costs;
+  for (const Candidate& candidate : list) {
+    rules.push_back(candidate.rule);
+    locations.push_back(candidate.location);
+    costs.push_back(candidate.cost_ms);
+  }
+  const auto size = static_cast<py::ssize_t>(list.size());
+  return py::make_tuple(to_array(std::move(rules), {size}), to_array(std::move(locations), {size}), to_array(std::move(costs), {size}));
+}
+
+}  // namespace
+
+void bind_state(py::module_& module) {
+  py::class_<Session>(module, "State")
+      .def(py::init([](const Graph& graph, const RuleSet& rules, const NamedCosts& costs, std::int64_t max_locations) {
+             if (max_locations < 0 || max_locations > kMostLocations) {
+               throw InvalidInput("max_locations must lie in [1, " + std::to_string(kMostLocations) + "], or be 0 for one for each operator, got " +
+                                  std::to_string(max_locations));
+             }
+             const py::gil_scoped_release release;
+             return Session(State::start(graph, rules.book, costs.costs, static_cast<std::int32_t>(max_locations)));
+           }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
+      .def("copy", [](const Session& session) { return Session(session); })
+      .def("is_legal", [](const Session& session, std::int32_t rule, std::int32_t location) { return session.state().is_legal(rule, location); },
+           py::arg("rule"), py::arg("location"))
+      .def("step", &Session::step, py::arg("rule"), py::arg("location"))
+      .def("undo", &Session::undo)
+      .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })
+      .def_property_readonly("graph", [](const Session& session) { return session.state().graph(); })
+      .def_property_readonly("cost", [](const Session& session) {
+        const py::gil_scoped_release release;
+        return session.state().cost();
+      })
+      .def_property_readonly("hash", [](const Session& session) { return hex(session.state().graph().hash()); })
+      .def_property_readonly("num_locations", [](const Session& session) { return session.state().game().locations(); })
+      .def_property_readonly("truncated_matches", [](const Session& session) { return session.state().truncated_matches(); })
+      .def("rule_mask", [](const Session& session) { return rule_mask(session.state()); })
+      .def("location_mask", [](const Session& session) { return location_mask(session.state()); })
+      .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
+      .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
+      .def("candidates", &candidates);
+}
+
+}  // namespace rlflow
