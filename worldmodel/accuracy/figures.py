@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from environment.statistics.intervals import Estimate
-from worldmodel.accuracy.bootstrap import over_episodes
+from environment.statistics.intervals import Estimate, bootstrap
 
 Columns = Sequence[np.ndarray]
 MODEL = "model"
@@ -57,8 +56,8 @@ class FigureMaker:
         """
         own = columns[MODEL]
         if self.resamples:
-            estimate = over_episodes(statistic, own, self.episodes, resamples=self.resamples)
+            estimate = bootstrap(statistic, own, groups=self.episodes, resamples=self.resamples)
         else:
-            estimate = Estimate(float(statistic(*own)), float("nan"), float("nan"))
+            estimate = Estimate.without_interval(float(statistic(*own)))
         trivial = {key: float(statistic(*others)) for key, others in columns.items() if key != MODEL}
         return Figure(name, self.step, estimate, trivial, len(self.episodes))

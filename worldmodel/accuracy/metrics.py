@@ -3,8 +3,8 @@
 Everything stands beside a trivial predictor: copying the last state, the mean of the training data, a table of mean
 rewards. All inputs are NumPy arrays whose first axis is that of the n windows or steps; what is a mean over them is
 made of one number for each (`squared_errors`, `wrong_bits`, `bit_counts`), so that they can be drawn again by episode
-(`worldmodel.accuracy.bootstrap`). Rank correlation is
-`environment.statistics.correlation.spearman`, intervals of predicted mixtures are in
+(`environment.statistics.intervals`). Rank correlation is
+`environment.statistics.paired.spearman`, intervals of predicted mixtures are in
 `worldmodel.accuracy.uncertainty`.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from environment.statistics.correlation import spearman
+from environment.statistics.paired import spearman
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import MEAN, ZERO, Trivial

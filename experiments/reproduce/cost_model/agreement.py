@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from environment.statistics.correlation import Numbers
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
+from environment.statistics.paired import Numbers
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from environment.costs.measured.cost_model import Measured
-from environment.statistics.correlation import spearman
+from environment.statistics.paired import spearman
 from experiments.errors import UserError
 from experiments.reproduce import graphs
 from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right

@@ -24,7 +24,7 @@ from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Cost, Costs, ModelCosts
 from environment.costs.measured.cost_model import Measured, Recorded
 from environment.costs.prices.settings import processor, setting_of
-from environment.statistics.correlation import Numbers, pearson, spearman
+from environment.statistics.paired import Numbers, pearson, spearman
 from experiments.errors import UserError
 from experiments.pipeline.rewriting import affordable, random_step
 from experiments.reproduce import graphs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from environment.statistics.intervals import Estimate
+from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.reproduce.units import Record
 from experiments.runs.alarm import is_too_good
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, OF_TRAINING, REAL_GAP, TRAINED_FOR, asked, asked_figures
@@ -15,7 +15,6 @@ from experiments.studies.best_known import COUNTS_FROM_PERCENT
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
-from worldmodel.accuracy.bootstrap import over_episodes, over_seeds
 
 UNDEFINED = "–"
 """Stands for a figure that does not exist, as the correlation with something that never changes."""
@@ -185,7 +184,7 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
     row |= {"windows": sum(record["windows"] for record in records)}
     if not there:
         return row | {"model": UNDEFINED} | _asked(play, figure, step, None, {}, counted)
-    estimate = over_seeds([record["value"] for record in there])
+    estimate = mean_of_seeds([record["value"] for record in there])
     if len(there) == 1 and there[0]["low"] is not None:
         estimate = Estimate(estimate.value, there[0]["low"], there[0]["high"])
     return row | _interval(estimate) | _asked(play, figure, step, estimate.value, trivial, counted)
@@ -223,8 +222,8 @@ def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
     """Over seeds; of one seed over its episodes, where the figure is a mean of theirs."""
     each = comparisons[0]["each"].get(key)
     if len(comparisons) == 1 and each is not None:
-        return over_episodes(np.mean, [np.array(each)], np.arange(len(each)))
-    return over_seeds([comparison[key] for comparison in comparisons])
+        return bootstrap(np.mean, [np.array(each)], resamples=200)
+    return mean_of_seeds([comparison[key] for comparison in comparisons])
 
 
 def _interval(estimate: Estimate) -> Record:

@@ -1,15 +1,25 @@
-"""Intervals of medians of grouped samples cover what they say."""
+"""Intervals cover what they say: of medians of grouped samples, of means of seeds, of statistics of rows."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environment.statistics.intervals import Estimate, median_of_groups
+from environment.statistics.intervals import (
+    FEWEST_GROUPS,
+    NORMAL_HALF_WIDTH,
+    Estimate,
+    bootstrap,
+    mean_of_seeds,
+    median_of_groups,
+)
 
 TRIALS = 200
+MEAN_TRIALS = 300
 
 
 def groups_of(
@@ -64,3 +74,80 @@ def test_unequal_sessions_count_all_their_samples() -> None:
     """A short session must not be filled up with anything."""
     found = median_of_groups([[2.0], [2.0] * 50], 0)
     assert found == Estimate(2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+def test_intervals_mean_of_seeds_cover_the_mean(count: int) -> None:
+    """At a coverage of 0.92 fewer than 258 of 300 come once in 5,000 runs; plain percentiles cover 0.90 at most."""
+    rng = np.random.default_rng(count)
+    found = [mean_of_seeds(rng.normal(3.0, 1.0, count), seed=trial) for trial in range(MEAN_TRIALS)]
+    assert sum(estimate.covers(3.0) for estimate in found) >= 258
+
+
+def test_intervals_over_episodes_cover_the_mean_of_all() -> None:
+    """Windows of an episode are alike, so that intervals over single windows would be far too narrow.
+
+    At a coverage of 0.92, what percentiles of 30 groups have, fewer than 258 of 300 come once in 5,000 runs.
+    """
+    rng, episodes = np.random.default_rng(0), np.repeat(np.arange(30), 8)
+    grouped, single = 0, 0
+    for trial in range(MEAN_TRIALS):
+        values = np.repeat(rng.normal(size=30), 8) + 0.1 * rng.normal(size=240)
+        grouped += bootstrap(np.mean, [values], groups=episodes, resamples=200, seed=trial).covers(0.0)
+        single += bootstrap(np.mean, [values], resamples=200, seed=trial).covers(0.0)
+    assert grouped >= 258 > 200 > single
+
+
+def test_a_statistic_of_several_columns_keeps_rows_together() -> None:
+    rng = np.random.default_rng(1)
+    x, episodes = rng.normal(size=80), np.repeat(np.arange(8), 10)
+    found = bootstrap(lambda a, b: float(np.corrcoef(a, b[:, 0])[0, 1]), [x, 2 * x[:, np.newaxis]], groups=episodes)
+    assert (found.low, found.value, found.high) == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_order_and_names_of_episodes_do_not_matter() -> None:
+    rng = np.random.default_rng(2)
+    values, episodes = rng.normal(size=40), np.repeat(np.arange(8), 5)
+    renamed = bootstrap(np.mean, [values], groups=100 + 7 * episodes)
+    assert bootstrap(np.mean, [values], groups=episodes) == renamed
+    found = bootstrap(np.mean, [values[::-1]], groups=episodes[::-1])
+    assert found.value == pytest.approx(renamed.value) and found.low == pytest.approx(renamed.low)
+
+
+def test_what_a_few_cannot_tell_is_left_open() -> None:
+    few = np.repeat(np.arange(FEWEST_GROUPS - 1), 3)
+    for found in (mean_of_seeds([2.0]), bootstrap(np.mean, [np.full(len(few), 2.0)], groups=few)):
+        assert found.value == 2.0 and math.isnan(found.low) and math.isnan(found.high)
+    assert math.isnan(bootstrap(np.mean, [np.zeros(0)]).value)
+    assert math.isnan(mean_of_seeds([1.0, math.nan]).value)
+
+
+def test_intervals_of_a_mean_are_the_normal_ones_of_many_samples() -> None:
+    """Of a mean the bootstrap's standard error is s / √n, that of the sample itself; both methods converge to it."""
+    sample = np.random.default_rng(3).normal(5.0, 2.0, 400)
+    expected = NORMAL_HALF_WIDTH * sample.std() / math.sqrt(len(sample))
+    for method in ("percentile", "BCa"):
+        found = bootstrap(np.mean, [sample], method=method, resamples=4000)
+        assert found.value == sample.mean()
+        assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.05)
+
+
+def test_the_corrected_interval_follows_a_skewed_sample() -> None:
+    """BCa: of a mean of exponential numbers the upper end is farther, and more so than by percentiles."""
+    sample = np.random.default_rng(4).exponential(size=30)
+    plain, corrected = (bootstrap(np.mean, [sample], method=m, resamples=4000) for m in ("percentile", "BCa"))
+    skew = [(each.high - each.value) / (each.value - each.low) for each in (plain, corrected)]
+    assert skew[1] > skew[0] > 1
+
+
+def test_an_interval_is_repeatable_and_changes_with_its_seed() -> None:
+    sample = np.random.default_rng(5).normal(size=20)
+    found = [bootstrap(np.median, [sample], seed=seed) for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_width_of_seeds_is_students() -> None:
+    """A quarter each of the drawn means are the ends, so that the interval is their distance, widened."""
+    found = mean_of_seeds([1.0, 3.0])
+    student = math.tan(math.pi * 0.475)  # with one degree of freedom: Cauchy's
+    assert (found.high - found.low) / 2 == pytest.approx(math.sqrt(2) * student / NORMAL_HALF_WIDTH)

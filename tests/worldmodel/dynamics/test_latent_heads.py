@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment.statistics.correlation import spearman
+from environment.statistics.paired import spearman
 from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.toy_world import SIGNATURE, SMALL
 from worldmodel.accuracy.open_loop import open_loop, play

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from environment.statistics.correlation import spearman
+from environment.statistics.paired import spearman
 from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.toy_world import SIGNATURE, ToyEnv, uniform_policy
 from worldmodel.accuracy.baselines import Trivial
