@@ -191,7 +191,7 @@ def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> i
 
 def _reproduce(options: argparse.Namespace) -> int:
     from experiments import reproduce
-    from experiments.output_file import require_writable
+    from experiments.reproduce.table import require_writable_folder
     from experiments.runs.interruption import Interrupted, listening
     from experiments.runs.progress import make_progress
 
@@ -199,9 +199,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     options.command_line = " ".join(["rlflow", *sys.argv[1:]])
     try:
         with listening():
-            files = [directory / f"{options.table}.{suffix}" for suffix in ("md", "csv")]
-            for file in [*files, *directory.glob(f"{options.table}-*.png")]:
-                require_writable(file, force=options.force or options.output is None)
+            require_writable_folder(directory, force=options.force or options.output is None)
             table = reproduce.load(options.table).reproduce(options, make_progress())
             table.write(directory)
     except _input_errors() as error:

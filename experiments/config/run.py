@@ -84,7 +84,7 @@ class DreamConfig:
     Attributes:
       temperature: τ of the latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above, it strays.
         How far depends on what the world model has left open: rewrites are deterministic, and a well trained one is
-        sure of them (`experiments/results/accuracy-tried.md`).
+        sure of them (`experiments/results/accuracy/tried.md`).
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,6 +32,8 @@ def finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG, whole or not at all."""
-    # No version string: equal data, equal file.
-    write_atomically(path, partial(figure.savefig, format="png", dpi=140, metadata={"Software": None}))
+    """Writes a PNG or an SVG, as the suffix of `path` says, whole or not at all."""
+    # Neither version nor date, and ids of SVG elements from a fixed salt: equal data, equal file.
+    unwanted = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": path.stem}):
+        write_atomically(path, partial(figure.savefig, format=path.suffix[1:], dpi=140, metadata=unwanted))

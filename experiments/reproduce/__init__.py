@@ -1,8 +1,9 @@
 """Tables and figures of the papers and of this project, one module each: `rlflow reproduce NAME`.
 
 A module has `add_options(parser)`, for options beside those of all tables, and `reproduce(options, progress)`, which
-returns its table. Finished units of work are kept in `runs/reproduce` and not done again; those of accuracy, which come
-out alike on every machine, are looked for in `experiments/results/units` too (see `experiments.reproduce.units`).
+returns its table. Finished units of work are kept in `runs/reproduce/NAME/units` and not done again; those of accuracy,
+which come out alike on every machine, are looked for in `experiments/results/NAME/units` too (see
+`experiments.reproduce.units`).
 """
 
 from __future__ import annotations

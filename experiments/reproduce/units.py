@@ -1,9 +1,9 @@
 """Units of work that are done once: each leaves a small JSON file, and a later run reads it instead.
 
-What is finished here is in `runs/reproduce`. Results that do not depend on the machine, but for what they took of time
-and memory, can also come with the source:
+Finished units are in `runs/reproduce/TABLE/units`. Results that do not depend on the machine, but for the time and
+memory that they took, can also come with the source:
 
-    mkdir -p experiments/results/units/TABLE && cp runs/reproduce/TABLE/GRAPH-*.json experiments/results/units/TABLE/
+    mkdir -p experiments/results/TABLE/units && cp runs/reproduce/TABLE/units/*.json experiments/results/TABLE/units/
 
 and a run in a fresh clone does not do them again. Where times are measured, nobody else's result will do: units of such
 tables come with the source only to be looked at.
@@ -20,7 +20,9 @@ from typing import Any
 from taso_ext.files import write_text
 
 DIRECTORY = Path("runs/reproduce")
-COMMITTED = Path("experiments/results/units")
+COMMITTED = Path("experiments/results")
+UNITS = "units"
+"""The folder of the units, in that of their table."""
 DIGITS = 6
 
 Record = dict[str, Any]
@@ -35,7 +37,7 @@ def once(table: str, name: str, settings: Record, work: Callable[[], Record], *,
         Such files are small, and their numbers have `DIGITS` digits.
     """
     path = unit_path(table, name, settings)
-    for file in [path, COMMITTED / table / path.name] if anywhere else [path]:
+    for file in [path, COMMITTED / table / UNITS / path.name] if anywhere else [path]:
         if file.is_file():
             finished: Record = json.loads(file.read_text(encoding="utf-8"))
             return finished
@@ -47,7 +49,7 @@ def once(table: str, name: str, settings: Record, work: Callable[[], Record], *,
 def unit_path(table: str, name: str, settings: Record) -> Path:
     """The file of a unit; what else it leaves goes beside it, under the same name."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return DIRECTORY / table / f"{name}-{digest}.json"
+    return DIRECTORY / table / UNITS / f"{name}-{digest}.json"
 
 
 def _rounded(value: Any) -> Any:

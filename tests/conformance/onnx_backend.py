@@ -18,7 +18,7 @@ from tests.conformance.cases import KINDS, Case, cases_of
 from tests.conformance.judging import DIFFERENT, EQUAL, EXPECTED, NOT_RUN, REFERENCE, REFUSED, RUNTIME, Verdict, judge
 from tests.conformance.runtimes import NEWEST_RUNNABLE_OPSET
 
-COMMAND = "python -m tests.conformance.onnx_backend --out experiments/results/onnx-backend.md"
+COMMAND = "python -m tests.conformance.onnx_backend --out experiments/results/onnx-backend/table.md"
 
 Results = list[tuple[Case, Verdict]]
 

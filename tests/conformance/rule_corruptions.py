@@ -31,7 +31,7 @@ from taso_ext.verify.prove import DEFAULT_SHAPES, GLANCES, prove_rule
 from tests.conformance.rule_mutations import corrupt
 from tests.conformance.rule_truth import NotRunnableError, UnclearError, differs, rewrites
 
-COMMAND = "python -m tests.conformance.rule_corruptions --out experiments/results/rule-judge.md"
+COMMAND = "python -m tests.conformance.rule_corruptions --out experiments/results/rule-judge/table.md"
 CORRUPTIONS = 10_000
 GRAPHS = 8
 """Fresh graphs on which a corruption is tried before it is called harmless."""

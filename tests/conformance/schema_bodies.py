@@ -26,7 +26,7 @@ from taso_ext.verify.exact.prime_field import NotInvertibleError
 from taso_ext.verify.numeric.differential import compare_floats
 from taso_ext.verify.numeric.float_session import RefusedGraphError
 
-COMMAND = "python -m tests.conformance.schema_bodies --out experiments/results/rule-judge-true.md"
+COMMAND = "python -m tests.conformance.schema_bodies --out experiments/results/rule-judge-true/table.md"
 OPSET = 23  # the newest that ONNX Runtime has kernels for
 ACCEPTED, REJECTED, NOT_ASKED = "accepted", "rejected", "not asked"
 

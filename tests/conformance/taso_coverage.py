@@ -194,7 +194,8 @@ def markdown(table: list[Row], digest: str, ours: RuleSet) -> str:
     lines = [
         "# TASO's rules in our set",
         "",
-        "Written by `python -m tests.conformance.taso_coverage graph_subst.pb -o experiments/results/taso-coverage.md`",
+        "Written by",
+        "`python -m tests.conformance.taso_coverage graph_subst.pb -o experiments/results/taso-coverage/table.md`",
         f"from the file with SHA-256 `{digest}`.",
         "",
         f"Ours are the {len(ours)} rules that `RuleSet.default()` loads. A derivation was",
@@ -204,7 +205,7 @@ def markdown(table: list[Row], digest: str, ours: RuleSet) -> str:
         "",
         "TASO applies its rules to convolutions of any groups and any numbers of filters. A rule that is right on some",
         "of them is sound under a domain, and the counterexample is what rejects it beyond; one without such a domain",
-        "would be unsound. A rule that `taso-rules.md` calls repeated is in the class of the one that it repeats; for",
+        "would be unsound. A rule that `taso-rules` calls repeated is in the class of the one that it repeats; for",
         "those called not expressible there the sources are not connected.",
         "",
         "| class | rules | refuted where TASO applies them | derived from ours in at most three rewrites |",

@@ -4,7 +4,7 @@ Each layer stands between two small 1x1 convolutions, as in a network, so that t
 to be left and entered again; ratios are those of the three together. Times are CPU times of one thread, interleaved,
 with 95 % intervals. `predicted` is what the roofline model of a CPU core says. Errors are relative to the spread of the
 results, against float64. In the second table every convolution of a network takes the rule that was fastest for it
-alone, if that is faster than none. With --out the tables go to winograd.md and winograd.csv in DIR.
+alone, if that is faster than none. With --out the tables go to table.md and table.csv in DIR.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--zoo", nargs="*", default=["resnet18", "resnet50", "inception-v3"], metavar="GRAPH")
     arguments = parser.parse_args()
     rows = [row for layer in RESNET + OTHERS for row in measure_layer(layer, arguments.pairs)]
-    command = f"python -m tests.perf.winograd --pairs {arguments.pairs} --out experiments/results"
+    command = f"python -m tests.perf.winograd --pairs {arguments.pairs} --out experiments/results/winograd"
     about = " ".join((__doc__ or "").split("\n\n")[1].split())
     lines = [
         "# Fast convolutions",
@@ -210,8 +210,8 @@ def main() -> None:
         lines.append(f"| {name} | {taken} | {timed.value:.3f} | {timed.low:.3f} to {timed.high:.3f} |")
         print(lines[-1], flush=True)
     if arguments.out:
-        (arguments.out / "winograd.md").write_text("\n".join(lines) + "\n")
-        with (arguments.out / "winograd.csv").open("w", newline="") as file:
+        (arguments.out / "table.md").write_text("\n".join(lines) + "\n")
+        with (arguments.out / "table.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(rows)

@@ -25,7 +25,7 @@ from experiments.baselines.contestants import THREADS, Contestant, installed, ma
 from experiments.reproduce import graphs
 from experiments.reproduce.baselines.contest import Contest, estimate
 from experiments.reproduce.search.our_best import OurBest, our_best
-from experiments.reproduce.tables import Row, Table
+from experiments.reproduce.table import Row, Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.detached import DetachedModel
@@ -68,7 +68,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             bar.update(len(results))
     labels = {name: each.label for name, each in tools.items()} | {OURS: f"{runtime.label}, on {ours[names[0]].words}"}
     return Table(
-        "baselines",
         f"Other tools and ours on {options.device}, {THREADS} thread",
         _columns(labels),
         {"reference": ".4g", **dict.fromkeys((CONTROL, *labels), ".3f")},

@@ -27,7 +27,7 @@ from experiments.errors import UserError
 from experiments.reproduce import graphs
 from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right
 from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, Study, of_rules, records
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.warnings_noted import warnings_noted
@@ -91,14 +91,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         measured_ms = _looks(found, len(LOOKS[options.scale]), progress)
     errors = _errors(predicted, measured_ms)
     return Table(
-        "discrepancy",
         f"What measured:{options.device} predicts, against what is measured",
         COLUMNS,
         FORMATS,
         [_row(*each) for each in zip(predicted, measured_ms, errors, strict=True)],
         options.command_line,
         f"{label(options)}. {_timings_in_short(predicted)}{_in_short(errors)}",
-        {"discrepancy-graphs.png": partial(_draw, predicted)},
+        figures={"all": partial(_draw, predicted)},
     )
 
 

@@ -14,7 +14,7 @@ from experiments.reproduce.cost_model import discrepancy
 from experiments.reproduce.cost_model.agreement import signs_right
 from experiments.reproduce.cost_model.discrepancy import BEYOND, label, studies, timings_of
 from experiments.reproduce.cost_model.discrepancy_study import of_rules, records
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.warnings_noted import warnings_noted
@@ -44,7 +44,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for point in sorted(of_rules(record), key=lambda point: float(point["measured"]))
     ]
     return Table(
-        "discrepancy-rules",
         f"What rules do to graphs on {options.device}: predicted, and measured",
         COLUMNS,
         FORMATS,

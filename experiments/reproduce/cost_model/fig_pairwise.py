@@ -28,7 +28,7 @@ from environment.statistics.paired import Numbers, pearson, spearman
 from experiments.errors import UserError
 from experiments.pipeline.rewriting import affordable, random_step
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import ProgressDisplay
@@ -106,14 +106,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     studies = [Study(name, costs, SCALES[options.scale], options.seed, progress) for name in names]
     found = {study.name: study.points(options.scale) for study in studies}
     return Table(
-        "fig-pairwise",
         "How run time goes with what can be counted",
         COLUMNS,
         FORMATS,
         [row for name, points in found.items() for row in rows(name, points)],
         options.command_line,
         f"Costs of {costs.name} ({where(costs)}). {SCALES[options.scale].text}",
-        {f"fig-pairwise-{name}.png": partial(_draw, name, points) for name, points in found.items()},
+        figures={name: partial(_draw, name, points) for name, points in found.items()},
     )
 
 

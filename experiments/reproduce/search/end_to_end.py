@@ -28,7 +28,7 @@ from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime
 from experiments.pipeline.rewriting import affordable
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
@@ -98,7 +98,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             rows.append(climbed(name, rules, options.scale, runtime))
             bar.update(len(rows))
     return Table(
-        "end-to-end",
         f"What rewriting gains on {options.device}, {options.threads} thread{'s' * (options.threads > 1)}",
         COLUMNS,
         FORMATS,

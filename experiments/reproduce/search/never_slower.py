@@ -25,7 +25,7 @@ from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
 from experiments.pipeline.optimise import optimised
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once, unit_path
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
@@ -71,7 +71,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     rows = [optimised_graph(name, options.scale, options.device, progress) for name in names]
     limits = ", ".join(f"{key} {value}" for key, value in SEARCHES[options.scale].items())
     return Table(
-        TABLE,
         f"What rlflow optimise --costs measured:{options.device} makes of the zoo",
         COLUMNS,
         FORMATS,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from environment import zoo
 from experiments.errors import UserError
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_taso
@@ -57,7 +57,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             rows.append(_unit(name, BUDGETS[options.scale], baseline))
             bar.update(len(rows))
     return Table(
-        "rule-sets",
         "What the shipped rules find",
         COLUMNS if baseline else {key: text for key, text in COLUMNS.items() if key not in COMPARED},
         PERCENT,

@@ -27,7 +27,7 @@ from environment.policies.random import RandomAgent
 from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import ProgressDisplay
@@ -104,7 +104,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     found = {name: study.times(name, options.scale) for name in names}
     noise = max(record["noise"] for record in found.values())
     return Table(
-        "steptime",
         "What a step takes in the real environment and in the dream",
         COLUMNS,
         FORMATS,

@@ -19,7 +19,7 @@ from functools import partial
 
 from experiments.config.run import RunConfig
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy_rows import best_dream, best_known, raises_alarm, table_rows
 from experiments.reproduce.world_model.accuracy_summary import summary
@@ -86,7 +86,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             progress.note(alarm(record, best_percent))
         rows += table_rows(name, best_percent, judged, played, effort.steps)
     return Table(
-        "accuracy",
         "What world models predict of held-out episodes",
         COLUMNS,
         FORMATS,

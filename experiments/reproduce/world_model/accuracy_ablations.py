@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from experiments.config.run import RunConfig
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model import variants
 from experiments.reproduce.world_model.accuracy import held_out_notes
@@ -103,7 +103,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             judged = [Study(setting, seed, effort, progress).accuracy() for seed in seeds]
             rows.append({"graph": name, "variant": label, **_row(judged, effort)})
     return Table(
-        "accuracy-ablations",
         "What helps a world model to predict",
         COLUMNS,
         FORMATS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from experiments.errors import UserError
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy import held_out_notes
 from experiments.reproduce.world_model.accuracy_rows import best_trivial, figure_rows
@@ -79,7 +79,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             setting = Setting(name, config, amount)
             rows += curve_rows([Study(setting, seed, effort, progress).accuracy() for seed in seeds[name]], effort)
     return Table(
-        "accuracy-curve",
         "Accuracy of world models against the real steps they were trained on",
         COLUMNS,
         FORMATS,
@@ -87,7 +86,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         f"{config.costs}. {held_out_notes(effort)} – stands where training met too few rewrites for so many steps of "
         "held-out play to be predicted.",
-        {f"accuracy-curve-{name}.png": partial(draw, name, _of(rows, name)) for name in chosen},
+        figures={name: partial(draw, name, _of(rows, name)) for name in chosen},
     )
 
 

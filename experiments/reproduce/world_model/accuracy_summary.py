@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy_rows import BEST_KNOWN, NO, NOT_COUNTED, POLICY, UNDEFINED, best_trivial
 from experiments.studies.asked import TRAINED_FOR
@@ -33,7 +33,6 @@ def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
         if _key(row) in asked:
             asked[_key(row)][row["graph"]] = _cell(row)
     return Table(
-        "accuracy-summary",
         "What is asked of world models",
         COLUMNS
         | {

@@ -12,7 +12,7 @@ import argparse
 
 from experiments.errors import UserError
 from experiments.reproduce import graphs
-from experiments.reproduce.tables import Table
+from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy import held_out_notes
 from experiments.reproduce.world_model.accuracy_rows import figure_rows, held_out_rows
@@ -79,7 +79,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             found = [*held_out_rows(judged), *figure_rows(judged, counted=False, steps=effort.steps)]
             rows += [{"trained_on": name, **row} for row in found]
     return Table(
-        "accuracy-transfer",
         "What world models predict of graphs that they were not trained on",
         COLUMNS,
         FORMATS,

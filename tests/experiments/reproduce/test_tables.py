@@ -24,7 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(directory: Path, table: str) -> list[dict[str, str]]:
-    with (directory / f"{table}.csv").open(encoding="utf-8") as file:
+    with (directory / "table.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -77,7 +77,7 @@ def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matt
     first = units.once("table", "unit", {}, work, anywhere=True)
     assert (first["share"], first["each"]) == (0.333333, [6.66667e-08, 1, None, "text"])
     path = units.unit_path("table", "unit", {})
-    committed = units.COMMITTED / "table" / path.name
+    committed = units.COMMITTED / "table" / units.UNITS / path.name
     committed.parent.mkdir(parents=True)
     path.rename(committed)
     again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
@@ -100,10 +100,10 @@ def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pyte
 
 
 def test_tables_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "rule-sets.md").write_text("mine", encoding="utf-8")
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     assert main(["reproduce", "rule-sets", "-o", str(tmp_path), "bert-base-tiny"]) == 2
     assert "--force" in capsys.readouterr().err
-    assert (tmp_path / "rule-sets.md").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixture[str]) -> None:

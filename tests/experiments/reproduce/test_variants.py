@@ -26,7 +26,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -
 
 def made(table: str, *options: str) -> list[dict[str, str]]:
     assert main(["reproduce", table, *QUICK, *options]) == 0
-    with Path(f"runs/reproduce/{table}/{table}.csv").open(encoding="utf-8") as file:
+    with Path(f"runs/reproduce/{table}/table.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -36,7 +36,7 @@ def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:
     assert [row["variant"] for row in rows] == variants
     for row in rows:
         assert all(row[column] != UNDEFINED for column in ("reward", "total", "masks", "latents", "minutes")), row
-    units = [json.loads(path.read_text()) for path in Path("runs/reproduce/accuracy").glob("*-round0-*.json")]
+    units = [json.loads(path.read_text()) for path in Path("runs/reproduce/accuracy/units").glob("*-round0-*.json")]
     with_intervals = [names.AT_FLOOR in {figure["figure"] for figure in unit["figures"]} for unit in units]
     assert sorted(with_intervals) == [False, False, True], "the first two have no mixtures"
 

@@ -60,7 +60,7 @@ def compete(monkeypatch: pytest.MonkeyPatch, **more: Maker) -> None:
 
 def rows() -> dict[str, dict[str, str]]:
     """By figure."""
-    with Path("runs/reproduce/baselines/baselines.csv").open(encoding="utf-8") as file:
+    with Path("runs/reproduce/baselines/table.csv").open(encoding="utf-8") as file:
         return {row["figure"]: row for row in csv.DictReader(file)}
 
 
@@ -194,7 +194,7 @@ def test_nothing_finished_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(contest, "measure", lambda *_, **__: pytest.fail("timed again"))
     monkeypatch.setattr(contest, "peak_memory", memory)
     assert main(COMMAND) == 0 and not done and rows() == found
-    (unit,) = Path("runs/reproduce/baselines").glob(f"{GRAPH}-memory-ort-disabled-*.json")
+    (unit,) = Path("runs/reproduce/baselines/units").glob(f"{GRAPH}-memory-ort-disabled-*.json")
     unit.unlink()
     assert main(COMMAND) == 0 and done == ["disabled"] and float(rows()["memory"]["ort-disabled"]) == 2
     monkeypatch.setattr(contest, "measure", time)

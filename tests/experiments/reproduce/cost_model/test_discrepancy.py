@@ -80,7 +80,7 @@ def reproduce(table: str, *more: str) -> int:
 
 
 def read_rows(table: str) -> list[dict[str, str]]:
-    with Path(f"runs/reproduce/{table}/{table}.csv").open(encoding="utf-8") as file:
+    with Path(f"runs/reproduce/{table}/table.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -94,7 +94,7 @@ def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[st
         assert float(row["full"]) == pytest.approx(1.0) and float(row["full_signs"]) == 100
         assert float(row["fast"]) > 0.9 and int(row["graphs"]) > 8 and int(row["differ"]) > 3
     assert "Absolute error 0.0 % in the mean, 0.0 % at most." in capsys.readouterr().out
-    picture = imread("runs/reproduce/discrepancy/discrepancy-graphs.png")
+    picture = imread("runs/reproduce/discrepancy/figure.png")
     assert min(picture.shape[:2]) > 400 and np.ptp(picture) > 0.5
 
 
@@ -158,7 +158,7 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest
     monkeypatch.setattr(discrepancy_study, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce("discrepancy")
-    (part,) = Path("runs/reproduce/discrepancy").glob("*.part")
+    (part,) = Path("runs/reproduce/discrepancy/units").glob("*.part")
     assert len(json.loads(part.read_text())["points"]) == 2 * discrepancy_study.TOGETHER
     assert reproduce("discrepancy") == 0
     assert read_rows("discrepancy") == whole and not part.exists()
@@ -196,7 +196,7 @@ def test_bad_options_are_one_sentence(arguments: list[str], said: str, capsys: p
     assert reproduce("discrepancy", *arguments) == 2
     message = capsys.readouterr().err
     assert said in message and "Traceback" not in message
-    assert not Path("runs/reproduce/discrepancy/discrepancy.csv").exists()
+    assert not Path("runs/reproduce/discrepancy/table.csv").exists()
 
 
 def test_the_full_scale_measures_at_least_sixty_graphs_and_all_rules() -> None:

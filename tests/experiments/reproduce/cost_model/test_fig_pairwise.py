@@ -35,7 +35,7 @@ def reproduce(*more: str, costs: str = "roofline:xeon") -> int:
 
 
 def read_rows(directory: Path = OUTPUT) -> dict[str, dict[str, str]]:
-    with (directory / "fig-pairwise.csv").open(encoding="utf-8") as file:
+    with (directory / "table.csv").open(encoding="utf-8") as file:
         return {row["pair"]: row for row in csv.DictReader(file)}
 
 
@@ -47,8 +47,8 @@ def test_every_pair_has_its_correlations_and_the_picture_is_drawn(
     names = fig_pairwise.QUANTITIES.values()
     assert set(read_rows()) == {f"{first}, {second}" for first, second in itertools.combinations(names, 2)}
     assert all(int(row["random"]) > 10 and int(row["search"]) > 1 for row in read_rows().values())
-    assert f"![fig-pairwise-{MODEL}.png]" in table
-    picture = imread(OUTPUT / f"fig-pairwise-{MODEL}.png")
+    assert "![figure](figure.svg)" in table
+    picture = imread(OUTPUT / "figure.png")
     assert min(picture.shape[:2]) > 500 and np.ptp(picture) > 0.5
     monkeypatch.setattr(fig_pairwise, "search_taso", lambda *_: pytest.fail("searched again"))
     assert reproduce() == 0
@@ -107,7 +107,7 @@ def test_bad_input_is_one_sentence(
 
 
 def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mine = tmp_path / f"fig-pairwise-{MODEL}.png"
+    mine = tmp_path / "figure.png"
     mine.write_text("mine", encoding="utf-8")
     assert reproduce("-o", str(tmp_path)) == 2
     assert "--force" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def measure_as(monkeypatch: pytest.MonkeyPatch, ratio: Estimate) -> list[Effort]
 
 def reproduce(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], str]:
     assert main(["reproduce", "never-slower", "--scale", "smoke", GRAPH]) == 0
-    with Path("runs/reproduce/never-slower/never-slower.csv").open(encoding="utf-8") as file:
+    with Path("runs/reproduce/never-slower/table.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     return row, capsys.readouterr().out
 

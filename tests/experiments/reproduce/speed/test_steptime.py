@@ -27,7 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_kind_of_step_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["reproduce", "steptime", "--scale", "smoke", MODEL]
     assert main(command) == 0
-    with Path("runs/reproduce/steptime/steptime.csv").open(encoding="utf-8") as file:
+    with Path("runs/reproduce/steptime/table.csv").open(encoding="utf-8") as file:
         found = {row["step"]: row for row in csv.DictReader(file)}
     assert list(found) == list(steptime.STEPS.values())
     times_ms = {step: float(found[text]["ms"]) for step, text in steptime.STEPS.items()}

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 
 from experiments.cli import main
 from experiments.config.run import load_config
-from experiments.reproduce.units import COMMITTED
+from experiments.reproduce.units import COMMITTED, UNITS
 from experiments.reproduce.world_model import accuracy, accuracy_curve
 from experiments.reproduce.world_model.accuracy_rows import (
     ALARM,
@@ -51,7 +51,7 @@ SMOKE += ["--set", "world_model.mdn_rnn_training.steps=2", "--set", "recollect.s
 
 
 def read_rows(directory: Path, table: str) -> list[dict[str, str]]:
-    with (directory / f"{table}.csv").open(encoding="utf-8") as file:
+    with (directory / "table.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -132,9 +132,9 @@ def test_what_came_with_the_source_is_not_done_again(
     rows: list[dict[str, str]], workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a fresh clone on another machine: no model is there, and none is needed."""
-    committed = tmp_path / COMMITTED / "accuracy"
+    committed = tmp_path / COMMITTED / "accuracy" / UNITS
     committed.mkdir(parents=True)
-    for unit in (workplace / "runs/reproduce/accuracy").glob("*.json"):
+    for unit in (workplace / "runs/reproduce/accuracy/units").glob("*.json"):
         assert unit.stat().st_size < 40_000
         shutil.copy(unit, committed)
     for name in ("_train", "_collected"):
@@ -150,7 +150,7 @@ def test_a_later_round_goes_on_from_what_is_kept(
 ) -> None:
     """The last round's result is lost, its models are not: nothing is trained, and the result is the same."""
     results = Path("runs/reproduce/accuracy")
-    (lost,) = results.glob(f"{MODEL}-seed0-policy1-*.json")
+    (lost,) = (results / UNITS).glob(f"{MODEL}-seed0-policy1-*.json")
     before = lost.read_text(encoding="utf-8")
     lost.unlink()
     for name in ("fit_world_model", "refit_world_model"):
@@ -186,7 +186,7 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
     assert [(row["play"], row["step"]) for row in masks] == [(RANDOM, "5"), (GREEDY, "5")] * 2
     assert [row["model"] == UNDEFINED for row in masks] == [False, True] * 2, "nobody has seen any of greedy play"
     assert {row["trivial"] for row in found if row["model"] != UNDEFINED} == {"0.5"}
-    assert min(imread(output / f"accuracy-curve-{MODEL}.png").shape[:2]) > 400
+    assert min(imread(output / "figure.png").shape[:2]) > 400
 
 
 def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""A table of results and its folder: table.csv, table.md, figures as SVG and PNG, and a README.md that says what it is.
+
+NAME/
+  table.csv      the rows, unrounded
+  table.md       the rows, rounded, with the meaning of every column
+  figure.svg     one figure; where there are several, figure-GRAPH.svg
+  figure.png     the same for viewers without SVG
+  README.md      the command that makes the table, its settings, and what it says
+  units/         the finished units of work that the table is made of
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from experiments.output_file import require_writable, require_writable_directory
+from taso_ext.files import write_text
+
+Row = Mapping[str, str | int | float]
+Figure = Callable[[Path], None]
+"""Draws a figure into a file, whose suffix says in which format."""
+
+UNDEFINED = "–"
+"""Stands for a value that does not exist, such as the correlation with something that never changes."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns that say what they mean.
+
+    Attributes:
+      title, notes: before and after the table; the notes name the settings.
+      columns: the meaning of each column, by its key in the rows.
+      formats: format specifications of numbers, by column.
+      command: makes the table again.
+      finding: what the table says, in a sentence or two.
+      figures: by graph.
+      summary: the most important part of a long table. It stands before the table, and alone where a table is printed.
+    """
+
+    title: str
+    columns: Mapping[str, str]
+    formats: Mapping[str, str]
+    rows: Sequence[Row]
+    command: str
+    notes: str = ""
+    finding: str = ""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    summary: Table | None = None
+
+    def markdown(self) -> str:
+        """Returns the table with the meaning of its columns below it."""
+        lines = self._head()
+        if self.summary:
+            lines += [*self.summary._body(), "", "## All figures", ""]
+        lines += self._body()
+        lines += ["", *(f"![{name}]({name}.svg)" for name in self._figures())] if self.figures else []
+        return "\n".join(lines) + "\n"
+
+    def brief(self, directory: Path) -> str:
+        """Returns the text to print: the whole table, or its summary and where the rest is.
+
+        Args:
+          directory: where the table has been written.
+        """
+        if not self.summary:
+            return self.markdown()
+        rest = f"All {len(self.rows):,} rows: {directory / 'table.md'}"
+        return "\n".join([*self._head(), *self.summary._body(), "", rest]) + "\n"
+
+    def readme(self) -> str:
+        """Returns the text of README.md: the command, what the table says, its settings and its files."""
+        lines = self._head()
+        lines += [self.finding, ""] if self.finding else []
+        lines += ["## Settings", "", self.notes, ""] if self.notes else []
+        lines += [
+            "[table.md](table.md) has all figures and says what they mean; [table.csv](table.csv) has them unrounded."
+        ]
+        lines += ["", *(f"![{name}]({name}.svg)" for name in self._figures())] if self.figures else []
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """Returns the rows, unrounded."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.columns), extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def write(self, directory: Path) -> None:
+        """Writes the folder, all but its units."""
+        require_writable_directory(directory)
+        for name, draw in self._figures().items():
+            for suffix in ("svg", "png"):
+                draw(directory / f"{name}.{suffix}")
+        write_text(directory / "table.md", self.markdown())
+        write_text(directory / "table.csv", self.csv())
+        write_text(directory / "README.md", self.readme())
+
+    def _figures(self) -> dict[str, Figure]:
+        """The figures by the names of their files, without suffixes."""
+        names = ["figure"] if len(self.figures) == 1 else [f"figure-{graph}" for graph in self.figures]
+        return dict(zip(names, self.figures.values(), strict=True))
+
+    def _head(self) -> list[str]:
+        return [f"# {self.title}", "", f"`{self.command}`", ""]
+
+    def _body(self) -> list[str]:
+        lines = ["| " + " | ".join(self.columns) + " |"]
+        lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
+        lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
+        lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
+        return lines + (["", self.notes] if self.notes else [])
+
+    def _cell(self, row: Row, key: str) -> str:
+        value = row.get(key, "")
+        return format(value, self.formats[key]) if key in self.formats and not isinstance(value, str) else str(value)
+
+
+def require_writable_folder(directory: Path, *, force: bool) -> None:
+    """Checks that a table can be written into a folder.
+
+    Raises:
+      UserError: a file of a table is there and `force` is not set, or the folder cannot be written.
+    """
+    for file in _files_of_a_table(directory):
+        require_writable(file, force=force)
+
+
+def _files_of_a_table(directory: Path) -> Iterator[Path]:
+    yield from (directory / name for name in ("table.csv", "table.md", "README.md"))
+    yield from (file for suffix in ("svg", "png") for file in directory.glob(f"figure*.{suffix}"))

@@ -1,0 +1,35 @@
+"""The committed results: one layout of folders, and no link that leads nowhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "experiments/results"
+RUNS = {"squeezenet1.1-demo", "bert-base-demo"}
+"""Kept runs of `rlflow optimise`, whose files are those of a run directory."""
+TABLES = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path.name not in RUNS)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(RESULTS.rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)#:\s]+)\)")
+
+
+@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.name)
+def test_every_table_has_its_folder(folder: Path) -> None:
+    assert (folder / "README.md").is_file()
+    assert (folder / "table.csv").is_file() or (folder / "table.md").is_file()
+    known = re.compile(r"README\.md|tried\.md|units|table(-[a-z]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
+    assert not [path.name for path in folder.iterdir() if not known.fullmatch(path.name)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_a_readme_names_the_command_of_its_table() -> None:
+    for folder in TABLES:
+        assert re.search(r"^`(rlflow|python -m) .+`$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
