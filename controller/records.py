@@ -31,6 +31,11 @@ class EpisodeRecord:
       cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as parts of these; empty where costs
         are exact.
       reward_noise: T such halves of `rewards`, in their own unit; empty where they are exact.
+      graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
+      rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
+      cost_model: name of the cost model, such as "roofline:rtx2070".
+
+    The last three say where the actions can be replayed; they are empty in records of older versions.
     """
 
     kind: str
@@ -43,6 +48,9 @@ class EpisodeRecord:
     truncated: bool
     cost_noise: tuple[float, ...] = ()
     reward_noise: tuple[float, ...] = ()
+    graph_hash: str = ""
+    rules: str = ""
+    cost_model: str = ""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -113,7 +121,7 @@ class EpisodeRecord:
           ValueError: if fields are missing, unknown or of unequal lengths.
         """
         expected = {field.name for field in dataclasses.fields(cls)}
-        if not expected - {"cost_noise", "reward_noise"} <= set(fields) <= expected:  # which older records do not have
+        if not expected - _NEWER <= set(fields) <= expected:
             raise ValueError(f"An episode record has the fields {sorted(expected)}; got {sorted(fields)}.")
         return cls(
             kind=fields["kind"],
@@ -126,7 +134,14 @@ class EpisodeRecord:
             truncated=fields["truncated"],
             cost_noise=tuple(fields.get("cost_noise", ())),
             reward_noise=tuple(fields.get("reward_noise", ())),
+            graph_hash=fields.get("graph_hash", ""),
+            rules=fields.get("rules", ""),
+            cost_model=fields.get("cost_model", ""),
         )
+
+
+_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "cost_model"}
+"""Fields that records of older versions do not have."""
 
 
 def ratio_noise(ratio: float, before_noise: float, after_noise: float) -> float:
@@ -153,6 +168,7 @@ class EpisodeLog:
         self._actions: list[tuple[int, int]] = []
         self._rule_names: list[str] = []
         self._rewards: list[float] = []
+        self._played_on = [str(info.get(key, "")) for key in ("graph_hash", "rules_fingerprint", "cost_model")]
         self.terminated = self.truncated = False
 
     @property
@@ -174,7 +190,7 @@ class EpisodeLog:
         """What was played so far."""
         logs = (tuple(self._actions), tuple(self._rule_names), tuple(self._rewards), tuple(self._costs_ms))
         noise = (tuple(each) if any(each) else () for each in (self._cost_noise, self._reward_noise))
-        return EpisodeRecord(self._kind, self._seed, *logs, self.terminated, self.truncated, *noise)
+        return EpisodeRecord(self._kind, self._seed, *logs, self.terminated, self.truncated, *noise, *self._played_on)
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:

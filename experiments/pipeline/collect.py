@@ -101,4 +101,5 @@ def as_record(episode: Episode, rule_names: tuple[str, ...], kind: str) -> Episo
         costs_ms=tuple(float(cost) for cost in episode.cost_ms),
         terminated=episode.terminated,
         truncated=episode.truncated,
+        graph_hash=episode.hashes[0],
     )

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.evaluation import play_episode
 from controller.records import EpisodeLog, EpisodeRecord, best_improvement, best_record, is_improvement
+from controller.search.random import RandomController
+from environment import GraphSubstitutionEnv
 
 COSTS = st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8)
 
@@ -93,8 +96,18 @@ def test_noise_is_kept_and_says_how_sure_the_improvement_is() -> None:
 def test_exact_costs_have_no_noise_nor_had_older_records() -> None:
     exact = measured([4.0, 3.0], [0.0, 0.0], [0.0])
     assert exact.cost_noise == exact.reward_noise == () and exact.improvement_noise == exact.noise_at(1) == 0
-    older = {name: value for name, value in exact.to_json().items() if not name.endswith("noise")}
+    newer = {"cost_noise", "reward_noise", "graph_hash", "rules", "cost_model"}
+    older = {name: value for name, value in exact.to_json().items() if name not in newer}
     assert EpisodeRecord.from_json(older) == exact
+
+
+def test_a_record_says_where_it_can_be_replayed() -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", max_steps=2, costs="roofline:v100")
+    found = play_episode(env, RandomController(), seed=0)
+    assert (found.graph_hash, found.rules) == (env.model.graph.hash, env.rules.fingerprint)
+    assert found.cost_model == "roofline:v100"
+    assert found.until(1).rules == found.rules
+    assert EpisodeRecord.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 @pytest.mark.parametrize("fields", [{"cost_noise": (0.1,)}, {"reward_noise": (0.1, 0.1)}])
