@@ -15,9 +15,9 @@ ENTRY_POINT_GROUP = "rlflow.controllers"
 _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports nothing
     "random": "controller.search.random:RandomController",
     "greedy": "controller.search.greedy:GreedyController",
-    "taso": "controller.search.taso:TasoController",
-    "beam": "controller.search.beam:BeamController",
-    "restarts": "controller.search.restarts:RestartsController",
+    "taso": "controller.search.native:TasoController",
+    "beam": "controller.search.native:BeamController",
+    "restarts": "controller.search.native:RestartsController",
     "passes": "controller.search.passes:PassesController",
     "ppo": "controller.ppo.controller:PpoController",
 }

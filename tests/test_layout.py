@@ -65,7 +65,7 @@ LIGHT_MODULES = [
     "controller.interface",
     "controller.search.random",
     "controller.search.greedy",
-    "controller.search.taso",
+    "controller.search.native",
     "controller.evaluation",
     "experiments.cli",
     "experiments.pipeline.optimise",

@@ -1,1 +1,1 @@
-"""Controllers that search on the real graph; most of them in the native engine."""
+"""Controllers that search on the real graph; the native engine carries out most of them."""

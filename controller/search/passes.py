@@ -1,7 +1,7 @@
-"""`passes`: each rule as a compiler's pass, applied wherever it applies; hill climbing over whole passes.
+"""`passes`: hill climbing over compiler passes, where a pass applies one rule wherever it applies.
 
-Where a rewrite pays only together with its like, as putting a whole chain of operators into another form does, no
-search that goes one rewrite at a time finds it.
+Some rewrites pay only together, such as those that put a whole chain of operators into another form. No search that
+takes one rewrite at a time finds them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from controller.interface import ProgressCallback
 from controller.records import is_improvement
-from controller.search.replayed import DEFAULT_LIMITS, Actions, Found, Search, SearchLimits
+from controller.search.replayed import DEFAULT_LIMITS, Actions, Found, Search, SearchLimits, StopCause, StopReason
 from taso_ext import State, UnpricedError
 
 MOST_STEPS = 400
-"""Of one rule applied until it applies no longer; most end soon, some never do."""
+"""Limit of one pass: most rules soon apply no longer, some always do."""
 
 
 def exhaust(
     state: State, rule: int, most_steps: int = MOST_STEPS, *, stop: Callable[[], bool] = lambda: False
 ) -> Actions:
-    """Applies a rule wherever it applies, until it does not, or `stop` says so; returns the actions taken.
+    """Applies a rule until it applies nowhere, or `stop` returns true; returns the actions taken.
 
     Raises:
-      UnpricedError: on the way, a graph that has no price.
+      UnpricedError: if a graph on the way has no price.
     """
     actions: Actions = []
     while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
@@ -37,10 +37,10 @@ def exhaust(
 
 
 class PassesController(Search):
-    """Tries every legal rule as a pass, takes those that still help after better ones, and begins anew until none does.
+    """Tries every legal rule as a pass, takes those that still help after better ones, and repeats until none helps.
 
-    A graph of its budget is one pass tried; its time may end within a pass, whose beginning counts if that helps. The
-    threads of its limits are not used, nor is its memory: it keeps two graphs.
+    Each tried pass counts as one graph of the budget. The time may end within a pass; the part that was applied counts
+    if it helps. The limits of threads and memory do not apply: this search keeps two graphs.
     """
 
     name: ClassVar[str] = "passes"
@@ -51,10 +51,8 @@ class PassesController(Search):
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
         """See `Search.find`; nothing is drawn."""
         climb = _Climb(state, self._limits, on_progress)
-        stop_reason = climb.run()
-        if climb.unpriced:
-            stop_reason += f"; {climb.unpriced:,} passes were left alone for want of a price"
-        return Found(climb.actions, climb.best.cost.ms, stop_reason)
+        cause = climb.run()
+        return Found(climb.actions, climb.best.cost.ms, StopReason(cause, unpriced_passes=climb.unpriced))
 
 
 class _Pass(NamedTuple):
@@ -64,11 +62,12 @@ class _Pass(NamedTuple):
 
 
 class _Climb:
-    """
+    """The climb while it goes on.
+
     Attributes:
       best: the cheapest graph so far.
-      actions: that lead to it.
-      unpriced: passes that came to a graph that has no price.
+      actions: the actions that lead to it.
+      unpriced: number of passes that came to a graph without a price.
     """
 
     def __init__(self, start: State, limits: SearchLimits, on_progress: ProgressCallback | None) -> None:
@@ -77,26 +76,26 @@ class _Climb:
         self._deadline = time.monotonic() + limits.seconds if limits.seconds else float("inf")
         self._tried = self.unpriced = 0
 
-    def run(self) -> str:
-        """Climbs, and says why it stopped."""
+    def run(self) -> StopCause:
+        """Climbs until nothing helps or a limit is reached, and returns which."""
         while True:
             helpful = sorted(self._helpful(), key=lambda each: each[1])
             if not helpful:
-                return self._stop_reason() or "local optimum"
+                return self._limit_reached() or StopCause.LOCAL_OPTIMUM
             for rule, _ in helpful:
                 if found := self._tried_pass(rule):
                     self.best = found.state
                     self.actions += found.actions
 
     def _helpful(self) -> Iterator[tuple[int, float]]:
-        """Rules that help as a pass, with what the graph then costs."""
+        """Yields each rule that helps as a pass, with the cost of the resulting graph."""
         for rule in np.unique(self.best.legal_actions()[:, 0]).tolist():
             if found := self._tried_pass(rule):
                 yield rule, found.cost_ms
 
     def _tried_pass(self, rule: int) -> _Pass | None:
-        """What a pass of a rule makes of the best graph, if that is better."""
-        if self._stop_reason():
+        """Returns the result of a pass over the best graph if it is better, else None."""
+        if self._limit_reached():
             return None
         found = self._pass(rule)
         self._tried += 1
@@ -105,7 +104,7 @@ class _Climb:
         return found if found and is_improvement(found.cost_ms, self.best.cost.ms) else None
 
     def _pass(self, rule: int) -> _Pass | None:
-        """What a pass of a rule makes of the best graph; None if some graph on the way has no price."""
+        """Returns the result of a pass over the best graph; None if a graph on the way has no price."""
         state = self.best.copy()
         try:
             return _Pass(state, exhaust(state, rule, stop=self._is_late), state.cost.ms)
@@ -113,10 +112,10 @@ class _Climb:
             self.unpriced += 1
             return None
 
-    def _stop_reason(self) -> str:
+    def _limit_reached(self) -> StopCause | None:
         if self._tried >= self._limits.budget:
-            return "budget"
-        return "time" if self._is_late() else ""
+            return StopCause.BUDGET
+        return StopCause.TIME if self._is_late() else None
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from controller.interface import Controller
 from environment.policies.random import RandomAgent
 
@@ -22,15 +20,12 @@ class RandomController(Controller):
     def __init__(self, noop_probability: float = 0.01) -> None:
         """
         Args:
-          noop_probability: chance of NO-OP at each step. Rare: at the published 0.2, episodes end after about 5 steps.
+          noop_probability: probability of NO-OP at each step. At the published 0.2, episodes end after about 5 steps.
         """
-        self._noop_probability = noop_probability
-        self._rng = np.random.default_rng(0)
         self._agent = RandomAgent(0, noop_probability)
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._agent = RandomAgent(seed, self._noop_probability)
+        self._agent = RandomAgent(seed, self._agent.noop_probability)
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
-        return self._agent(observation, self._rng)
+        return self._agent(observation)

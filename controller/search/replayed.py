@@ -1,4 +1,4 @@
-"""What searches share: they find an action log in `train` and replay it as an episode."""
+"""What all searches share: `train` finds an action log, and an episode replays it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +27,10 @@ class SearchLimits:
     """When a search stops. Without a time limit its result is the same on every machine, with any number of threads.
 
     Attributes:
-      budget: graphs to expand.
-      seconds: 0 means no limit.
-      memory_mb: of the queue, the graphs and what was seen; the dearest rewrites are given up to stay within it.
-      threads: that carry out rewrites.
+      budget: number of graphs to expand.
+      seconds: limit of time; 0 means none.
+      memory_mb: limit of the queue, graphs and seen hashes; the dearest rewrites are given up to stay within it.
+      threads: number of threads that carry out rewrites.
     """
 
     budget: int = 1000
@@ -48,7 +49,7 @@ class SearchLimits:
             raise ValueError(f"{self.threads} threads cannot search; use 1 to 256.")
 
     def arguments(self) -> dict[str, Any]:
-        """As the engine's searches take them."""
+        """Returns the limits as arguments of the engine's searches."""
         return {
             "budget": self.budget,
             "seconds": self.seconds,
@@ -59,13 +60,13 @@ class SearchLimits:
 
 DEFAULT_LIMITS = SearchLimits()
 SHORTEST_S = 1e-3
-"""Of a search whose time is used up: 0 would be no limit."""
+"""Time limit of a search whose time is used up: 0 would mean no limit."""
 
 
 def shares(limits: SearchLimits, parts: int) -> Iterator[SearchLimits]:
-    """Limits of searches that follow one another within one limit of time; all else each has to itself.
+    """Yields the limits of `parts` searches that share one limit of time; each has the other limits to itself.
 
-    Each is to be asked for when its search begins: it gets an equal share of what those before have left.
+    The caller takes each item when its search begins. That search gets an equal share of the time that is left.
     """
     deadline = time.monotonic() + limits.seconds
     for left in range(parts, 0, -1):
@@ -73,12 +74,54 @@ def shares(limits: SearchLimits, parts: int) -> Iterator[SearchLimits]:
         yield dataclasses.replace(limits, seconds=seconds)
 
 
+class StopCause(StrEnum):
+    """What ended a search; the values are the engine's."""
+
+    EXHAUSTED = "exhausted"
+    LOCAL_OPTIMUM = "local optimum"
+    BUDGET = "budget"
+    TIME = "time"
+    MEMORY = "memory"
+    INTERRUPTED = "interrupted"
+
+
+@dataclasses.dataclass(frozen=True)
+class StopReason:
+    """Why a search stopped, and what it had to give up; `str` makes the sentence of reports of it.
+
+    Attributes:
+      cause: what ended it.
+      evicted: rewrites given up to stay within the limit of memory.
+      unpriced_rewrites, unpriced_passes: rewrites, or passes, to graphs that have no price.
+      after_passes: whether the search went on from where the `passes` controller had ended.
+    """
+
+    cause: StopCause
+    evicted: int = 0
+    unpriced_rewrites: int = 0
+    unpriced_passes: int = 0
+    after_passes: bool = False
+
+    def following_passes(self) -> StopReason:
+        """Returns the same for a search that began where the `passes` controller ended."""
+        return dataclasses.replace(self, after_passes=True)
+
+    def __str__(self) -> str:
+        parts = [str(self.cause)]
+        if self.evicted:
+            parts.append(f"{self.evicted:,} rewrites, the dearest, were given up for want of memory")
+        for count, what in ((self.unpriced_rewrites, "rewrites"), (self.unpriced_passes, "passes")):
+            if count:
+                parts.append(f"{count:,} {what} were left alone for want of a price")
+        return "; ".join(parts) + ", after passes" * self.after_passes
+
+
 class Found(NamedTuple):
-    """What a search has to show: how to get to the best graph, what that costs, and why it stopped."""
+    """Result of a search: the actions that lead to the best graph, its cost, and why the search stopped."""
 
     actions: Actions
     cost_ms: float
-    stop_reason: str
+    stop_reason: StopReason
 
 
 class Search(Controller):
@@ -86,13 +129,13 @@ class Search(Controller):
 
     Attributes:
       actions: the log found; `None` before `train` or `load`.
-      stop_reason: why the search stopped, and what it had to give up.
+      stop_reason: why the search stopped; `None` before `train` or `load`.
     """
 
     def __init__(self, limits: SearchLimits) -> None:
         self._limits = limits
         self.actions: Actions | None = None
-        self.stop_reason = ""
+        self.stop_reason: StopReason | None = None
         self._graph_hash = ""
         self._position = 0
         self._num_rules = 0
@@ -136,11 +179,21 @@ class Search(Controller):
         return np.array(self.actions[self._position - 1], np.int64)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        fields = {"graph_hash": self._graph_hash, "actions": self.actions, "stop_reason": self.stop_reason}
+        stop = self.stop_reason and dataclasses.asdict(self.stop_reason)
+        fields = {"graph_hash": self._graph_hash, "actions": self.actions, "stop_reason": stop}
         write_text(path, json.dumps(fields))
 
     def load(self, path: str | os.PathLike[str]) -> None:
         fields: Mapping[str, Any] = json.loads(Path(path).read_text())
         actions = fields["actions"]
         self.actions = None if actions is None else [(int(rule), int(location)) for rule, location in actions]
-        self._graph_hash, self.stop_reason = fields["graph_hash"], fields["stop_reason"]
+        self._graph_hash, self.stop_reason = fields["graph_hash"], _stored_reason(fields["stop_reason"])
+
+
+def _stored_reason(stored: Mapping[str, Any] | str | None) -> StopReason | None:
+    """Returns the reason that `Search.save` wrote; older versions wrote the sentence, of which the cause is kept."""
+    if not stored:
+        return None
+    if isinstance(stored, str):
+        return StopReason(StopCause(stored.partition(";")[0].partition(",")[0]))
+    return StopReason(**{**stored, "cause": StopCause(stored["cause"])})

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from environment.policies.random import random_step
 from environment.substitution.env import GraphSubstitutionEnv
 from taso_ext import State
 
@@ -109,11 +110,8 @@ def _largest(start: State, max_steps: int) -> npt.NDArray[np.int64]:
     for _ in range(_EPISODES):
         state = start.copy()
         for _ in range(max_steps):
-            legal = state.legal_actions()
-            if not len(legal):
+            if not random_step(state, rng):
                 break
-            rule = rng.choice(np.unique(legal[:, 0]))
-            state.step(int(rule), int(rng.choice(legal[legal[:, 0] == rule, 1])))
             largest = np.maximum(largest, _sizes(state))
     return largest
 

@@ -15,11 +15,11 @@ from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import PriceList
+from environment.policies.random import random_step
 from environment.runtimes.devices import require_working
 from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError
-from experiments.pipeline.rewriting import random_step
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.model_source import ModelSource, find_models
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress

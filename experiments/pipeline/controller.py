@@ -83,7 +83,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         if not sharpen_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
-    return Prepared(best, facts=TrainingFacts(stop_reason=best.stop_reason))
+    return Prepared(best, facts=TrainingFacts(stop_reason=str(best.stop_reason or "")))
 
 
 def _best(loaded: Loaded, searches: Sequence[Search]) -> Search:

@@ -22,7 +22,7 @@ import onnxruntime
 from environment import zoo
 from environment.costs.end_to_end import EFFORT, EndToEnd, EndToEndPrices
 from environment.costs.warnings import NoisyClockWarning
-from experiments.pipeline.rewriting import random_step
+from environment.policies.random import random_step
 from taso_ext import OnnxModel, RuleSet, State
 
 LIMITS_S = {"squeezenet1.1": 3.0, "bert-base": 20.0}

@@ -22,11 +22,12 @@ from environment import zoo
 from environment.costs import registry as cost_models
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Cost, Costs, ModelCosts
+from environment.costs.limits import affordable
 from environment.costs.measured.cost_model import Measured, Recorded
 from environment.costs.prices.settings import processor, setting_of
+from environment.policies.random import random_step
 from environment.statistics.paired import Numbers, pearson, spearman
 from experiments.errors import UserError
-from experiments.pipeline.rewriting import affordable, random_step
 from experiments.reproduce import graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.search.passes import MOST_STEPS, exhaust
-from experiments.pipeline.rewriting import affordable, random_step
+from environment.costs.limits import affordable
+from environment.policies.random import random_step
 from taso_ext import State
 
 RANDOM = "random"

@@ -21,12 +21,12 @@ import numpy as np
 
 from controller.search.passes import exhaust
 from environment import zoo
+from environment.costs.limits import affordable
 from environment.costs.prices.settings import setting_of
 from environment.inputs.model_inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime
-from experiments.pipeline.rewriting import affordable
 from experiments.reproduce import graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once

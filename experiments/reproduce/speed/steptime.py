@@ -23,7 +23,7 @@ from environment.costs.warnings import NoisyClockWarning
 from environment.inputs.model_inputs import TIMED_ON
 from environment.measurement.clocks import PROCESS_CPU
 from environment.measurement.effort import Effort
-from environment.policies.random import RandomAgent
+from environment.policies.random import RandomAgent, uniform_rewrite
 from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.reproduce import graphs
@@ -142,8 +142,7 @@ def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
         if depth == EPISODE or not len(state.legal_actions()):
             state, depth = start.copy(), 0
         depth, legal = depth + 1, state.legal_actions()
-        actions = legal[legal[:, 0] == generator.choice(np.unique(legal[:, 0]))]
-        rule, location = actions[generator.integers(len(actions))].tolist()
+        rule, location = uniform_rewrite(legal, generator)
         before = PROCESS_CPU.now()
         state.step(rule, location)
         state.rule_mask()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +16,11 @@ from hypothesis import strategies as st
 import taso_ext
 from controller.evaluation import play_episode, replay
 from controller.records import EpisodeRecord, best_improvement, is_improvement
-from controller.search.beam import BeamController
 from controller.search.greedy import GreedyController
+from controller.search.native import BeamController, RestartsController, TasoController
 from controller.search.passes import PassesController, exhaust
 from controller.search.random import RandomController
-from controller.search.replayed import SHORTEST_S, Search, SearchLimits, shares
-from controller.search.restarts import RestartsController
-from controller.search.taso import TasoController
+from controller.search.replayed import SHORTEST_S, Search, SearchLimits, StopCause, StopReason, shares
 from environment import GraphSubstitutionEnv
 from taso_ext import RuleSet
 
@@ -192,7 +191,7 @@ def test_time_ends_within_a_pass(seconds: float, steps: int, monkeypatch: pytest
     Clock(monkeypatch, tick=1.0)
     controller = searched(shared_transpose(), PassesController(SearchLimits(seconds=seconds)))
     assert len(controller.actions or ()) == steps
-    assert (controller.stop_reason == "time") == (steps == 0)
+    assert (controller.stop_reason == StopReason(StopCause.TIME)) == (steps == 0)
 
 
 def test_a_pass_that_is_cut_short_is_a_beginning_of_the_whole(env: GraphSubstitutionEnv) -> None:
@@ -235,3 +234,27 @@ def test_a_log_longer_than_an_episode_is_played_to_its_end() -> None:
     assert len(controller.actions or ()) > 3
     assert played(env, controller).best_actions == tuple(controller.actions or ())
     assert play_episode(env, RandomController(), seed=0).truncated  # others keep the environment's limit
+
+
+def test_a_stop_reason_reads_as_a_sentence_and_is_stored() -> None:
+    assert str(StopReason(StopCause.LOCAL_OPTIMUM)) == "local optimum"
+    full = StopReason(StopCause.MEMORY, evicted=1200, unpriced_rewrites=3).following_passes()
+    assert str(full) == (
+        "memory; 1,200 rewrites, the dearest, were given up for want of memory; 3 rewrites were left alone for want of "
+        "a price, after passes"
+    )
+    assert str(StopReason(StopCause.TIME, unpriced_passes=2)) == "time; 2 passes were left alone for want of a price"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_stored_log_keeps_why_its_search_stopped(old: bool, tmp_path: Path) -> None:
+    """Logs of older versions hold the sentence, of which the cause is kept."""
+    controller, path = TasoController(limits=SearchLimits(budget=3)), tmp_path / "log.json"
+    controller.train(GraphSubstitutionEnv("squeezenet1.1-tiny"))
+    controller.save(path)
+    if old:
+        fields = json.loads(path.read_text()) | {"stop_reason": "budget; 3 rewrites were left alone, after passes"}
+        path.write_text(json.dumps(fields))
+    loaded = TasoController(limits=SearchLimits(budget=3))
+    loaded.load(path)
+    assert loaded.stop_reason == (StopReason(StopCause.BUDGET) if old else controller.stop_reason)

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from controller.interface import ProgressCallback
-from controller.search.native_search import NativeSearch
-from controller.search.replayed import Found, Search
-from controller.search.taso import TasoController
+from controller.search.native import NativeSearch, TasoController
+from controller.search.replayed import Found, Search, StopCause, StopReason
 from environment.costs.measured import kernel_prices
 from environment.costs.measured import retiming as sharpening_module
 from environment.costs.measured.cost_model import Measured
@@ -101,7 +100,9 @@ def test_a_later_round_that_finds_less_is_not_followed(
     find, plans = TasoController.find, list[Found]()
 
     def find_once(self: TasoController, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        plans.append(find(self, state, seed, on_progress) if not plans else Found([], state.cost.ms, "tired"))
+        plans.append(
+            find(self, state, seed, on_progress) if not plans else Found([], state.cost.ms, StopReason(StopCause.TIME))
+        )
         return plans[-1]
 
     monkeypatch.setattr(TasoController, "find", find_once)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from environment import zoo
-from experiments.pipeline.rewriting import affordable
+from environment.costs.limits import affordable
 from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right
 from experiments.reproduce.cost_model.rewritten import EARLY, at_random, early, everywhere
 from taso_ext import CostModel, OnnxModel, RuleSet, State
