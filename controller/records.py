@@ -187,10 +187,23 @@ class EpisodeLog:
         self.terminated, self.truncated = bool(terminated), bool(truncated)
 
     def record(self) -> EpisodeRecord:
-        """What was played so far."""
-        logs = (tuple(self._actions), tuple(self._rule_names), tuple(self._rewards), tuple(self._costs_ms))
-        noise = (tuple(each) if any(each) else () for each in (self._cost_noise, self._reward_noise))
-        return EpisodeRecord(self._kind, self._seed, *logs, self.terminated, self.truncated, *noise, *self._played_on)
+        """Returns the steps that were played so far."""
+        graph_hash, rules, cost_model = self._played_on
+        return EpisodeRecord(
+            kind=self._kind,
+            seed=self._seed,
+            actions=tuple(self._actions),
+            rule_names=tuple(self._rule_names),
+            rewards=tuple(self._rewards),
+            costs_ms=tuple(self._costs_ms),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            cost_noise=tuple(self._cost_noise) if any(self._cost_noise) else (),
+            reward_noise=tuple(self._reward_noise) if any(self._reward_noise) else (),
+            graph_hash=graph_hash,
+            rules=rules,
+            cost_model=cost_model,
+        )
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
