@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+FORMAT_VERSION = 7
+"""Of stored world models; goes up whenever their weights or tables mean something else. It stands here so that run
+directories can be compared without TensorFlow."""
+
 
 def _require(config: Any, low: float, *names: str) -> None:
     """Raises ValueError if one of these settings is less; NaN is not at least anything."""

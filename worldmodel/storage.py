@@ -15,14 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
-from worldmodel.config import EncoderConfig, MdnRnnConfig
+from worldmodel.config import FORMAT_VERSION, EncoderConfig, MdnRnnConfig
 from worldmodel.dynamics.mdn_rnn import MdnRnn, ModelSizes
 from worldmodel.dynamics.start_graphs import Scene, Statistics
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 
-FORMAT_VERSION = 7
 ANEW = "Train a world model anew, in another run directory, or go on with the RLFlow that wrote this one."
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+FORMAT_VERSION = 2
+"""Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PpoConfig:

@@ -13,7 +13,7 @@ from controller.interface import Controller, ProgressCallback, StoredControllerE
 from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
-from controller.ppo.config import PpoConfig
+from controller.ppo.config import FORMAT_VERSION, PpoConfig
 from controller.ppo.experience import Experience, any_rows, from_rollout
 from controller.ppo.learner import PpoLearner
 from controller.worlds.graph_view import GraphView
@@ -23,8 +23,6 @@ from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
-FORMAT_VERSION = 2
-"""Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
 LOWEST_TEMPERATURE = 0.2
 """Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""
 

@@ -60,18 +60,26 @@ class CollectConfig:
 
     Attributes:
       episodes: how many.
+      steps: rewrites that the episodes take in all, at least; then there are as many episodes as that needs. None:
+        `episodes` decides.
+      actions: how the world model names rewrites: by their site, or by their rank among the matches of their rule, as
+        the published implementations do (`worldmodel.data.by_rank`). Policies need "site".
       noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
       processes: that play; the episodes do not depend on it.
     """
 
     episodes: int = 200
+    steps: int | None = None
+    actions: Literal["site", "rank"] = "site"
     noop_probability: float = 0.01
     held_out: float = 0.1
     processes: int = 1
 
     def __post_init__(self) -> None:
         _require("episodes", self.episodes, 2)  # one to train on, one held out
+        if self.steps is not None:
+            _require("steps", self.steps, 1)
         _require("noop_probability", self.noop_probability, 0, 1)
         _require("held_out", self.held_out, 0, 0.9)
         _require("processes", self.processes, 1, 256)

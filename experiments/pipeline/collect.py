@@ -1,9 +1,11 @@
-"""Collects episodes of the random agent in the real environment."""
+"""Collects real episodes: of random play, and of a policy for the next round of its world model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,44 +14,139 @@ from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.interruption import raise_if_received
-from experiments.runs.run import Run
+from experiments.runs.progress import Bar
+from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.seeds import seed_for
-from worldmodel.data.collection import Collection, collect_shards
+from worldmodel.data.by_rank import by_rank
+from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 from worldmodel.errors import IncompatibleEpisodes
 
-STAGE = "collect"
+if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+    from experiments.pipeline.world_model import RoundModel
+    from worldmodel.dream.rollout import Policy
+
+STAGE, RECOLLECT = "collect", "recollect"
+EPISODES, RECOLLECTED = "episodes", "recollected"
+"""Folders of random play and of a round's episodes among the checkpoints."""
+POLICY_EPISODES_PER_SHARD = 20
+"""A policy's episodes are kept in parts of this size; an interrupted command plays its last part again."""
 
 
 def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
-    """The episodes that the world model is trained on; continues where an interrupted collection stopped."""
+    """Returns the random play of a run; continues where an interrupted collection stopped."""
     settings = run.config.collect
     collection = Collection(
         loaded.env_source,
         RandomAgent(run.seed("random agent"), settings.noop_probability),
         settings.episodes,
         run.seed(STAGE),
-        run.directory.checkpoint("episodes"),
+        run.directory.checkpoint(EPISODES),
     )
     if run.directory.finished(STAGE):
-        return collect_shards(collection)
-    with run.stage(STAGE, "collect random episodes", settings.episodes) as bar:
+        return random_play(run.config, _collected(collection, run.config))
+    total = settings.episodes if settings.steps is None else settings.steps
+    with run.stage(STAGE, "collect random episodes", total) as bar:
         run.metrics.rewind(STAGE, 0)
-        best = 0.0
+        best, logged, steps = 0.0, 0, 0
 
         def note(shard: EpisodeBuffer, done: int) -> None:
-            nonlocal best
-            for episode in shard:
+            nonlocal best, logged, steps
+            for episode in shard[max(0, logged - done + len(shard)) :]:  # a longer collection begins with the same
                 figures = episode_figures(episode)
-                best = max(best, figures["improvement_percent"])
+                best, steps = max(best, figures["improvement_percent"]), steps + episode.num_steps
                 run.metrics.append(STAGE, episode.index, figures)
-            bar.update(done, best_percent=best)
+            logged = max(logged, done)
+            bar.update(done if settings.steps is None else min(steps, total), best_percent=best)
 
-        return collect_shards(collection, processes=settings.processes, on_shard=note, poll=raise_if_received)
+        return random_play(run.config, _collected(collection, run.config, note))
+
+
+def _collected(collection: Collection, config: RunConfig, on_shard: OnShard | None = None) -> EpisodeBuffer:
+    """Returns whole shards that hold at least what the settings ask for; plays what is missing of them."""
+    settings = config.collect
+
+    def episodes(count: int) -> EpisodeBuffer:
+        asked = dataclasses.replace(collection, episodes=count)
+        return collect_shards(asked, processes=settings.processes, on_shard=on_shard, poll=raise_if_received)
+
+    if settings.steps is None:
+        return episodes(settings.episodes)
+    whole = episodes(EPISODES_PER_SHARD)
+    while whole.num_transitions < settings.steps:
+        expected = settings.steps / whole.num_transitions * len(whole)
+        whole = episodes(EPISODES_PER_SHARD * (int(expected) // EPISODES_PER_SHARD + 1))
+    return whole
+
+
+def random_play(config: RunConfig, collected: EpisodeBuffer) -> EpisodeBuffer:
+    """Returns as many of the collected episodes as the settings ask for, with actions named as these say."""
+    settings = config.collect
+    if settings.steps is not None:
+        steps = np.cumsum([episode.num_steps for episode in collected])
+        count = max(2, 1 + int(np.searchsorted(steps, settings.steps)))  # one to train on, one held out
+        collected = EpisodeBuffer(collected.rule_names, collected.graphs, collected[:count])
+    return named(config, collected)
+
+
+def named(config: RunConfig, buffer: EpisodeBuffer) -> EpisodeBuffer:
+    """Returns the episodes with actions named as the world model names them."""
+    return by_rank(buffer) if config.collect.actions == "rank" else buffer
+
+
+def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+    """Splits random play into episodes to train the world model on, and those that it is measured on instead."""
+    return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
+
+
+def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Policy) -> EpisodeBuffer:
+    """Returns real episodes of a round's policy, which sees states through its world model, for the next round.
+
+    Continues where an interrupted command stopped.
+    """
+    from worldmodel.dream.recollection import recollect
+    from worldmodel.dream.start_dream import root_dream
+
+    number = model.number + 1
+    stage, count = of_round(RECOLLECT, number), run.config.recollect.episodes
+    directory = run.directory.checkpoint(of_round(RECOLLECTED, number))
+    if run.directory.finished(stage):
+        return read_episodes(directory)
+    directory.mkdir(exist_ok=True)
+    with run.stage(stage, in_round("recollect episodes", number), count) as bar:
+        run.metrics.rewind(stage, 0)
+        seen_through = model.fresh()
+        dream = root_dream(seen_through, loaded.env, **run.config.dream.from_root())
+        for first in range(0, count, POLICY_EPISODES_PER_SHARD):
+            last = min(first + POLICY_EPISODES_PER_SHARD, count) - 1
+            path = directory / f"episodes-{first:06d}-{last:06d}.npz"
+            if not path.is_file():
+                recollect(
+                    seen_through,
+                    loaded.env,
+                    policy,
+                    episodes=last - first + 1,
+                    seed=run.seed(f"{stage} {first}"),
+                    dream=dream,
+                    dreamed=run.config.recollect.dreamed,
+                    on_episode=_reporting(bar, first),
+                ).save(path)
+            for episode in EpisodeBuffer.load(path):
+                run.metrics.append(stage, first + episode.index, episode_figures(episode))
+    return read_episodes(directory)
+
+
+def _reporting(bar: Bar, first: int) -> Callable[[Episode], None]:
+    """Reports episodes of the shard that begins with episode `first`."""
+
+    def report(episode: Episode) -> None:
+        bar.update(first + episode.index + 1, improvement_percent=episode_figures(episode)["improvement_percent"])
+
+    return report
 
 
 def read_episodes(directory: Path) -> EpisodeBuffer:
-    """All episodes that shards in a folder hold, in order.
+    """Reads all episodes that the shards in a folder hold, in order.
 
     Raises:
       IncompatibleEpisodes: there is none, or one that cannot be read.
@@ -61,20 +158,15 @@ def read_episodes(directory: Path) -> EpisodeBuffer:
 
 
 def joined(parts: Sequence[EpisodeBuffer]) -> EpisodeBuffer:
-    """The episodes of all parts, in order."""
+    """Returns the episodes of all parts, in order."""
     whole = EpisodeBuffer(parts[0].rule_names, parts[0].graphs, parts[0])
     for part in parts[1:]:
         whole.extend(part)
     return whole
 
 
-def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
-    """Episodes to train the world model on, and those that it is measured on instead."""
-    return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
-
-
 def episode_figures(episode: Episode) -> dict[str, float]:
-    """What is logged of an episode."""
+    """Returns what is logged of an episode: steps, return, and its best improvement in percent of the start's cost."""
     return {
         "steps": episode.num_steps,
         "return": float(np.sum(episode.rewards)),
@@ -83,14 +175,14 @@ def episode_figures(episode: Episode) -> dict[str, float]:
 
 
 def best_collected(buffer: EpisodeBuffer, kind: str) -> EpisodeRecord:
-    """The episode that visited the cheapest graph, as a record of some kind that can be replayed."""
+    """Returns the episode that visited the cheapest graph, as a record of some kind that can be replayed."""
     best = best_record(as_record(episode, buffer.rule_names, kind) for episode in buffer)
     assert best is not None  # a collection holds at least one episode
     return best
 
 
 def as_record(episode: Episode, rule_names: tuple[str, ...], kind: str) -> EpisodeRecord:
-    """A collected episode in the form of the evaluation's records."""
+    """Returns a collected episode in the form of the evaluation's records."""
     names = (*rule_names, "NO-OP")
     return EpisodeRecord(
         kind=kind,

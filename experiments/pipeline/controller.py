@@ -1,32 +1,26 @@
-"""Builds the controller and trains it in its world; searches do their work here too."""
+"""Makes the controller of a run ready to play: a policy learns, and a search searches.
+
+Where kernels are priced by measuring, those are timed again on which the gain of what a search has found rests; then
+the search begins anew, since another graph may be the cheapest by the new prices.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from controller.interface import Controller, factory
 from controller.records import EpisodeRecord
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
+from environment.costs.measured.cost_model import Measured
+from environment.costs.measured.retiming import difference, sharpen
 from experiments.config.run import RunConfig
-from experiments.pipeline.accuracy import measure_accuracy
-from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted
-from experiments.pipeline.exploit import compare_with_reality
+from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.recollect import recollect_episodes
-from experiments.pipeline.retime import can_sharpen, sharpen_gain
-from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.run import Run, in_round, of_round
-from experiments.runs.tensorflow_start import start_tensorflow
-from worldmodel.data.episodes import EpisodeBuffer
 
-if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
-    from controller.ppo.controller import PpoController
-
-STAGE = "controller"
-BEST_IN_TRAINING = "checkpoints/best_in_training.json"
-FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
+SHARPEN = "sharpen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +31,7 @@ class TrainingFacts:
       num_collected: episodes played in the real environment before the evaluation.
       accuracy: of the last world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty where nothing searched.
-      rounds: a row for each round of recollection, that before the first included, see `_Trained.row`.
+      rounds: a row for each round of recollection, that before the first included, see `Learning.round_row`.
     """
 
     num_collected: int = 0
@@ -64,7 +58,7 @@ class Prepared:
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     """The controller that the configuration names, trained with everything that it needs."""
     if run.config.controller == "ppo":
-        return _ppo_in_the_dream(run, loaded) if run.config.world == "dream" else _ppo_in_the_real_world(run, loaded)
+        return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
     controller = _new_controller(run.config, run.config.search.seconds)
     return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
 
@@ -117,138 +111,57 @@ def _new_controller(config: RunConfig, seconds: float) -> Controller:
     return factory(config.controller)(**settings.get(config.controller, {}))
 
 
-def _ppo_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """Collection, world model, then PPO on nothing but that; in each round again, with what PPO really plays."""
-    random_play = collect_episodes(run, loaded)
-    training, held_out = parted(run.config, random_play)
-    start_tensorflow(run)
-    latest = _trained(run, loaded, train_world_model(run, loaded, training), [training], held_out)
-    played: list[EpisodeBuffer] = []
-    rounds = [latest.row]
-    for _ in range(run.config.recollect.rounds):
-        played.append(recollect_episodes(run, loaded, latest.model, latest.controller.policy))
-        parts = [training, *played]
-        latest = _trained(run, loaded, train_further(run, latest.model, parts), parts, held_out)
-        rounds.append(latest.row)
-    collected = joined([random_play, *played])
-    best = best_collected(collected, "recollection" if played else "collection")
-    return Prepared(latest.controller, best, TrainingFacts(len(collected), latest.accuracy, rounds=rounds))
+def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
+    """The policy of the last round."""
+    learning, last = Learning(run, loaded), run.config.recollect.rounds
+    rows = [learning.round_row(number) for number in range(last + 1)]
+    facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
+    return Prepared(learning.controller(last), learning.best_episode(), facts)
 
 
-class _Trained(NamedTuple):
-    """What a round has come to.
+def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
+    controller, best = train_for_real(run, loaded)
+    return Prepared(controller, best, TrainingFacts(run.config.ppo_real.updates * run.config.ppo_real.batch))
 
-    Attributes:
-      accuracy: see `measure_accuracy`.
-      row: for the report: the number of the round, episodes and real steps of training, the accuracy after most steps,
-        and the figures of `compare_with_reality` under "plans".
+
+def can_sharpen(loaded: Loaded) -> bool:
+    """Whether kernels are priced by measuring, here."""
+    return isinstance(loaded.env.costs, Measured)
+
+
+def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
+    """Makes the price of what a search has found by some round surer; `loaded.env` goes by the new prices.
+
+    Returns:
+      Whether any price has changed; then another round may find something else.
     """
+    costs, seconds = loaded.env.costs, run.config.search.sharpen_seconds
+    if not isinstance(costs, Measured) or not plan or not seconds:
+        return False
+    stage = of_round(SHARPEN, number)
+    name = f"checkpoints/{stage}.json"
+    if not run.directory.finished(stage):
+        prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
+        facts = run.directory.read_json(name) or {"timed": 0, "before": difference(prices, start, found)}
+        with run.stage(stage, in_round("time what the gain rests on [s]", number), round(seconds)) as bar:
 
-    model: RoundModel
-    controller: PpoController
-    accuracy: list[dict[str, Any]]
-    row: dict[str, Any]
+            def on_timed(passed: float) -> None:
+                facts["timed"] += 1
+                run.directory.write_json(name, facts)  # what prices were before would be lost to an interruption
+                bar.update(round(passed))
 
-
-def _trained(
-    run: Run, loaded: Loaded, model: RoundModel, parts: Sequence[EpisodeBuffer], held_out: EpisodeBuffer
-) -> _Trained:
-    """Judges a round's world model, trains a fresh policy in its dream, and compares that with reality."""
-    training = joined(parts)
-    accuracy = measure_accuracy(run, model, training, held_out)
-    controller = _trained_in_the_dream(run, model, training)
-    facts = {"round": model.number, "episodes": len(training), "real_steps": training.num_transitions}
-    after_most_steps = accuracy[-1] if accuracy else {}
-    plans = compare_with_reality(run, loaded, model, controller.policy)
-    return _Trained(model, controller, accuracy, facts | after_most_steps | {"plans": plans})
-
-
-def _trained_in_the_dream(run: Run, model: RoundModel, training: EpisodeBuffer) -> PpoController:
-    from controller.ppo.controller import PpoController
-    from worldmodel.dream.dream_env import DreamEnv
-
-    config, seed = run.config, run.seed(of_round(STAGE, model.number))
-    controller = PpoController.for_dream(
-        model.fresh(), config.ppo, config.policy, seed=seed, sampling_temperature=config.evaluate.sampling_temperature
-    )
-
-    def make_dream() -> DreamEnv:
-        dreaming = model.fresh()
-        return DreamEnv(dreaming, dreaming.start_states(training, seed=seed), **dataclasses.asdict(config.dream))
-
-    train(run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=model.number)
-    return controller
+            sharpen(prices, start, found, seconds=seconds, on_timed=on_timed)
+            facts["after"] = difference(prices, start, found)
+            run.directory.write_json(name, facts)
+        if facts["timed"]:
+            run.progress.note(
+                f"Kernels were timed again, {facts['timed']} times: what the search has found saves "
+                f"{_percent(*facts['after'])} of the model's time; {_percent(*facts['before'])} before."
+            )
+            costs.forget(loaded.model)
+            loaded.env.reset(options={"graph": loaded.model})
+    return bool(run.directory.read_json(name)["timed"])
 
 
-def _ppo_in_the_real_world(run: Run, loaded: Loaded) -> Prepared:
-    """Model-free PPO: no collection and no world model."""
-    start_tensorflow(run)
-    from controller.ppo.controller import PpoController
-    from controller.worlds.real import RealWorld
-
-    config = run.config
-    controller = PpoController.for_real(
-        loaded.env,
-        config.ppo_real,
-        config.policy,
-        config.world_model.encoder,
-        seed=run.seed(STAGE),
-        sampling_temperature=config.evaluate.sampling_temperature,
-    )
-    stored = run.directory.read_json(BEST_IN_TRAINING)
-    world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)
-
-    def keep_best() -> None:
-        assert world.best is not None  # an update has been played
-        run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
-
-    updates, every = config.ppo_real.updates, config.updates_per_checkpoint
-    train(run, controller, lambda: world, updates, every, before_checkpoint=keep_best)
-    return Prepared(controller, world.best, TrainingFacts(config.ppo_real.updates * config.ppo_real.batch))
-
-
-def train(
-    run: Run,
-    controller: Controller,
-    make_world: Callable[[], Any],
-    total: int,
-    checkpoint_every: int | None = None,
-    before_checkpoint: Callable[[], None] = lambda: None,
-    number: int = 0,
-) -> None:
-    """Trains `controller`, continuing from its last checkpoint.
-
-    Args:
-      run: the run.
-      controller: changed in place.
-      make_world: what it trains in, a dream or the real environment; not called where all training is done.
-      total: units of work, for the progress bar.
-      checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
-      before_checkpoint: saves what else must survive; work that an interruption makes come again may be in it twice.
-      number: of the round.
-    """
-    stage = of_round(STAGE, number)
-    if type(controller).train is Controller.train:  # it plays as it is
-        return
-    path = run.directory.checkpoint(of_round("controller", number))
-    if path.is_file():
-        controller.load(path)
-    if run.directory.finished(stage):
-        return
-    with run.stage(stage, in_round(f"train {controller.name}", number), total) as bar:
-        rewound = False
-
-        def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
-            nonlocal rewound
-            if not rewound:  # what came after the last checkpoint comes again
-                run.metrics.rewind(stage, done)
-                rewound = True
-            run.metrics.append(stage, done, metrics)
-            bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
-            if checkpoint_every and done % checkpoint_every == 0:
-                before_checkpoint()
-                controller.save(path)
-
-        controller.train(make_world(), seed=run.seed(stage), on_progress=note)
-        before_checkpoint()
-        controller.save(path)
+def _percent(value: float, half_width: float) -> str:
+    return f"{100 * value:.1f} ± {100 * half_width:.1f} %"

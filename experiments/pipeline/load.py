@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from environment.runtimes.devices import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline.cost_model import find_costs
+from experiments.runs.identity import features_fingerprint, stored_formats
 from experiments.runs.model_source import find_model
 from experiments.runs.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
@@ -27,7 +29,7 @@ class Loaded:
     Attributes:
       name: of the model, for titles and the run directory.
       model: in the engine.
-      make_env: makes one more real environment on it.
+      make_env: makes one more real environment on it, perhaps with another `max_steps`.
       env_source: does too, and can be sent to another process.
       env: the first of them.
       num_candidates: rewrites that its initial graph allows.
@@ -39,15 +41,19 @@ class Loaded:
 
     name: str
     model: OnnxModel
-    make_env: Callable[[], GraphSubstitutionEnv]
+    make_env: Callable[..., GraphSubstitutionEnv]
     env_source: Callable[[], GraphSubstitutionEnv]
     env: GraphSubstitutionEnv
     num_candidates: int
     inputs: dict[str, np.ndarray] | None
-    fingerprint: dict[str, str]
+    fingerprint: dict[str, Any]
     seconds: float
     clock_chooses: bool
     caveat: str
+
+    def environment(self, max_steps: int) -> GraphSubstitutionEnv:
+        """Makes a real environment with another limit of steps."""
+        return self.make_env(max_steps=max_steps)
 
     def figures(self, graph: Graph, cost_ms: float, cost_noise: float) -> GraphFigures:
         """What a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
@@ -81,7 +87,13 @@ def load(model: str, config: RunConfig) -> Loaded:
         env=env,
         num_candidates=len(env.legal_actions()),
         inputs=_given_inputs(config.inputs),
-        fingerprint={"graph": loaded.graph.hash, "rules": env.rules.fingerprint, "prices": found.prices},
+        fingerprint={
+            "graph": loaded.graph.hash,
+            "rules": env.rules.fingerprint,
+            "prices": found.prices,
+            "features": features_fingerprint(),
+            "formats": stored_formats(),
+        },
         seconds=time.perf_counter() - start,
         clock_chooses=found.clock_chooses,
         caveat=found.caveat,
@@ -111,7 +123,9 @@ def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
         raise UserError(f"With --opset {config.opset}{' --portable' * config.portable}, {error}.") from error
 
 
-def _make_environment(model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig) -> GraphSubstitutionEnv:
+def _make_environment(
+    model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig, max_steps: int | None = None
+) -> GraphSubstitutionEnv:
     settings = config.environment
     try:
         return GraphSubstitutionEnv(
@@ -119,7 +133,7 @@ def _make_environment(model: OnnxModel, rules: RuleSet, costs: Costs, config: Ru
             costs=costs,
             reward=settings.reward,
             rules=rules,
-            max_steps=settings.max_steps,
+            max_steps=max_steps or settings.max_steps,
             max_locations=settings.max_locations,
         )
     except ValueError as error:  # an unknown reward: the text lists what there is

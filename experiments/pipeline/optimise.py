@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import time
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from experiments.reports.report import write_report
 from experiments.reports.summary import print_summary
 from experiments.request import Request
 from experiments.runs.directory import RunDirectory
+from experiments.runs.identity import digest
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import MeasuredRatio, Result, count_rules
@@ -81,23 +80,18 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     Raises:
       UserError: the directory cannot be used, or no result could be verified; nothing was written.
     """
-    identity = {**as_mapping(request.config), "fingerprint": loaded.fingerprint}
-    path = request.run_directory or Path("runs") / default_name(loaded.name, request.config.controller, identity)
-    start = time.perf_counter()
+    config = request.config
+    identity = {**as_mapping(config), "fingerprint": loaded.fingerprint}
+    path = request.run_directory or Path("runs") / f"{loaded.name}-{config.controller}-{digest(identity, digits=8)}"
+    start, cpu_start = time.perf_counter(), time.process_time()
     if loaded.num_candidates and not RunDirectory.holds_run(path):
-        require_verifiable(loaded, request.config.verify.num_inputs)
-    seconds = loaded.seconds + time.perf_counter() - start
-    manifest = make_manifest(request.arguments, request.model, request.config.seed)
+        require_verifiable(loaded, config.verify.num_inputs)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest)
-    directory.record("load", seconds, finished=True)
+    directory.record("load", loaded.seconds + seconds, loaded.seconds + cpu_seconds, finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
-    return Run(request.config, directory, progress)
-
-
-def default_name(model: str, controller: str, identity: dict[str, object]) -> str:
-    """Name of a run directory: the same for the same model and configuration."""
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return f"{model}-{controller}-{digest[:8]}"
+    return Run(config, directory, progress)
 
 
 def assemble_result(

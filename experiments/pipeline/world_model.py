@@ -1,33 +1,40 @@
-"""Trains the world model on the collected episodes: the encoder, then the MDN-RNN; this again in later rounds."""
+"""Trains the world model of each round on the collected episodes, and measures it on episodes that were held out."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.pipeline.collect import joined
 from experiments.pipeline.load import Loaded
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.splits import states_of
 
-if TYPE_CHECKING:  # the import of TensorFlow belongs to the stage that needs it
+if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
-ENCODER, MDN_RNN = "encoder", "mdn-rnn"
+ENCODER, MDN_RNN, ACCURACY = "encoder", "mdn-rnn", "accuracy"
 BUNDLE = "world_model"
 """Name of a round's world model among the checkpoints."""
+STEPS = (1, 5, 10, 20)
+"""Numbers of steps after which open-loop predictions are measured."""
+FIRST = 5
+"""Depth from which on states are measured: training has met most that are shallower."""
+ENOUGH = 10
+"""Windows that are enough for a number of steps."""
 
 
 class RoundModel:
-    """The world model of a round of recollection, read where it is needed.
+    """The world model of a round, read anew wherever it is needed.
 
-    The last bits of an embedding depend on which graphs are encoded together. So no stage may find embeddings that
-    another one happened to leave: an interrupted run, in which that stage had been finished before, would go another
-    way.
+    The last bits of an embedding depend on which graphs are encoded together, and a model keeps the embeddings of all
+    graphs that it has seen. If a stage used the model of the stage before it, an interrupted run, in which that stage
+    was finished before, would go another way.
 
     Attributes:
       number: of the round.
@@ -39,14 +46,14 @@ class RoundModel:
         self._bundle = run.directory.checkpoint(of_round(BUNDLE, number))
 
     def fresh(self) -> WorldModel:
-        """It, knowing the embeddings of its training data, and no others."""
+        """Returns the model with the embeddings of its training data, and no others."""
         from worldmodel.world_model import WorldModel
 
         return WorldModel.load(self._bundle, self.signature)
 
 
 def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:
-    """A world model of the episodes of `buffer`; continues from the last checkpoint of either part."""
+    """Trains the world model of round 0 on episodes; continues from the last checkpoint of either part."""
     from worldmodel.fit import fit_world_model
     from worldmodel.signature import Signature
 
@@ -71,12 +78,12 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
     return RoundModel(run, 0, signature)
 
 
-def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) -> RoundModel:
-    """The world model of the next round: what that of the round before has learned, and what more episodes teach it.
+def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundModel:
+    """Trains the world model of the next round: it goes on from the model of the round before.
 
     Args:
       before: not changed.
-      parts: the episodes that `before` has learned from, and last the new ones.
+      buffer: the episodes that `before` has learned from, and the new ones.
     """
     from worldmodel.fit import refit_world_model
 
@@ -89,7 +96,7 @@ def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) 
     with _TrainingStages(run, {"mdn_rnn": part}) as stages:
         model = refit_world_model(
             before.fresh(),
-            joined(parts),
+            buffer,
             config,
             seed=run.seed(of_round("world model", number)),
             directory=run.directory.checkpoint(of_round("world_model_training", number)),
@@ -97,6 +104,58 @@ def train_further(run: Run, before: RoundModel, parts: Sequence[EpisodeBuffer]) 
         )
         model.save(run.directory.checkpoint(of_round(BUNDLE, number)))
     return RoundModel(run, number, before.signature)
+
+
+def measure_accuracy(
+    run: Run, model: RoundModel, training: EpisodeBuffer, held_out: EpisodeBuffer
+) -> list[dict[str, Any]]:
+    """Returns the open-loop accuracy after each of `STEPS` that the episodes reach, from states unseen in training.
+
+    Kept as `checkpoints/accuracy.json`, of a later round as `accuracy-<number>.json`.
+    """
+    stage = of_round(ACCURACY, model.number)
+    name = f"checkpoints/{stage}.json"
+    if run.directory.finished(stage):
+        return list(run.directory.read_json(name))
+    with run.stage(stage, in_round("measure the world model", model.number), 1) as bar:
+        figures = _figures(model.fresh(), training, held_out)
+        run.directory.write_json(name, figures)
+        bar.update(1)
+    return figures
+
+
+def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer) -> list[dict[str, Any]]:
+    """Returns a row for each number of steps; None where a figure does not exist (a precision without predictions)."""
+    from worldmodel.accuracy import figure_names as names
+    from worldmodel.accuracy.baselines import Trivial
+    from worldmodel.accuracy.latents import latent_figures
+    from worldmodel.accuracy.open_loop import longest_open_loop
+    from worldmodel.accuracy.rewards_and_masks import mask_figures, total_figures
+
+    seen = states_of(training)
+    played = longest_open_loop(model, held_out, STEPS, first=FIRST, seen=seen, at_least=ENOUGH)
+    if played is None:
+        return []
+    trivial, rules = Trivial.of(training, model), model.table.rules[:-1]
+    shown = {
+        names.LATENT_ERROR: "latent_error",
+        names.MASK_ERROR: "mask_error",
+        names.CHANGE_PRECISION: "change_precision",
+        names.CHANGE_RECALL: "change_recall",
+        names.TOTAL_R2: "return_r2",
+        names.TOTAL_ERROR: "return_mae",
+    }
+    rows = []
+    for step in (step for step in STEPS if step <= played.real.steps):
+        figures = [
+            *latent_figures(played, trivial, step, resamples=0),
+            *mask_figures(played, trivial, rules, step, resamples=0),
+            *total_figures(played, trivial, step, resamples=0),
+        ]
+        values = {shown[figure.name]: figure.model.value for figure in figures if figure.name in shown}
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        rows.append({"step": step, "windows": len(played.real.episode), **finite})
+    return rows
 
 
 class _Part(NamedTuple):

@@ -22,11 +22,9 @@ from controller.records import EpisodeRecord
 from experiments.config.run import RunConfig
 from experiments.config.tree import replaced
 from experiments.errors import UserError
-from experiments.pipeline.accuracy import FIRST
-from experiments.pipeline.collect import parted, read_episodes
+from experiments.pipeline.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
 from experiments.pipeline.evaluate import EVALUATION
-from experiments.pipeline.recollect import RECOLLECTED
-from experiments.pipeline.world_model import BUNDLE, MDN_RNN
+from experiments.pipeline.world_model import BUNDLE, FIRST, MDN_RNN
 from experiments.reports.plot_style import Curve
 from experiments.reports.report import loss_curves, stages_of_losses
 from experiments.runs.directory import RunDirectory
@@ -121,7 +119,7 @@ class AccuracyStudy:
         Raises:
           UserError: it is none, or none of a finished run that trained a world model.
         """
-        needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", "checkpoints/episodes"}
+        needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", f"checkpoints/{EPISODES}"}
         missing = sorted(name for name in needed if not (path / name).exists())
         if missing or not RunDirectory.holds_run(path):
             raise UserError(
@@ -132,7 +130,7 @@ class AccuracyStudy:
         stored.pop("fingerprint", None)
         config = replaced(RunConfig(), stored, str(path / "config.json"))
         checkpoints, rounds = path / "checkpoints", config.recollect.rounds
-        training, held_out = parted(config, read_episodes(checkpoints / "episodes"))
+        training, held_out = parted(config, random_play(config, read_episodes(checkpoints / EPISODES)))
         for number in range(1, rounds + 1):
             training.extend(read_episodes(checkpoints / of_round(RECOLLECTED, number)))
         model = WorldModel.load(checkpoints / of_round(BUNDLE, rounds))

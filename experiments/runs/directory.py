@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from environment.measurement.process_memory import peak_bytes
 from experiments.errors import UserError
 from taso_ext.files import write_text
 
@@ -96,23 +96,37 @@ class RunDirectory:
         """Largest resident size that any process of this run has reported."""
         return max((record["peak_memory_bytes"] for record in self._stages.values()), default=0)
 
+    def spent(self, *stages: str) -> dict[str, float] | None:
+        """Returns what finished stages took over all commands: "seconds", "cpu_seconds" and "peak_bytes"; None where
+        one of them is not finished.
+        """
+        if not all(map(self.finished, stages)):
+            return None
+        records = [self._stages[stage] for stage in stages]
+        seconds, cpu_seconds = (sum(record[key] for record in records) for key in ("seconds", "cpu_seconds"))
+        peak = max(record["peak_memory_bytes"] for record in records)
+        return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak}
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Times a stage; it counts as finished only when the block ends without an exception."""
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         finished = False
         try:
             yield
             finished = True
         finally:
-            self.record(name, time.perf_counter() - start, finished=finished)
+            seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+            self.record(name, seconds, cpu_seconds, finished=finished)
 
-    def record(self, stage: str, seconds: float, *, finished: bool) -> None:
-        """Adds to a stage's time and notes the memory used so far."""
+    def record(self, stage: str, seconds: float, cpu_seconds: float, *, finished: bool) -> None:
+        """Adds to a stage's time, of the clock and of the processor, and notes the memory used so far."""
+        before = self._stages.get(stage, {})
         self._stages[stage] = {
             "finished": finished,
-            "seconds": self.stage_seconds().get(stage, 0.0) + seconds,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "seconds": before.get("seconds", 0.0) + seconds,
+            "cpu_seconds": before.get("cpu_seconds", 0.0) + cpu_seconds,
+            "peak_memory_bytes": max(before.get("peak_memory_bytes", 0), peak_bytes()),
         }
         write_text(self.path / "stages.json", json.dumps(self._stages, indent=2) + "\n")  # in order of first run
 

@@ -26,11 +26,19 @@ def in_round(title: str, number: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run: its settings, its files and where it reports to."""
+    """One run.
+
+    Attributes:
+      config: its settings.
+      directory: its files.
+      progress: where it reports to.
+      label: before the title of every stage, where several runs report to one place ("bert-base seed 0: ").
+    """
 
     config: RunConfig
     directory: RunDirectory
     progress: ProgressDisplay
+    label: str = ""
 
     @property
     def metrics(self) -> MetricsLog:
@@ -44,7 +52,14 @@ class Run:
     def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:
         """Times a stage and shows its progress; it is finished when the block ends without an exception."""
         raise_if_received()
-        with self.directory.stage(name), self.progress.stage(title, total) as bar:
+        with self.directory.stage(name), self.progress.stage(f"{self.label}{title}", total) as bar:
+            yield _InterruptibleBar(bar)
+
+    @contextlib.contextmanager
+    def bar(self, title: str, total: int) -> Iterator[Bar]:
+        """Shows the progress of work that is no stage: nothing of it is kept."""
+        raise_if_received()
+        with self.progress.stage(f"{self.label}{title}", total) as bar:
             yield _InterruptibleBar(bar)
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from environment import GraphSubstitutionEnv
+from environment import GraphSubstitutionEnv, zoo
 from environment.policies.greedy import GreedyAgent
 from environment.policies.random import RandomAgent
+from experiments.pipeline.collect import named
+from experiments.pipeline.learning import Learning
+from experiments.pipeline.world_model import ENCODER, MDN_RNN
 from experiments.reproduce.units import Record
-from experiments.runs.progress import ProgressDisplay
-from experiments.runs.seeds import seed_for
-from experiments.studies.rounds import Rounds, noting
-from experiments.studies.setting import Effort
-from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, collect
+from experiments.runs.interruption import raise_if_received
+from experiments.runs.progress import Bar
+from experiments.runs.run import of_round
+from experiments.studies.setting import Effort, Target
+from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect
 from worldmodel.data.splits import share_unseen, states_of
 
-if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
+if TYPE_CHECKING:  # TensorFlow is imported when a model is evaluated
     from worldmodel.accuracy.baselines import Trivial
     from worldmodel.accuracy.figures import Figure
     from worldmodel.accuracy.probes import Probes
@@ -26,34 +29,40 @@ if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
 RANDOM, GREEDY = "random", "greedy"
 
 
-def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
-    """Figures of a round's world model; that of round 0 knows random play only.
+def evaluate_model(learning: Learning, number: int, effort: Effort) -> Record:
+    """Evaluates a round's world model; that of round 0 knows random play only.
 
     Returns:
       "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
-      exist. "spent": see `Rounds.spent`. "best_percent": of the best graph met on the way. "held_out": by play, see
+      exist. "spent": what training took, see `RunDirectory.spent`: of round 0 with the collection of random play, of
+      later rounds the training alone. "best_percent": of the best graph met on the way. "held_out": by play, see
       `held_out_facts`. "intervals": see `fitted_intervals`.
     """
-    model = rounds.model(number)
-    training, validation = rounds.episodes(number)
-    env = rounds.environment(effort.max_steps)
-    played = {play: held_out_play(rounds, env, play, effort, progress) for play in (RANDOM, GREEDY)}
-    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: judge {number}", len(played)) as bar:
+    model = learning.model(number).fresh()
+    training, validation = learning.episodes(number)
+    env = learning.loaded.environment(effort.max_steps)
+    played = {play: held_out_play(learning, env, play, effort) for play in (RANDOM, GREEDY)}
+    spent = (
+        learning.run.directory.spent(of_round(MDN_RNN, number))
+        if number
+        else learning.first.directory.spent("collect", ENCODER, MDN_RNN)
+    )
+    with learning.run.bar(f"evaluate round {number}", len(played)) as bar:
         figures: list[Record] = []
         intervals = fitted_intervals(model, training, validation, effort)
-        yardsticks = Yardsticks.of(model, training)
+        predictors = Predictors.of(model, training)
         for done, (play, held_out) in enumerate(played.items()):
-            found = held_out_figures(model, yardsticks, held_out, intervals["factor"], effort)
+            found = held_out_figures(model, predictors, held_out, intervals["factor"], effort)
             figures += [{"play": play, **as_record(figure)} for figure in found]
             bar.update(done + 1)
     return {
-        "graph": rounds.setting.graph,
-        "seed": rounds.seed,
+        "graph": learning.loaded.name,
+        "seed": learning.run.config.seed,
         "round": number,
         "real_steps": training.num_transitions + validation.num_transitions,
         "states": len(states_of(training)),
         "encoder_states": model.statistics.encoder_states,
-        "spent": rounds.spent(number),
+        "spent": spent,
         "actions": model.num_actions,
         "best_percent": max(best_percent(buffer) for buffer in (training, *played.values())),
         "held_out": {play: held_out_facts(model, training, held_out, effort) for play, held_out in played.items()},
@@ -62,13 +71,54 @@ def judge(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay
     }
 
 
+def evaluate_transfer(learning: Learning, target: Target, effort: Effort) -> Record:
+    """Evaluates the world model of round 0 on another graph than its own.
+
+    Random play of the other graph says which rewrites it has. The trivial predictors and the frozen heads, which the
+    model stands beside, are made of that play; the model itself learns nothing from it.
+
+    Returns:
+      See `evaluate_model`; "graph" is the other one.
+    """
+    model, config = learning.model(0).fresh(), learning.run.config
+    intervals = fitted_intervals(model, *learning.episodes(0), effort)
+    env = GraphSubstitutionEnv(
+        zoo.build(target.name, **target.changes),
+        costs=config.costs,
+        reward=config.environment.reward,
+        max_steps=effort.max_steps,
+        max_locations=config.environment.max_locations,
+    )
+    with learning.run.bar(f"random play of {target.label}", effort.episodes) as bar:
+        agent = RandomAgent(noop_probability=config.collect.noop_probability)
+        seed = learning.run.seed("meet")
+        met = named(config, collect(env, agent, effort.episodes, seed, on_episode=reporting(bar)))
+    adapted = model.meet(met)
+    predictors = Predictors.of(adapted, met)
+    played = {play: held_out_play(learning, env, play, effort) for play in (RANDOM, GREEDY)}
+    return {
+        "graph": target.label,
+        "trained_on": learning.loaded.name,
+        "seed": config.seed,
+        "round": 0,
+        "actions": adapted.num_actions,
+        "held_out": {play: held_out_facts(adapted, met, held_out, effort) for play, held_out in played.items()},
+        "intervals": intervals,
+        "figures": [
+            {"play": play, **as_record(figure)}
+            for play, held_out in played.items()
+            for figure in held_out_figures(adapted, predictors, held_out, intervals["factor"], effort)
+        ],
+    }
+
+
 def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, effort: Effort) -> Record:
-    """What one kind of play has that training had not.
+    """Says what one kind of play has that training had not.
 
     Returns:
       "unseen": share of visits, from the depth that windows start at, to states that training did not meet. "unknown":
       share of legal rewrites that the model's table does not hold; "cut": share of episodes that take such a rewrite,
-      and are judged up to there.
+      and are evaluated up to there.
     """
     data = model.sequences(held_out)
     unseen = share_unseen(held_out, states_of(training), first=effort.first)
@@ -77,12 +127,12 @@ def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: Episode
 
 
 def best_percent(buffer: EpisodeBuffer) -> float:
-    """Improvement of the best graph that any episode met, in percent of the start graph's cost."""
+    """Returns the improvement of the best graph that any episode met, in percent of the start graph's cost."""
     return max(100.0 * (1.0 - float(episode.cost_ms.min() / episode.cost_ms[0])) for episode in buffer)
 
 
 def as_record(figure: Figure) -> Record:
-    """A figure as JSON."""
+    """Returns a figure as JSON values."""
     estimate = figure.model
     numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     return {
@@ -98,23 +148,32 @@ def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def held_out_play(
-    rounds: Rounds, env: GraphSubstitutionEnv, play: str, effort: Effort, progress: ProgressDisplay
-) -> EpisodeBuffer:
-    """Episodes of one kind of play that nothing is trained on."""
-    random = RandomAgent(noop_probability=rounds.setting.config.collect.noop_probability)
+def held_out_play(learning: Learning, env: GraphSubstitutionEnv, play: str, effort: Effort) -> EpisodeBuffer:
+    """Returns episodes of one kind of play that nothing is trained on."""
+    config = learning.run.config
+    random = RandomAgent(noop_probability=config.collect.noop_probability)
     policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
-    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: {play} play", effort.episodes) as bar:
-        seed = seed_for(rounds.seed, f"held-out {play}")
-        return rounds.named(collect(env, policy, effort.episodes, seed, on_episode=noting(bar)))
+    with learning.run.bar(f"{play} play", effort.episodes) as bar:
+        seed = learning.run.seed(f"held-out {play}")
+        return named(config, collect(env, policy, effort.episodes, seed, on_episode=reporting(bar)))
+
+
+def reporting(bar: Bar) -> Callable[[Episode], None]:
+    """Returns what reports every episode; an interruption takes effect there."""
+
+    def report(episode: Episode) -> None:
+        raise_if_received()
+        bar.update(episode.index + 1)
+
+    return report
 
 
 def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: EpisodeBuffer, effort: Effort) -> Record:
-    """What makes intervals of one step hold what they say, on validation episodes.
+    """Fits the factor that makes intervals of one step cover what they say, on validation episodes.
 
     Returns:
       "factor": of all σ; None where the model predicts no mixtures. "windows": that it is fitted on. "as_judged":
-      whether they begin where those that are judged do, at the same depths (errors are smaller the further from the
+      whether they begin where those that are evaluated do, at the same depths (errors are smaller the further from the
       start) and in states that training did not meet. Where validation has fewer than `effort.at_least` of these, all
       of its windows are taken.
     """
@@ -130,8 +189,8 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
     return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}
 
 
-class Yardsticks(NamedTuple):
-    """What figures of a model are told by, made of its training data.
+class Predictors(NamedTuple):
+    """What a model's figures stand beside, made of its training data.
 
     Attributes:
       trivial: the trivial predictors.
@@ -144,7 +203,7 @@ class Yardsticks(NamedTuple):
     seen: frozenset[str]
 
     @classmethod
-    def of(cls, model: WorldModel, training: EpisodeBuffer) -> Yardsticks:
+    def of(cls, model: WorldModel, training: EpisodeBuffer) -> Predictors:
         from worldmodel.accuracy.baselines import Trivial
         from worldmodel.accuracy.probes import Probes
 
@@ -152,13 +211,15 @@ class Yardsticks(NamedTuple):
 
 
 def held_out_figures(
-    model: WorldModel, yardsticks: Yardsticks, held_out: EpisodeBuffer, factor: float | None, effort: Effort
+    model: WorldModel, predictors: Predictors, held_out: EpisodeBuffer, factor: float | None, effort: Effort
 ) -> Iterator[Figure]:
-    """All figures of one kind of play that there are: none where training has met every state, none after more steps
-    than enough windows have, none of intervals without a `factor`, none of temperatures that change nothing.
+    """Yields all figures of one kind of play that exist.
+
+    There are none where training has met every state, none after more steps than enough windows have, none of intervals
+    without a `factor`, and none of temperatures that change nothing.
 
     Args:
-      yardsticks: of the data that the model was trained on.
+      predictors: of the data that the model was trained on.
       factor: of the intervals, fitted on other episodes.
     """
     from worldmodel.accuracy.latents import latent_figures, read_figures, uncertainty_figures
@@ -166,7 +227,7 @@ def held_out_figures(
     from worldmodel.accuracy.rewards_and_masks import mask_figures, reward_figures, terminal_figures, total_figures
     from worldmodel.accuracy.temperature import temperature_figures
 
-    trivial, probes, seen = yardsticks
+    trivial, probes, seen = predictors
     rules, resamples = model.table.rules[:-1], effort.resamples
     ones = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)
     if ones is None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.ppo.telescoping import settled
+from experiments.pipeline.learning import Learning
 from experiments.reproduce.units import Record
-from experiments.runs.progress import ProgressDisplay
-from experiments.runs.seeds import seed_for
-from experiments.studies.rounds import Rounds
 from experiments.studies.setting import Effort
 from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
 
@@ -29,25 +27,25 @@ OF_PLANS = (ZERO, PER_RULE, PER_SITE)
 """Trivial predictors that say something of a whole plan."""
 
 
-def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDisplay) -> Record:
-    """The policy of a round, for real and in the dream.
+def exploit(learning: Learning, number: int, effort: Effort) -> Record:
+    """Plays the policy of a round for real and in the dream, as it was trained, sampled.
 
     Returns:
       By way of playing: the fields of `worldmodel.accuracy.exploit.Comparison`; under "each" what some of them are
       means of; under "trivial_gap" the same of what trivial predictors say of the plans, see `trivial_gaps`.
     """
-    model, controller = rounds.model(number), rounds.controller(number)
+    controller, model = learning.controller(number), learning.model(number).fresh()
     from worldmodel.accuracy.baselines import Trivial
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed, played_for_real
 
-    config, policy = rounds.setting.config, controller.policy
+    config, env, policy = learning.run.config, learning.loaded.env, controller.policy
     settle = settled if config.ppo.telescoping else None
-    trivial = Trivial.of(rounds.episodes(number)[0], model)
-    with progress.stage(f"{rounds.setting.graph} seed {rounds.seed}: exploit {number}", 2) as bar:
-        seed = seed_for(rounds.seed, f"exploit {number}")
+    trivial = Trivial.of(learning.episodes(number)[0], model)
+    with learning.run.bar(f"play the policy of round {number}", 2) as bar:
+        seed = learning.run.seed(f"exploit {number}")
         real = played_for_real(
             model,
-            rounds.env,
+            env,
             policy,
             episodes=effort.policy_episodes,
             seed=seed,
@@ -58,8 +56,8 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         bar.update(1)
         dreamed = dreamed_then_replayed(
             model,
-            rounds.root_dream(model),
-            rounds.env,
+            learning.root_dream(model),
+            env,
             policy,
             episodes=effort.policy_episodes,
             horizon=config.environment.max_steps,
@@ -68,11 +66,10 @@ def exploit(rounds: Rounds, number: int, effort: Effort, progress: ProgressDispl
         )
         bar.update(2)
     return {
-        "graph": rounds.setting.graph,
-        "seed": rounds.seed,
+        "graph": learning.loaded.name,
+        "seed": config.seed,
         "round": number,
-        "real_steps": rounds.random_play.num_transitions
-        + sum(rounds.policy_play(before).num_transitions for before in range(number)),
+        "real_steps": sum(part.num_transitions for part in learning.episodes(number)),
         **{
             way: {
                 **dataclasses.asdict(compare(played)),

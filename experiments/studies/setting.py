@@ -1,30 +1,28 @@
-"""What a judged world model is trained on, and how much of it is judged."""
+"""What a studied world model is trained on, and how much of it is evaluated."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from experiments.config.run import RunConfig
-from taso_ext import RuleSet
-
-PROGRAM = 11
-"""Goes up with every change of how models are trained, so that units of before are not taken for new ones."""
-POLICY_PROGRAM = 6
-"""The same of policies, and of what is recollected with them."""
-FIGURES = 7
-"""The same of what models are judged by."""
+from experiments.config.tree import as_mapping
+from experiments.runs.identity import digest, features_fingerprint
+from experiments.runs.model_source import find_model
+from taso_ext import OnnxModel, RuleSet
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is collected to judge by.
+    """How much is collected to evaluate a world model and a policy.
 
     Attributes:
       episodes: held-out episodes of each kind of play.
       max_steps: of these.
       first, stride: depths at which windows start.
-      steps: numbers of steps after which open-loop predictions are judged.
+      steps: numbers of steps after which open-loop predictions are evaluated.
       at_least: windows that are enough for the longest of these.
       policy_episodes: of the policy, in reality and in the dream.
       resamples: of intervals.
@@ -42,51 +40,85 @@ class Effort:
     budget: int = 2000
 
     def furthest(self, most: int) -> int:
-        """The largest of `steps` that is at most `most`, or the least that there is."""
+        """Returns the largest of `steps` that is at most `most`, or the least that there is."""
         return max((step for step in self.steps if step <= most), default=min(self.steps))
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A graph that a world model was not trained on.
+
+    Attributes:
+      name: in the zoo.
+      changes: of its configuration, see `zoo.build`.
+    """
+
+    name: str
+    changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """For tables and files."""
+        return "-".join([self.name, *(f"{key}{value}" for key, value in self.changes.items())])
 
 
 WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
 """Settings that say how much is done and by whom, and change nothing of what is: rounds can be added to."""
-Actions = Literal["site", "rank"]
+OF_THE_MODEL, OF_THE_POLICY = ("environment", "collect", "world_model"), ("dream", "policy", "ppo", "recollect")
+"""Sections of the settings that the world model of random play depends on, and those that only later stages do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One way to train a world model of one graph.
+    """One way to train world models and policies of one graph.
 
     Attributes:
       graph: name in the zoo.
-      config: how episodes are collected, the model and the policy trained; the rest of it is not used.
-      real_steps: how many are collected at least; `config.collect.episodes` of them by default.
-      actions: how rewrites are named, see `worldmodel.data.by_rank`. Policies need "site".
+      config: how episodes are collected, models and policies trained, the seed included; the rest of it is not used.
     """
 
     graph: str
     config: RunConfig
-    real_steps: int | None = None
-    actions: Actions = "site"
+
+    def seeded(self, seed: int) -> Setting:
+        """Returns the same with another seed."""
+        return Setting(self.graph, dataclasses.replace(self.config, seed=seed))
 
     def record(self) -> dict[str, Any]:
-        """All that training depends on, but for the seed, as JSON."""
-        sections = self._sections("dream", "policy", "ppo", "recollect")
-        return self.model_record() | {"policy_program": POLICY_PROGRAM} | sections
+        """Returns all that training depends on, as JSON values; fingerprints of rules, features and graph included."""
+        return self.model_record() | sections_of(self.config, OF_THE_POLICY)
 
     def model_record(self) -> dict[str, Any]:
-        """All that the world model of random play depends on, but for the seed, as JSON."""
+        """Returns all that the world model of random play depends on, likewise."""
         return {
             "graph": self.graph,
-            "program": PROGRAM,
+            "seed": self.config.seed,
             "costs": self.config.costs,
-            "real_steps": self.real_steps,
-            "actions": self.actions,
-            "rules": RuleSet.default().fingerprint,
-            **self._sections("environment", "collect", "world_model"),
+            "fingerprint": fingerprint(self.graph),
+            **sections_of(self.config, OF_THE_MODEL),
         }
 
-    def _sections(self, *names: str) -> dict[str, Any]:
-        sections = {name: dataclasses.asdict(getattr(self.config, name)) for name in names}
-        for name, keys in WITHOUT_EFFECT.items():
-            for key in keys if name in sections else ():
-                del sections[name][key]
-        return sections
+
+def sections_of(config: RunConfig, names: Sequence[str]) -> dict[str, Any]:
+    """Returns sections of the settings as JSON values, without those that have no effect on results."""
+    sections = {name: as_mapping(getattr(config, name)) for name in names}
+    for name, keys in WITHOUT_EFFECT.items():
+        for key in keys if name in sections else ():
+            del sections[name][key]
+    return sections
+
+
+@functools.cache
+def fingerprint(graph: str) -> dict[str, str]:
+    """Returns what results on a zoo graph depend on beside the settings: rules, features, and the cleaned-up graph."""
+    model = OnnxModel.load(find_model(graph).build(), clean="full")
+    return {"graph": model.graph.hash, "rules": RuleSet.default().fingerprint, "features": features_fingerprint()}
+
+
+def figures_fingerprint() -> str:
+    """Returns a digest of which figures world models are evaluated by, and beside which trivial predictors."""
+    from worldmodel.accuracy import figure_names
+    from worldmodel.accuracy.baselines import PREDICTORS
+
+    names = {name: value for name, value in vars(figure_names).items() if name.isupper() and isinstance(value, str)}
+    return digest([sorted(names.values()), sorted(figure_names.COVERAGE.values()), sorted(PREDICTORS)])

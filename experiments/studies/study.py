@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+from environment import GraphSubstitutionEnv
+from environment.measurement.process_memory import restart_peak
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
-from experiments.reproduce.units import Record, once, unit_path
+from experiments.pipeline.learning import Learning
+from experiments.pipeline.load import load
+from experiments.reproduce.units import Record, once
+from experiments.runs.directory import RunDirectory
+from experiments.runs.identity import digest, stored_formats
+from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.best_known import search_best
-from experiments.studies.evaluation import judge
+from experiments.runs.run import Run
+from experiments.studies.evaluation import evaluate_model, evaluate_transfer
 from experiments.studies.policy import exploit
-from experiments.studies.rounds import Rounds
-from experiments.studies.setting import FIGURES, Effort, Setting
-from experiments.studies.transfer import Target, transfer
+from experiments.studies.setting import Effort, Setting, Target, figures_fingerprint, fingerprint
+from taso_ext import search_taso
 
 TABLE = "accuracy"
 """Whose units they are, whichever table asks for them."""
+RUNS = Path("runs/studies")
+ALPHA = 1.05
+"""Of TASO's search for the best known result."""
+COUNTS_FROM_PERCENT = 1.0
+"""Graphs that nobody could improve by this much say little about a model of improvements."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
 MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
 USED = (
@@ -38,12 +51,12 @@ USED = (
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much is trained and judged.
+    """How much is trained and evaluated.
 
     Attributes:
       preset: the settings that `--set` changes.
       overrides: changes to the preset.
-      effort: what is judged.
+      effort: how much is evaluated.
     """
 
     preset: str
@@ -157,54 +170,69 @@ def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
 
 
 class Study:
-    """One setting and seed; a unit of work that was finished by any run, on any machine, is only read."""
+    """One setting and seed in units of work; a unit that was finished by any run, on any machine, is only read.
+
+    World models and policies are kept in run directories below `RUNS`: one for random play and the world model of round
+    0, which settings that differ only in what comes later share, and one for everything else.
+    """
 
     def __init__(self, setting: Setting, seed: int, effort: Effort, progress: ProgressDisplay) -> None:
-        self._effort, self._progress = effort, progress
-        judged = {"seed": seed, "effort": dataclasses.asdict(effort)}
-        self._settings, self._model_settings = setting.record() | judged, setting.model_record() | judged
-        self._graph = setting.graph
-        amount = "" if setting.real_steps is None else f"-{setting.real_steps}steps"
-        self._name = f"{setting.graph}{amount}-seed{seed}"
-        # Named by what training depends on only: what is judged with other effort is not trained again.
-        records = {"model": setting.model_record(), "rounds": setting.record()}
-        model, rounds = (
-            unit_path(TABLE, f"{self._name}-{what}", {**record, "seed": seed}).with_suffix("")
-            for what, record in records.items()
-        )
-        self._rounds = Rounds(setting, seed, model, rounds, progress)
+        self._setting, self._effort, self._progress = setting.seeded(seed), effort, progress
+        steps = setting.config.collect.steps
+        self._name = f"{setting.graph}{'' if steps is None else f'-{steps}steps'}-seed{seed}"
 
     def accuracy(self, number: int = 0) -> Record:
-        """See `judge`."""
-
-        def work() -> Record:
-            return judge(self._rounds, number, self._effort, self._progress)
-
-        settings = (self._settings if number else self._model_settings) | {"figures": FIGURES}
-        return once(TABLE, f"{self._name}-round{number}", settings, work, anywhere=True)
+        """Returns what `evaluate_model` finds."""
+        record = self._setting.record() if number else self._setting.model_record()
+        settings = record | {"effort": dataclasses.asdict(self._effort), "figures": figures_fingerprint()}
+        return _unit(
+            f"{self._name}-round{number}", settings, lambda: evaluate_model(self.learning, number, self._effort)
+        )
 
     def transfer(self, target: Target) -> Record:
-        """See `transfer`."""
-
-        def work() -> Record:
-            return transfer(self._rounds, target, self._effort, self._progress)
-
-        settings = self._model_settings | {"target": dataclasses.asdict(target), "figures": FIGURES}
-        return once(TABLE, f"{self._name}-on-{target.label}", settings, work, anywhere=True)
+        """Returns what `evaluate_transfer` finds."""
+        record = self._setting.model_record() | {"target": dataclasses.asdict(target)}
+        settings = record | {"effort": dataclasses.asdict(self._effort), "figures": figures_fingerprint()}
+        return _unit(
+            f"{self._name}-on-{target.label}", settings, lambda: evaluate_transfer(self.learning, target, self._effort)
+        )
 
     def exploit(self, number: int) -> Record:
-        """See `exploit`."""
-
-        def work() -> Record:
-            return exploit(self._rounds, number, self._effort, self._progress)
-
-        return once(TABLE, f"{self._name}-policy{number}", self._settings, work, anywhere=True)
+        """Returns what `exploit` finds."""
+        settings = self._setting.record() | {"effort": dataclasses.asdict(self._effort)}
+        return _unit(f"{self._name}-policy{number}", settings, lambda: exploit(self.learning, number, self._effort))
 
     def search(self) -> Record:
-        """See `search_best`; of the graph, whatever is trained."""
-        settings = {"rules": self._settings["rules"], "costs": self._settings["costs"], "budget": self._effort.budget}
+        """Returns the best result that is known of the graph, whatever is trained; see `search_best`."""
+        graph, costs, budget = self._setting.graph, self._setting.config.costs, self._effort.budget
+        settings = {"graph": graph, "costs": costs, "fingerprint": fingerprint(graph), "budget": budget}
+        return _unit(f"{graph}-best-known", settings, lambda: search_best(self.learning.loaded.env, budget))
 
-        def work() -> Record:
-            return search_best(self._rounds.env, self._effort.budget)
+    @functools.cached_property
+    def learning(self) -> Learning:
+        """The world models and policies; what is finished is only read."""
+        loaded = load(self._setting.graph, self._setting.config)
+        model, rounds = (
+            self._run(what, record)
+            for what, record in (("model", self._setting.model_record()), ("policies", self._setting.record()))
+        )
+        restart_peak()  # what other studies of this command have used is not this one's
+        return Learning(rounds, loaded, first=model)
 
-        return once(TABLE, f"{self._graph}-best-known", settings, work, anywhere=True)
+    def _run(self, what: str, record: Record) -> Run:
+        config, identity = self._setting.config, record | {"formats": stored_formats()}
+        manifest = make_manifest((), self._setting.graph, config.seed)
+        directory = RunDirectory.open(RUNS / f"{self._name}-{what}-{digest(identity)}", identity, manifest)
+        return Run(config, directory, self._progress, f"{self._setting.graph} seed {config.seed}: ")
+
+
+def _unit(name: str, settings: Record, work: Callable[[], Record]) -> Record:
+    """Does a unit of work once; its file holds the settings that it is named by."""
+    return once(TABLE, name, settings, lambda: {"settings": settings, **work()}, anywhere=True)
+
+
+def search_best(env: GraphSubstitutionEnv, budget: int) -> Record:
+    """Returns what TASO's search finds: its improvement in percent of the start graph's cost, and why it stopped."""
+    env.reset()
+    found = search_taso(env.state, ALPHA, budget)
+    return {"best_percent": 100.0 * (1.0 - found.cost_ms / env.initial_cost.ms), "stop_reason": found.stop_reason}

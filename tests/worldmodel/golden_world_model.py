@@ -12,9 +12,9 @@ import numpy as np
 
 from taso_ext.files import write_arrays
 from tests.worldmodel.toy_world import SIGNATURE, ToyEnv, uniform_policy
-from worldmodel import storage as bundle
 from worldmodel.accuracy.open_loop import cut_windows, play
 from worldmodel.config import (
+    FORMAT_VERSION,
     EncoderConfig,
     EncoderTrainingConfig,
     MdnRnnConfig,
@@ -26,7 +26,7 @@ from worldmodel.fit import fit_world_model
 from worldmodel.world_model import WorldModel
 
 GOLDENS = Path(__file__).parent / "goldens"
-LATEST = GOLDENS / f"world_model_v{bundle.FORMAT_VERSION}"
+LATEST = GOLDENS / f"world_model_v{FORMAT_VERSION}"
 PREDICTIONS = "predictions.npz"
 TINY = WorldModelConfig(
     EncoderConfig(latent=3, hidden=4, edge_hidden=2, rounds=1, operator_embedding=2, dtype_embedding=2),

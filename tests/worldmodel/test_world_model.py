@@ -14,11 +14,11 @@ from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.golden_world_model import GOLDENS, LATEST, PREDICTIONS, predictions
 from tests.worldmodel.golden_world_model import episodes as golden_episodes
 from tests.worldmodel.toy_world import FEATURES, RULE_NAMES, SIGNATURE
+from worldmodel.config import FORMAT_VERSION
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
-from worldmodel.storage import FORMAT_VERSION
 from worldmodel.world_model import WorldModel
 
 EXPECTED = rf"expected {FORMAT_VERSION}\. Train a world model"

@@ -25,9 +25,8 @@ from experiments.reproduce.world_model.accuracy_rows import best_dream, best_kno
 from experiments.reproduce.world_model.accuracy_summary import summary
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
-from experiments.studies.best_known import COUNTS_FROM_PERCENT
 from experiments.studies.setting import Effort, Setting
-from experiments.studies.study import SCALES, Study, seeds_of, training_config
+from experiments.studies.study import COUNTS_FROM_PERCENT, SCALES, Study, seeds_of, training_config
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 from worldmodel.accuracy.rewards_and_masks import RESOLUTION_PERCENT

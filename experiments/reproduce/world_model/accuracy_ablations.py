@@ -39,7 +39,7 @@ VARIANTS = {
     "latent of 16": of(f"{ENCODER}.latent=16"),
     "latent of 128": of(f"{ENCODER}.latent=128"),
     "latent without the total time": of(f"{ENCODER}.total_time=false"),
-    "actions by rank": Variant(actions="rank"),
+    "actions by rank": of("collect.actions=rank"),
     "no neighbourhood": of(f"{MDN_RNN}.neighbours=0"),
     "mean rewards told by no bit": of(f"{MDN_RNN}.telling_bits=false"),
     "episodes of 20 steps": of("environment.max_steps=20"),
@@ -94,11 +94,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges a model for each graph, variant and seed; finished units are not done again."""
     usual, amount = SCALES[options.scale].effort, REAL_STEPS[options.scale]
     effort = dataclasses.replace(usual, episodes=min(MOST_EPISODES, usual.episodes))
-    options = argparse.Namespace(**{**vars(options), "set": [*TRAINING[options.scale], *options.set]})
+    options = argparse.Namespace(
+        **{**vars(options), "set": [*TRAINING[options.scale], f"collect.steps={amount}", *options.set]}
+    )
     rows: list[Record] = []
     for name in graphs.chosen(options.graphs or GRAPHS[options.scale]):
         for label, variant in variants.chosen(options.variants, VARIANTS).items():
-            setting = Setting(name, variants.config_of(variant, options), amount, variant.actions)
+            setting = Setting(name, variants.config_of(variant, options))
             seeds = seeds_of(name, options.seeds or SEEDS)
             judged = [Study(setting, seed, effort, progress).accuracy() for seed in seeds]
             rows.append({"graph": name, "variant": label, **_row(judged, effort)})

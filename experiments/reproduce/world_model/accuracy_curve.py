@@ -8,6 +8,7 @@ The figures are those of `rlflow reproduce accuracy`, for models that have seen 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -76,7 +77,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     rows: list[Record] = []
     for name in chosen:
         for amount in amounts:
-            setting = Setting(name, config, amount)
+            collect = dataclasses.replace(config.collect, steps=amount)
+            setting = Setting(name, dataclasses.replace(config, collect=collect))
             rows += curve_rows([Study(setting, seed, effort, progress).accuracy() for seed in seeds[name]], effort)
     return Table(
         "Accuracy of world models against the real steps they were trained on",

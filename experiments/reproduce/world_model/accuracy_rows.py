@@ -11,8 +11,8 @@ from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.reproduce.units import Record
 from experiments.runs.alarm import is_too_good
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, OF_TRAINING, REAL_GAP, TRAINED_FOR, asked, asked_figures
-from experiments.studies.best_known import COUNTS_FROM_PERCENT
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
+from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 

@@ -19,9 +19,8 @@ from experiments.reproduce.world_model.accuracy_rows import figure_rows, held_ou
 from experiments.reproduce.world_model.accuracy_summary import summary
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
-from experiments.studies.setting import Setting
+from experiments.studies.setting import Setting, Target
 from experiments.studies.study import SCALES, Study, seeds_of, training_config
-from experiments.studies.transfer import Target
 from worldmodel.accuracy.baselines import PREDICTORS
 
 TARGETS = {

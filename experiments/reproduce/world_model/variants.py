@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from experiments.config.run import RunConfig
 from experiments.errors import UserError, nearest_match
-from experiments.studies.setting import Actions
 from experiments.studies.study import training_config
 
 
@@ -18,11 +17,9 @@ class Variant:
 
     Attributes:
       assignments: as for `--set`.
-      actions: see `Setting`.
     """
 
     assignments: tuple[str, ...] = ()
-    actions: Actions = "site"
 
 
 def of(*assignments: str) -> Variant:

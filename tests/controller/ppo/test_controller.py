@@ -13,8 +13,8 @@ from controller.evaluation import EpisodeRecord, play_episode
 from controller.interface import StoredControllerError
 from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
-from controller.ppo.config import PpoConfig
-from controller.ppo.controller import FORMAT_VERSION, PpoController
+from controller.ppo.config import FORMAT_VERSION, PpoConfig
+from controller.ppo.controller import PpoController
 from controller.ppo.experience import Experience, from_rollout
 from taso_ext.files import write_arrays
 from tests.controller.tiny_worlds import TinyWorld, independent_sites

@@ -22,7 +22,6 @@ from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
 from experiments.config.run import RunConfig, SearchConfig
-from experiments.pipeline import retime as sharpen_stage
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.load import Loaded, load
 from experiments.runs.directory import RunDirectory
@@ -137,7 +136,7 @@ def test_an_interrupted_round_counts_what_it_has_timed(
 
         return whole(*args, on_timed=count, **options)
 
-    monkeypatch.setattr(sharpen_stage, "sharpen", interrupted)
+    monkeypatch.setattr("experiments.pipeline.controller.sharpen", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_controller(run_in(tmp_path), loaded_by(clock))
     assert rounds(tmp_path)[0]["timed"] == after

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +13,10 @@ from environment import GraphSubstitutionEnv
 from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig, load_config
 from experiments.runs.progress import make_progress
-from experiments.studies import evaluation as judge
+from experiments.runs.run import Run
+from experiments.studies import evaluation
 from experiments.studies.policy import IN_THE_DREAM, exploit, trivial_gaps
-from experiments.studies.rounds import Rounds
-from experiments.studies.setting import Effort, Setting
+from experiments.studies.setting import Effort, Setting, figures_fingerprint, fingerprint
 from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
 from worldmodel.accuracy.exploit import Trajectory, points
 from worldmodel.data.episodes import EpisodeBuffer, collect
@@ -35,30 +34,37 @@ def config(*assignments: str) -> RunConfig:
 def test_adding_rounds_or_processes_trains_nothing_anew() -> None:
     """What is in the name of a unit is all that its result depends on, and nothing else."""
     usual = Setting(MODEL, config("recollect.rounds=1"))
-    same = Setting(MODEL, config("recollect.rounds=3", "collect.processes=2"))
+    same = Setting(MODEL, config("recollect.rounds=3", "collect.processes=2", "evaluate.sampled_episodes=1"))
     assert same.record() == usual.record() and same.model_record() == usual.model_record()
     stricter = Setting(MODEL, config("recollect.rounds=1", "dream.legal_from=0.95"))
     assert stricter.record() != usual.record() and stricter.model_record() == usual.model_record()
-    for change in ("collect.noop_probability=0.3", "world_model.mdn_rnn.ensemble=2", "environment.max_steps=7"):
+    changes = "collect.noop_probability=0.3", "collect.steps=100", "collect.actions=rank", "environment.max_steps=7"
+    for change in (*changes, "world_model.mdn_rnn.ensemble=2"):
         assert Setting(MODEL, config(change)).model_record() != usual.model_record()
-    for change in ({"real_steps": 100}, {"actions": "rank"}, {"graph": "bert-base-tiny"}):
-        assert dataclasses.replace(usual, **change).model_record() != usual.model_record()
+    for other in (Setting("bert-base-tiny", usual.config), usual.seeded(1)):
+        assert other.model_record() != usual.model_record()
 
 
-def test_steps_are_judged_as_far_as_there_are() -> None:
+@pytest.mark.parametrize(
+    "changed", ["environment.substitution.features.FEATURES_VERSION", "environment.substitution.features.NUM_OPERATORS"]
+)
+def test_other_features_are_other_units(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint.__wrapped__(MODEL)
+    monkeypatch.setattr(changed, 99)
+    after = fingerprint.__wrapped__(MODEL)
+    assert {key for key in before if before[key] != after[key]} == {"features"}
+
+
+def test_other_figures_are_other_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = figures_fingerprint()
+    monkeypatch.setattr("worldmodel.accuracy.figure_names.MASK_ERROR", "masks: wrong bits")
+    assert figures_fingerprint() != before
+
+
+def test_steps_are_evaluated_as_far_as_there_are() -> None:
     effort = Effort(steps=(1, 5, 10))
     assert [effort.furthest(step) for step in (20, 10, 7, 1)] == [10, 10, 5, 1]
     assert Effort(steps=(5, 10)).furthest(2) == 5
-
-
-def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    dream = "worldmodel.dream.start_dream.root_dream"
-    monkeypatch.setattr(dream, lambda model, env, **settings: asked.append(settings))
-    setting = Setting(MODEL, config(*DOUBTFUL, "dream.temperature=0.5"))
-    rounds = Rounds(setting, 0, tmp_path / "model", tmp_path / "rounds", make_progress())
-    rounds.root_dream(object())  # type: ignore[arg-type]
-    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
 
 
 def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,24 +81,24 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
 
     monkeypatch.setattr("worldmodel.accuracy.exploit.played_for_real", for_real)
     monkeypatch.setattr("worldmodel.accuracy.exploit.dreamed_then_replayed", in_the_dream)
-    models = [SimpleNamespace(table=f"table {number}") for number in range(3)]
-    rounds: Any = SimpleNamespace(
-        setting=Setting(MODEL, config(*DOUBTFUL)),
-        seed=0,
-        env=None,
+    models = [
+        SimpleNamespace(fresh=lambda number=number: SimpleNamespace(table=f"table {number}")) for number in range(3)
+    ]
+    learning: Any = SimpleNamespace(
+        run=Run(config(*DOUBTFUL), None, make_progress()),  # type: ignore[arg-type]  # nothing is kept
+        loaded=SimpleNamespace(name=MODEL, env=None),
         model=models.__getitem__,
         controller=lambda number: SimpleNamespace(policy=None),
         root_dream=lambda model: f"dream by {model.table}",
-        random_play=SimpleNamespace(num_transitions=1),
-        policy_play=lambda number: SimpleNamespace(num_transitions=10),
+        episodes=lambda number: (SimpleNamespace(num_transitions=20 + number), SimpleNamespace(num_transitions=1)),
     )
-    rounds.episodes = lambda number: (f"training {number}", None)
     monkeypatch.setattr("worldmodel.accuracy.baselines.Trivial.of", lambda training, model: (training, model))
     monkeypatch.setattr("experiments.studies.policy.trivial_gaps", lambda *given: given[1])
-    record = exploit(rounds, 2, EFFORT, make_progress())
-    assert record[IN_THE_DREAM]["trivial_gap"] == ("training 2", rounds.model(2))
+    record = exploit(learning, 2, EFFORT)
+    training, model = record[IN_THE_DREAM]["trivial_gap"]
+    assert (training.num_transitions, model.table) == (22, "table 2")
     assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, "dream by table 2")
-    assert record["real_steps"] == 21 and record[IN_THE_DREAM]["gap"] == 0.5
+    assert record["real_steps"] == 23 and record[IN_THE_DREAM]["gap"] == 0.5
 
 
 def test_tables_of_rewards_tell_of_plans_what_these_add_up_to() -> None:
@@ -141,7 +147,7 @@ def test_intervals_are_fitted_where_they_are_judged_if_there_is_enough(
     monkeypatch.setattr("worldmodel.accuracy.latents.fit_intervals", lambda model, windows: float(len(windows.episode)))
     env = GraphSubstitutionEnv(MODEL, max_steps=4)
     training = collect(env, RandomAgent(), 2, seed=0)
-    fitted = judge.fitted_intervals(Asked(), training, training, EFFORT)  # type: ignore[arg-type]
+    fitted = evaluation.fitted_intervals(Asked(), training, training, EFFORT)  # type: ignore[arg-type]
     count = found if as_judged else 50
     assert fitted == {"factor": count, "windows": count, "as_judged": as_judged}
     assert (asked["first"], asked["last"], asked["stride"]) == (EFFORT.first, EFFORT.max_steps - 1, 1)
@@ -154,7 +160,7 @@ def test_models_without_mixtures_have_no_intervals_to_fit() -> None:
         "Dynamics", (), {"config": dataclasses.replace(Asked.mdn_rnn.config, dynamics="deterministic")}
     )
     empty: Any = EpisodeBuffer
-    assert judge.fitted_intervals(model, empty, empty, EFFORT)["factor"] is None
+    assert evaluation.fitted_intervals(model, empty, empty, EFFORT)["factor"] is None
 
 
 def test_facts_of_play_are_shares(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +173,7 @@ def test_facts_of_play_are_shares(monkeypatch: pytest.MonkeyPatch) -> None:
             return type("Data", (), {"unknown_share": 0.25, "cut_share": float("nan")})
 
     model: WorldModel = Known()  # type: ignore[assignment]
-    facts = judge.held_out_facts(model, training, held_out, EFFORT)
+    facts = evaluation.held_out_facts(model, training, held_out, EFFORT)
     seen = {graph_hash for episode in training for graph_hash in episode.hashes}
     visits = [graph_hash not in seen for episode in held_out for graph_hash in episode.hashes[2:]]
     assert facts == {"unseen": pytest.approx(np.mean(visits)), "unknown": 0.25, "cut": None}

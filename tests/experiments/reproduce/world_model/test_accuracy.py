@@ -12,7 +12,6 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import main
-from experiments.config.run import load_config
 from experiments.reproduce.units import COMMITTED, UNITS
 from experiments.reproduce.world_model import accuracy, accuracy_curve
 from experiments.reproduce.world_model.accuracy_rows import (
@@ -26,12 +25,9 @@ from experiments.reproduce.world_model.accuracy_rows import (
     table_rows,
 )
 from experiments.reproduce.world_model.accuracy_summary import summary
-from experiments.runs.progress import make_progress
-from experiments.studies import rounds
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, Asked, asked
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
-from experiments.studies.setting import Setting
 from experiments.studies.study import FEWER_SEEDS, SEEDS, Study, seeds_of
 from tests import tracing
 from worldmodel.accuracy import figure_names as names
@@ -119,10 +115,12 @@ def test_the_last_model_is_judged_too_and_knows_more(rows: list[dict[str, str]])
 def test_what_is_finished_is_not_done_again(
     rows: list[dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(*_: object) -> None:
+    def again(*_: object, **__: object) -> None:
         pytest.fail("trained again")
 
-    monkeypatch.setattr(rounds.Rounds, "_train", again)
+    for name in ("fit_world_model", "refit_world_model"):
+        monkeypatch.setattr(f"worldmodel.fit.{name}", again)
+    monkeypatch.setattr("experiments.pipeline.collect.collect_shards", again)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert DREAM_GAP in capsys.readouterr().out
     assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
@@ -137,9 +135,7 @@ def test_what_came_with_the_source_is_not_done_again(
     for unit in (workplace / "runs/reproduce/accuracy/units").glob("*.json"):
         assert unit.stat().st_size < 40_000
         shutil.copy(unit, committed)
-    for name in ("_train", "_collected"):
-        monkeypatch.setattr(rounds.Rounds, name, lambda *_: pytest.fail("done again"))
-    monkeypatch.setattr("experiments.studies.study.search_best", lambda *_: pytest.fail("searched again"))
+    monkeypatch.setattr(Study, "learning", property(lambda _: pytest.fail("done again")))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
@@ -162,9 +158,9 @@ def test_a_later_round_goes_on_from_what_is_kept(
 
 def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def accuracy(study: Study, number: int = 0) -> dict[str, Any]:
-        amount = study._rounds.setting.real_steps
+        amount = study._setting.config.collect.steps
         assert amount is not None
-        value = 0.8 + amount / 1000 + study._rounds.seed / 100
+        value = 0.8 + amount / 1000 + study._setting.config.seed / 100
         figures = [figure(value, play) for play in (RANDOM, GREEDY)]
         far = [{**figure(value / 2, name=names.MASK_ERROR), "step": step} for step in (1, 3, 5)]
         return {**judged(*figures, *far), "graph": MODEL, "real_steps": amount + 3}
@@ -187,16 +183,6 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
     assert [row["model"] == UNDEFINED for row in masks] == [False, True] * 2, "nobody has seen any of greedy play"
     assert {row["trivial"] for row in found if row["model"] != UNDEFINED} == {"0.5"}
     assert min(imread(output / "figure.png").shape[:2]) > 400
-
-
-def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
-    config = load_config("demo", {"environment": {"max_steps": 12}})
-    places = tmp_path / "model", tmp_path / "rounds"
-    few, many = (
-        rounds.Rounds(Setting(MODEL, config, steps), 0, *places, make_progress()).random_play for steps in (40, 90)
-    )
-    assert 40 <= few.num_transitions < 40 + 12 and 90 <= many.num_transitions < 90 + 12
-    assert [episode.hashes for episode in few] == [episode.hashes for episode in many[: len(few)]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,284 @@
+"""Trains world models and policies in rounds; `rlflow optimise`, `rlflow train` and every study go through it.
+
+    learning = Learning(run, loaded)
+    learning.model(0)            # collect random play, fit a world model
+    learning.controller(0)       # train a policy in its dream
+    learning.model(1)            # collect real episodes of that policy, go on learning
+    learning.controller(1)       # …
+
+Whatever a call needs and the run directory does not hold yet is made first. A finished stage is only read again, and a
+stage that takes long resumes inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from controller.interface import Controller
+from controller.ppo.telescoping import settled
+from controller.records import EpisodeRecord
+from experiments.errors import UserError
+from experiments.pipeline import world_model
+from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted, recollect_episodes
+from experiments.pipeline.load import Loaded
+from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
+from experiments.runs.run import Run, in_round, of_round
+from experiments.runs.tensorflow_start import start_tensorflow
+from worldmodel.data.episodes import EpisodeBuffer
+
+if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+    from controller.ppo.controller import PpoController
+    from worldmodel.dream.dream_env import DreamEnv
+    from worldmodel.world_model import WorldModel
+
+STAGE, EXPLOIT = "controller", "exploit"
+BEST_IN_TRAINING = "checkpoints/best_in_training.json"
+FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
+PLANS = 20
+"""Episodes that a policy dreams for the comparison with reality."""
+TELLING_REWARD = "log_ratio"
+"""The only reward whose sums are improvements."""
+
+
+class Learning:
+    """World models of one graph, and policies trained in their dreams.
+
+    Round 0 learns from random play. The world model of each later round goes on from that of the round before, with
+    real episodes of its policy too, and a new policy is trained in its dream. Everything is a function of the settings.
+
+    Attributes:
+      run: where the stages are kept.
+      loaded: the model, the rules and the real environment.
+    """
+
+    def __init__(self, run: Run, loaded: Loaded, first: Run | None = None) -> None:
+        """
+        Args:
+          first: where random play and the world model of round 0 are kept, if runs with other policies share them;
+            None: in `run`.
+        """
+        self.run, self.loaded, self.first = run, loaded, first or run
+        self._models: dict[int, RoundModel] = {}
+        self._controllers: dict[int, PpoController] = {}
+        self._played: dict[int, EpisodeBuffer] = {}
+
+    @functools.cached_property
+    def random_play(self) -> EpisodeBuffer:
+        """The episodes that round 0 learns from, and those that are held out."""
+        return collect_episodes(self.first, self.loaded)
+
+    def episodes(self, number: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+        """Returns (training, held out) of a round; only random play is held out."""
+        training, held_out = parted(self.run.config, self.random_play)
+        return joined([training, *map(self.policy_play, range(number))]), held_out
+
+    def policy_play(self, number: int) -> EpisodeBuffer:
+        """Returns real episodes of a round's policy, which the next round learns from."""
+        if number not in self._played:
+            model, controller = self.model(number), self.controller(number)
+            self._played[number] = recollect_episodes(self.run, self.loaded, model, controller.policy)
+        return self._played[number]
+
+    def model(self, number: int) -> RoundModel:
+        """Returns the world model of a round."""
+        if number not in self._models:
+            training, _ = self.episodes(number)
+            start_tensorflow(self.run)
+            self._models[number] = (
+                train_further(self.run, self.model(number - 1), training)
+                if number
+                else train_world_model(self.first, self.loaded, training)
+            )
+        return self._models[number]
+
+    def accuracy(self, number: int) -> list[dict[str, Any]]:
+        """Returns the accuracy of a round's world model on held-out episodes, see `measure_accuracy`."""
+        run = self.run if number else self.first
+        return world_model.measure_accuracy(run, self.model(number), *self.episodes(number))
+
+    def root_dream(self, model: WorldModel) -> DreamEnv:
+        """Returns a model's dream of the start graph."""
+        from worldmodel.dream.start_dream import root_dream
+
+        return root_dream(model, self.loaded.env, **self.run.config.dream.from_root())
+
+    def controller(self, number: int) -> PpoController:
+        """Returns a round's policy, trained in nothing but the dream of that round's world model.
+
+        Raises:
+          UserError: the world model names rewrites in a way that no policy can take.
+        """
+        if number not in self._controllers:
+            self._controllers = {number: self._trained(number)}  # only the last one: each holds a world model
+        return self._controllers[number]
+
+    def _trained(self, number: int) -> PpoController:
+        config, model = self.run.config, self.model(number)
+        if config.collect.actions != "site":
+            raise UserError(
+                f"collect.actions is '{config.collect.actions}', but a policy needs rewrites named by their site: set "
+                "collect.actions=site, or only train the world model."
+            )
+        from controller.ppo.controller import PpoController
+        from worldmodel.dream.dream_env import DreamEnv
+
+        seed, temperature = self.run.seed(of_round(STAGE, number)), config.evaluate.sampling_temperature
+        controller = PpoController.for_dream(
+            model.fresh(), config.ppo, config.policy, seed=seed, sampling_temperature=temperature
+        )
+
+        def make_dream() -> DreamEnv:
+            dreaming = model.fresh()
+            starts = dreaming.start_states(self.episodes(number)[0], seed=seed)
+            return DreamEnv(dreaming, starts, **dataclasses.asdict(config.dream))
+
+        train(self.run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=number)
+        return controller
+
+    def plans(self, number: int) -> dict[str, float | None]:
+        """Compares what a round's policy dreams of with what is real, see `compare_with_reality`."""
+        return compare_with_reality(self, number)
+
+    def round_row(self, number: int) -> dict[str, Any]:
+        """Trains a round to its end.
+
+        Returns:
+          For the report: the number of the round, episodes and real steps of training, the accuracy after most steps,
+          and under "plans" the figures of `compare_with_reality`.
+        """
+        accuracy = self.accuracy(number)
+        training, _ = self.episodes(number)
+        facts = {"round": number, "episodes": len(training), "real_steps": training.num_transitions}
+        return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
+
+    def best_episode(self) -> EpisodeRecord:
+        """Returns the best real episode so far: of random play, and of the policies of all rounds before the last."""
+        return best_collected(self.collected(), "recollection" if self._played else "collection")
+
+    def collected(self) -> EpisodeBuffer:
+        """Returns all real episodes so far."""
+        return joined([self.random_play, *self._played.values()])
+
+
+def compare_with_reality(learning: Learning, number: int) -> dict[str, float | None]:
+    """Lets a round's policy play wholly in its dream, from the model, and tries its rewrites in reality.
+
+    A policy looks for the mistakes of the dream that it was trained in. Kept as `checkpoints/exploit.json`, in a later
+    round `exploit-<number>.json`.
+
+    Returns:
+      The fields of `worldmodel.accuracy.exploit.Comparison`, None where undefined; nothing at all where the sums of
+      rewards are not improvements.
+    """
+    run, stage = learning.run, of_round(EXPLOIT, number)
+    name = f"checkpoints/{stage}.json"
+    if run.config.environment.reward != TELLING_REWARD:
+        learning.controller(number)
+        return {}
+    if not run.directory.finished(stage):
+        controller = learning.controller(number)
+        with run.stage(stage, in_round("compare dream and reality", number), 1) as bar:
+            run.directory.write_json(name, _dreamed_and_real(learning, number, controller))
+            bar.update(1)
+    return dict(run.directory.read_json(name))
+
+
+def _dreamed_and_real(learning: Learning, number: int, controller: PpoController) -> dict[str, float | None]:
+    from worldmodel.accuracy.exploit import compare, dreamed_then_replayed
+
+    model, config = learning.model(number).fresh(), learning.run.config
+    played = dreamed_then_replayed(
+        model,
+        learning.root_dream(model),
+        learning.loaded.env,
+        controller.policy,
+        episodes=PLANS,
+        horizon=config.environment.max_steps,
+        seed=learning.run.seed(of_round(EXPLOIT, number)),
+        settle=settled if config.ppo.telescoping else None,
+    )
+    found = dataclasses.asdict(compare(played))
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeRecord]:
+    """Trains a policy in the real environment, without a world model.
+
+    Returns:
+      The controller, and the best episode of its training.
+    """
+    start_tensorflow(run)
+    from controller.ppo.controller import PpoController
+    from controller.worlds.real import RealWorld
+
+    config = run.config
+    controller = PpoController.for_real(
+        loaded.env,
+        config.ppo_real,
+        config.policy,
+        config.world_model.encoder,
+        seed=run.seed(STAGE),
+        sampling_temperature=config.evaluate.sampling_temperature,
+    )
+    stored = run.directory.read_json(BEST_IN_TRAINING)
+    world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)
+
+    def keep_best() -> None:
+        assert world.best is not None  # an update has been played
+        run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
+
+    updates, every = config.ppo_real.updates, config.updates_per_checkpoint
+    train(run, controller, lambda: world, updates, every, before_checkpoint=keep_best)
+    assert world.best is not None
+    return controller, world.best
+
+
+def train(
+    run: Run,
+    controller: Controller,
+    make_world: Callable[[], Any],
+    total: int,
+    checkpoint_every: int | None = None,
+    before_checkpoint: Callable[[], None] = lambda: None,
+    number: int = 0,
+) -> None:
+    """Trains `controller`, continuing from its last checkpoint.
+
+    Args:
+      run: the run.
+      controller: changed in place.
+      make_world: what it trains in, a dream or the real environment; not called where all training is done.
+      total: units of work, for the progress bar.
+      checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
+      before_checkpoint: saves what else must survive; work that an interruption makes come again may be in it twice.
+      number: of the round.
+    """
+    stage = of_round(STAGE, number)
+    if type(controller).train is Controller.train:  # it plays as it is
+        return
+    path = run.directory.checkpoint(of_round("controller", number))
+    if path.is_file():
+        controller.load(path)
+    if run.directory.finished(stage):
+        return
+    with run.stage(stage, in_round(f"train {controller.name}", number), total) as bar:
+        rewound = False
+
+        def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
+            nonlocal rewound
+            if not rewound:  # what came after the last checkpoint comes again
+                run.metrics.rewind(stage, done)
+                rewound = True
+            run.metrics.append(stage, done, metrics)
+            bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
+            if checkpoint_every and done % checkpoint_every == 0:
+                before_checkpoint()
+                controller.save(path)
+
+        controller.train(make_world(), seed=run.seed(stage), on_progress=note)
+        before_checkpoint()
+        controller.save(path)

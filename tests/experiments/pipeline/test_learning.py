@@ -1,0 +1,55 @@
+"""Learning in rounds: what is collected, and which dreams policies are trained and tried in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.config.run import load_config
+from experiments.errors import UserError
+from experiments.pipeline.collect import collect_episodes
+from experiments.pipeline.learning import Learning
+from experiments.pipeline.load import load
+from experiments.runs.directory import RunDirectory
+from experiments.runs.progress import make_progress
+from experiments.runs.run import Run
+
+MODEL = "squeezenet1.1-tiny"
+
+
+def learning_of(directory: Path, *assignments: str) -> Learning:
+    config = load_config("demo", {}, ["environment.max_steps=12", *assignments])
+    return Learning(Run(config, RunDirectory.open(directory, {}, {}), make_progress()), load(MODEL, config))
+
+
+def test_as_many_steps_are_collected_as_are_asked(tmp_path: Path) -> None:
+    few, many = (learning_of(tmp_path / str(steps), f"collect.steps={steps}").random_play for steps in (40, 1200))
+    assert 40 <= few.num_transitions < 40 + 12 and 1200 <= many.num_transitions < 1200 + 12
+    assert [episode.hashes for episode in few] == [episode.hashes for episode in many[: len(few)]]
+
+
+def test_a_collection_of_steps_logs_each_episode_once(tmp_path: Path) -> None:
+    learning = learning_of(tmp_path, "collect.steps=1200")
+    count = len(learning.random_play)
+    logged = [line["step"] for line in learning.run.metrics.read("collect")]
+    assert logged == list(range(len(logged))) and len(logged) >= count
+    again = collect_episodes(learning.run, learning.loaded)
+    assert [episode.hashes for episode in again] == [episode.hashes for episode in learning.random_play]
+
+
+def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    dream = "worldmodel.dream.start_dream.root_dream"
+    monkeypatch.setattr(dream, lambda model, env, **settings: asked.append(settings))
+    doubtful = "world_model.mdn_rnn.ensemble=2", "dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"
+    learning_of(tmp_path, *doubtful).root_dream(object())  # type: ignore[arg-type]
+    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
+
+
+def test_no_policy_takes_rewrites_by_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learning = learning_of(tmp_path, "collect.actions=rank", "collect.episodes=2")
+    monkeypatch.setattr(Learning, "model", lambda *_: None)
+    with pytest.raises(UserError, match=r"collect\.actions=site"):
+        learning.controller(0)
