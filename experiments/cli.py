@@ -60,9 +60,9 @@ class _TableParser(_Parser):
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
         from experiments import reproduce
 
-        module = reproduce.load(self.table)
-        self.description = module.__doc__
-        module.add_options(self)
+        experiment = reproduce.load(self.table)
+        self.description = experiment.description
+        experiment.add_options(self)
         return super().parse_known_args(args, namespace)
 
 
@@ -77,6 +77,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
         table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
+        table.add_argument("--processes", metavar="N", type=int, default=1, help="units of work at a time (1)")
 
 
 def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -1,20 +1,27 @@
-"""Tables and figures of the papers and of this project, one module each: `rlflow reproduce NAME`.
+"""Tables and figures of the papers and of this project: `rlflow reproduce NAME`.
 
-A module has `add_options(parser)`, for options beside those of all tables, and `reproduce(options, progress)`, which
-returns its table. Finished units of work are kept in `runs/reproduce/NAME/units` and not done again; those of accuracy,
-which come out alike on every machine, are looked for in `experiments/results/NAME/units` too (see
-`experiments.reproduce.units`).
+A module of a table has `add_options(parser)`, for options beside those of all tables, and
+`reproduce(options, progress)`, which returns the table; a module with several tables has an `Experiment` for each. The
+units of work are run by an executor (`experiments.executors`). Finished units are kept in `runs/reproduce/NAME/units`
+and not done again; those of accuracy, which come out alike on every machine, are looked for in
+`experiments/results/NAME/units` too.
 """
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # the command line is quick to say what there is
+    from experiments.reproduce.table import Experiment
 
 
 class Table(NamedTuple):
-    """Where a table is made, below this package, and one line about it."""
+    """The module that makes a table, below this package, with the name of its `Experiment` if it has one.
+
+    Attributes:
+      about: one line for the help.
+    """
 
     module: str
     about: str
@@ -32,7 +39,7 @@ TABLES = {
         "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
     ),
     "discrepancy-rules": Table(
-        "cost_model.discrepancy_rules", "the same rule by rule: what each does where it is applied wherever it applies"
+        "cost_model.discrepancy:RULES", "the same rule by rule: what each does where it is applied wherever it applies"
     ),
     "never-slower": Table(
         "search.never_slower", "what a search under measured costs makes of the zoo, checked end to end"
@@ -65,6 +72,13 @@ TABLES = {
 """What can be reproduced."""
 
 
-def load(name: str) -> ModuleType:
-    """The module of a table."""
-    return importlib.import_module(f"experiments.reproduce.{TABLES[name].module}")
+def load(name: str) -> Experiment:
+    """Returns what makes a table."""
+    from experiments.reproduce.table import Experiment
+
+    path, _, attribute = TABLES[name].module.partition(":")
+    module = importlib.import_module(f"experiments.reproduce.{path}")
+    if attribute:
+        experiment: Experiment = getattr(module, attribute)
+        return experiment
+    return Experiment(module.__doc__ or "", module.add_options, module.reproduce)

@@ -11,6 +11,7 @@ NAME/
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.output_file import require_writable, require_writable_directory
+from experiments.runs.progress import ProgressDisplay
 from taso_ext.files import write_text
 
 Row = Mapping[str, str | int | float]
@@ -119,6 +121,21 @@ class Table:
     def _cell(self, row: Row, key: str) -> str:
         value = row.get(key, "")
         return format(value, self.formats[key]) if key in self.formats and not isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table that can be made again: `rlflow reproduce NAME`.
+
+    Attributes:
+      description: for the help of its command.
+      add_options: adds the options beside those of all tables.
+      reproduce: makes the table; finished units of work are not done again.
+    """
+
+    description: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    reproduce: Callable[[argparse.Namespace, ProgressDisplay], Table]
 
 
 def require_writable_folder(directory: Path, *, force: bool) -> None:

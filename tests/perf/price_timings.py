@@ -18,8 +18,7 @@ import onnxruntime
 from environment.costs.measured.cost_model import Measured
 from environment.costs.prices.price_list import PriceList
 from environment.statistics.paired import spearman
-from experiments.reproduce.cost_model.agreement import signs_right
-from experiments.reproduce.cost_model.discrepancy import BEYOND
+from experiments.reproduce.cost_model.discrepancy import BEYOND, signs_right
 from experiments.reproduce.cost_model.discrepancy_study import Study
 from experiments.runs.progress import ProgressDisplay, make_progress
 from taso_ext import RuleSet

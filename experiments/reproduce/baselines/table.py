@@ -11,8 +11,9 @@ something else is an error. Every runtime has one thread and single precision, a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -22,9 +23,10 @@ from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from experiments.baselines.contestants import THREADS, Contestant, installed, makers
-from experiments.reproduce import graphs
+from experiments.executors.local import Unit
 from experiments.reproduce.baselines.contest import Contest, estimate
-from experiments.reproduce.search.our_best import OurBest, our_best
+from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.table import Row, Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
@@ -48,8 +50,8 @@ FIGURES = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser)
-    parser.add_argument("--device", default="cpu", help="where to measure (cpu); OpenVINO and TensorFlow only there")
+    add_graphs(parser)
+    add_device(parser, "; OpenVINO and TensorFlow only there")
     parser.add_argument(
         "--ours", metavar="DIR", type=Path, help="holds our best graphs as GRAPH.onnx (default: search for them first)"
     )
@@ -57,15 +59,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Compares the tools on each graph; what is finished is not measured again."""
-    names = graphs.chosen(options.graphs)
+    names = chosen_graphs(options.graphs)
     runtime = OnnxRuntime(options.device, THREADS)
     tools, absent = installed(makers(options.device))
-    ours = {name: our_best(name, options.scale, runtime, options.ours) for name in names}
-    results = []
-    with progress.stage("compare on zoo graphs", total=len(names)) as bar:
-        for name in names:
-            results.append(_compared(name, {**tools, OURS: _ours(runtime, ours[name])}, ours[name], options))
-            bar.update(len(results))
+    ours = {name: our_best(name, options.scale, runtime, options.ours, progress) for name in names}
+
+    def compared(name: str, progress: ProgressDisplay) -> Record:
+        return _compared(name, {**tools, OURS: _ours(runtime, ours[name])}, ours[name], options)
+
+    found = run_units([Unit(name, partial(compared, name)) for name in names], options, progress, measures=True)
+    results = [_Result(name, **record) for name, record in zip(names, found, strict=True)]
     labels = {name: each.label for name, each in tools.items()} | {OURS: f"{runtime.label}, on {ours[names[0]].words}"}
     return Table(
         f"Other tools and ours on {options.device}, {THREADS} thread",
@@ -74,7 +77,18 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         [row for result in results for row in result.rows()],
         options.command_line,
         "\n".join(f"- {note}" for note in _notes(results, absent)),
+        finding(results),
     )
+
+
+def finding(results: Sequence[_Result]) -> str:
+    """Returns the range of every tool's times, as ratios to the reference, in a sentence."""
+    ratios: dict[str, list[float]] = {}
+    for result in results:
+        for name, each in result.times["ratios"].items():
+            ratios.setdefault(name, []).append(each["value"])
+    ranges = [f"{name} {min(each):.3f} to {max(each):.3f}" for name, each in ratios.items() if name != REFERENCE]
+    return f"Time as a ratio to {REFERENCE}: {', '.join(ranges)}."
 
 
 @dataclass(frozen=True)
@@ -119,13 +133,13 @@ class _Result:
         return {"graph": self.name, "figure": figure, "reference": reference, **missing, **found}
 
 
-def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, options: argparse.Namespace) -> _Result:
+def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, options: argparse.Namespace) -> Record:
     contest = Contest(name, contestants, REFERENCE, {OURS}, processor(options.device))
     times = contest.times(EFFORTS[options.scale], {"ours": ours.settings})
     fit = [each for each in contestants if each not in times["refused"]]
     memory = {each: contest.memory(each, {"ours": ours.settings} if each == OURS else {}) for each in fit}
     memory[CONTROL] = contest.memory(REFERENCE, {"again": True})
-    return _Result(name, times, memory)
+    return {"times": times, "memory": memory}
 
 
 def _ours(runtime: OnnxRuntime, ours: OurBest) -> Contestant:

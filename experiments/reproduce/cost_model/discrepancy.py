@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from environment.costs.measured.cost_model import Measured
-from environment.statistics.paired import spearman
+from environment.statistics.intervals import NORMAL_HALF_WIDTH
+from environment.statistics.paired import Numbers, spearman
 from experiments.errors import UserError
-from experiments.reproduce import graphs
-from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right
 from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, Study, of_rules, records
-from experiments.reproduce.table import Table
+from experiments.reproduce.options import add_device, add_graphs, add_seed, chosen_graphs, chosen_seed
+from experiments.reproduce.table import UNDEFINED, Experiment, Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.warnings_noted import warnings_noted
@@ -38,7 +39,6 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 BEYOND = 0.02
 """Ratios that differ from 1 by less say nothing of the sign."""
-UNDEFINED = "–"
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -71,10 +71,10 @@ FORMATS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser)
-    parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
+    add_graphs(parser)
+    add_device(parser)
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+    add_seed(parser)
     parser.add_argument(
         "--timings",
         type=int,
@@ -97,6 +97,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         [_row(*each) for each in zip(predicted, measured_ms, errors, strict=True)],
         options.command_line,
         f"{label(options)}. {_timings_in_short(predicted)}{_in_short(errors)}",
+        _in_short(errors).strip(),
         figures={"all": partial(_draw, predicted)},
     )
 
@@ -107,10 +108,9 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Stud
     Raises:
       UserError: numbers that make no sense.
     """
-    names, costs, rules = graphs.chosen(options.graphs), costs_of(options), RuleSet.default()
-    if options.seed < 0:
-        raise UserError(f"--seed must be at least 0, got {options.seed}.")
-    return [Study(name, rules, costs, options.scale, options.seed, progress) for name in names]
+    names, costs, rules = chosen_graphs(options.graphs), costs_of(options), RuleSet.default()
+    seed = chosen_seed(options)
+    return [Study(name, rules, costs, options.scale, seed, progress) for name in names]
 
 
 def costs_of(options: argparse.Namespace) -> Measured:
@@ -195,6 +195,39 @@ def _row(record: Record, measured_ms: float, error: float | None) -> Record:
     }
 
 
+def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
+    """Of the measured ratios that differ from 1 by more than `beyond`: (on the predicted side of 1, all).
+
+    A prediction of exactly 1 is on neither side.
+    """
+    foretold, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
+    counts = np.abs(found) > beyond
+    return int(np.sum(foretold[counts] == np.sign(found[counts]))), int(counts.sum())
+
+
+def attainable(measured: Numbers, half_widths: Numbers) -> float:
+    """The linear correlation of what was measured with the truth, if all that it is sure to is noise.
+
+    The root of the reliability: the part of the variance of `measured` that is not its errors'.
+
+    Args:
+      half_widths: of the 95 % intervals of `measured`, as parts of these.
+    Source: Spearman 1904.
+    """
+    values = np.asarray(measured, np.float64)
+    variance = float(values.var())
+    errors = float(np.mean((values * np.asarray(half_widths) / NORMAL_HALF_WIDTH) ** 2))
+    return math.sqrt(max(1 - errors / variance, 0.0)) if variance else 0.0
+
+
+def left_out_scales(predicted: Numbers, measured: Numbers) -> npt.NDArray[np.float64]:
+    """[n] factors for predictions, each the geometric mean of measured over predicted of all others."""
+    logarithms = np.log(np.asarray(measured) / np.asarray(predicted))
+    others = (logarithms.sum() - logarithms) / max(len(logarithms) - 1, 1)
+    scales: npt.NDArray[np.float64] = np.exp(others)
+    return scales
+
+
 def _agreement(points: Sequence[Record]) -> Agreement:
     measured, half_widths, full = ([point[key] for point in points] for key in ("measured", "half_width", "full"))
     return measured, half_widths, full
@@ -209,3 +242,59 @@ def _draw(records: Sequence[Record], path: Path) -> None:
         kinds = {"random": [each for each in record["points"] if each not in by_rule], "one rule": by_rule}
         panels[record["graph"]] = {kind: _agreement(points) for kind, points in kinds.items()}
     plot_agreement(path, "Run time as a ratio to the start graph's: measured, and predicted by kernel prices", panels)
+
+
+RULE_COLUMNS = {
+    "graph": "cleaned in full",
+    "rule": "applied until it applies no longer; `early`: in the first part of the graph only",
+    "steps": "how often",
+    "measured": "time over that of the start graph, below 1 is faster",
+    "±": "half of its 95 % interval",
+    "fast": "the same, predicted by the fast model",
+    "full": "by the full model",
+    "sign": f"whether the fast model has it on the right side of 1; only where it differs by over {BEYOND:.0%}",
+}
+RULE_FORMATS = dict.fromkeys(("measured", "±", "fast", "full"), ".3f")
+
+
+def reproduce_rules(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """One row for each graph and rule, slowest last; finished graphs are not measured again."""
+    with warnings_noted(progress):
+        predicted = records(studies(options, progress), timings_of(options))
+    rows = [
+        _rule_row(record["graph"], point)
+        for record in predicted
+        for point in sorted(of_rules(record), key=lambda point: float(point["measured"]))
+    ]
+    return Table(
+        f"What rules do to graphs on {options.device}: predicted, and measured",
+        RULE_COLUMNS,
+        RULE_FORMATS,
+        rows,
+        options.command_line,
+        f"{label(options)}.",
+    )
+
+
+def _rule_row(graph: str, point: Record) -> Record:
+    right, counts = signs_right([point["fast"]], [point["measured"]], BEYOND)
+    return {
+        "graph": graph,
+        "rule": point["how"],
+        "steps": point["steps"],
+        "measured": point["measured"],
+        "±": point["half_width"] * point["measured"],
+        "fast": point["fast"],
+        "full": point["full"],
+        "sign": ("right" if right else "wrong") if counts else "",
+    }
+
+
+RULES = Experiment(
+    "What each rule does to each zoo graph where it is applied wherever it applies: predicted and measured.\n\n"
+    "rlflow reproduce discrepancy-rules\n\n"
+    "These graphs are among those of `rlflow reproduce discrepancy`, whose units are read if they are there. Which\n"
+    "classical substitutions pay on a device, and which do not, can be read off here.",
+    add_options,
+    reproduce_rules,
+)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from controller.search.passes import MOST_STEPS, exhaust
 from environment import zoo
+from environment.costs.limits import affordable
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
 from environment.costs.measured.reference_kernel import measure_beside, usual_ms
@@ -20,7 +22,7 @@ from environment.costs.prices.settings import setting_of
 from environment.inputs.model_inputs import TIMED_ON, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
-from experiments.reproduce.cost_model.rewritten import RANDOM, Rewritten, at_random, early, everywhere
+from environment.policies.random import random_step
 from experiments.reproduce.units import Record, once, unit_path
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
@@ -61,6 +63,78 @@ LOOKS = {
     "full": 3 * [Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False)],
 }
 """At the zoo's graph itself, at different times."""
+
+
+RANDOM = "random"
+EARLY = 0.25
+"""Part of a graph that counts as its first: the first stage of a ResNet, three layers of BERT."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """
+    Attributes:
+      how: `RANDOM`, or the name of the rule that was applied wherever it applies, with `, early` in the first part.
+    """
+
+    state: State
+    how: str
+    steps: int
+
+
+def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
+    """Distinct graphs, each up to as many steps from the start as that has nodes: a legal rule, then a location."""
+    rng = np.random.default_rng(seed)
+    met, most_steps = {start.hash}, len(start.graph.nodes())
+    found = 0
+    for _ in range(20 * count):
+        steps = int(rng.integers(1, most_steps + 1))
+        state, taken = start.copy(), 0
+        while taken < steps and random_step(state, rng):
+            taken += 1
+        if state.hash in met or not affordable(start.cost, state.cost):
+            continue
+        met.add(state.hash)
+        found += 1
+        yield Rewritten(state, RANDOM, taken)
+        if found == count:
+            return
+
+
+def everywhere(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
+    """For each rule that applies to the start: the graph in which it has been applied until it applies no longer.
+
+    Args:
+      names: of the rules.
+      most_steps: some rules never end.
+    """
+    met = {start.hash}
+    for rule in np.unique(start.legal_actions()[:, 0]).tolist():
+        state = start.copy()
+        actions = exhaust(state, rule, most_steps)
+        if state.hash not in met and affordable(start.cost, state.cost):
+            met.add(state.hash)
+            yield Rewritten(state, names[rule], len(actions))
+
+
+def early(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
+    """The same where rules apply in the first part of the graph only, for those that apply elsewhere too.
+
+    What pays where activations are large may cost where they are small.
+    """
+    met = {start.hash}
+    end = int(EARLY * len(start.graph.nodes()))
+    for rule in np.unique(start.legal_actions()[:, 0]).tolist():
+        places = np.flatnonzero(start.location_mask()[rule])
+        if (places < end).all():
+            continue
+        state, steps = start.copy(), 0
+        while steps < most_steps and len(places := np.flatnonzero(state.location_mask()[rule][:end])):
+            state.step(rule, int(places[0]))
+            steps += 1
+        if state.hash not in met and affordable(start.cost, state.cost):
+            met.add(state.hash)
+            yield Rewritten(state, f"{names[rule]}, early", steps)
 
 
 class Study:

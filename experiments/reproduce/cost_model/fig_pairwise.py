@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,12 @@ from environment.costs.prices.settings import processor, setting_of
 from environment.policies.random import random_step
 from environment.statistics.paired import Numbers, pearson, spearman
 from experiments.errors import UserError
-from experiments.reproduce import graphs
+from experiments.executors.local import Unit
+from experiments.reproduce.options import add_graphs, add_seed, chosen_graphs, chosen_seed, run_units
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
-from experiments.runs.progress import ProgressDisplay
+from experiments.runs.progress import Bar, ProgressDisplay
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
 DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"
@@ -44,7 +45,6 @@ QUANTITIES = {
     "kernel_launches": "kernel launches",
 }
 KINDS = ("random", "search")
-Work = Callable[[State, ModelCosts], list[Record]]
 FEWEST = 3
 """Graphs that have a correlation: two lie on a line whatever they are."""
 UNDEFINED = "–"
@@ -61,6 +61,8 @@ COLUMNS = {
     "search_spearman": "their rank correlation",
 }
 FORMATS = {f"{kind}_{name}": ".3f" for kind in KINDS for name in ("pearson", "spearman")}
+
+RANKS = tuple(f"{kind}_spearman" for kind in KINDS)
 
 ALPHA = 1.05
 """As TASO's authors have it."""
@@ -90,31 +92,46 @@ SCALES = {"smoke": Scale(2, 10, 2, 20), "full": Scale(10, 40, 10, 200)}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default=DEFAULT_GRAPH)
+    add_graphs(parser, default=DEFAULT_GRAPH)
     parser.add_argument("--costs", default=DEFAULT_COSTS, help=f"cost model or file of prices ({DEFAULT_COSTS})")
-    parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+    add_seed(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Walks and searches from each graph; finished ones are not done again."""
-    names = graphs.chosen(options.graphs or [DEFAULT_GRAPH])
-    if options.seed < 0:
-        raise UserError(f"--seed must be at least 0, got {options.seed}.")
+    names = chosen_graphs(options.graphs or [DEFAULT_GRAPH])
+    seed, scale = chosen_seed(options), options.scale
     try:
         costs = cost_models.find(options.costs)
     except ValueError as error:  # the text lists what there is
         raise UserError(str(error)) from error
-    studies = [Study(name, costs, SCALES[options.scale], options.seed, progress) for name in names]
-    found = {study.name: study.points(options.scale) for study in studies}
+    ways = list(itertools.product(names, KINDS))
+    units = [Unit(f"{name} {kind}", partial(points_of, name, kind, options.costs, scale, seed)) for name, kind in ways]
+    records = run_units(units, options, progress, measures=isinstance(costs, Measured | EndToEnd))
+    found: dict[str, dict[str, list[Record]]] = {name: {} for name in names}
+    for (name, kind), record in zip(ways, records, strict=True):
+        found[name][kind] = record["points"]
+    rows_of_all = [row for name, points in found.items() for row in rows(name, points)]
     return Table(
         "How run time goes with what can be counted",
         COLUMNS,
         FORMATS,
-        [row for name, points in found.items() for row in rows(name, points)],
+        rows_of_all,
         options.command_line,
         f"Costs of {costs.name} ({where(costs)}). {SCALES[options.scale].text}",
+        finding(rows_of_all),
         figures={name: partial(_draw, name, points) for name, points in found.items()},
     )
+
+
+def finding(made: Sequence[Record]) -> str:
+    """Returns the rank correlations of run time with what can be counted, in a sentence a graph."""
+    sentences = []
+    for name, counted in itertools.product(dict.fromkeys(row["graph"] for row in made), list(QUANTITIES.values())[1:]):
+        row = next(row for row in made if (row["graph"], row["pair"]) == (name, f"{QUANTITIES['ms']}, {counted}"))
+        each = [value if isinstance(value, str) else f"{value:.2f}" for value in map(row.get, RANKS)]
+        sentences.append(f"{name}: rank correlation of run time with {counted} {each[0]} (random), {each[1]} (search).")
+    return " ".join(sentences)
 
 
 def where(costs: Costs) -> str:
@@ -155,60 +172,47 @@ def _draw(name: str, points: dict[str, list[Record]], path: Path) -> None:
     plot_pairs(path, title, groups, partial(_correlation, spearman))
 
 
-class Study:
-    """One graph of the zoo and those on the ways from it."""
+def points_of(name: str, kind: str, costs_name: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
+    """Returns under "points" each graph on the ways of one kind once, in percent of the start; done once."""
+    costs, rules, ways = cost_models.find(costs_name), RuleSet.default(), SCALES[scale]
+    settings = {"scale": asdict(ways), "rules": rules.fingerprint, "seed": seed}
+    settings |= {"costs": costs.name, "where": where(costs)}
 
-    def __init__(self, name: str, costs: Costs, scale: Scale, seed: int, progress: ProgressDisplay) -> None:
-        self.name = name
-        self._costs, self._scale, self._seed, self._progress = costs, scale, seed, progress
-        self._rules = RuleSet.default()
+    def work() -> Record:
+        model = OnnxModel.load(zoo.build(name))
+        prices = costs.of(model)
+        met = Met(State(model.graph, rules, prices.native, MOST_MATCHES), prices)
+        total = ways.walks * ways.steps if kind == "random" else ways.searches
+        with progress.stage(f"{name}: {kind}", total) as bar:
+            (_walk if kind == "random" else _follow)(met, ways, seed, bar)
+        return {"points": met.points}
 
-    def points(self, scale: str) -> dict[str, list[Record]]:
-        """By kind of way: each graph on it once, in percent of the start."""
-        return {
-            "random": self._once(f"{self.name}-random-{scale}", self._walk),
-            "search": self._once(f"{self.name}-search-{scale}", self._follow),
-        }
+    return once("fig-pairwise", f"{name}-{kind}-{scale}", settings, work)
 
-    def _once(self, unit: str, work: Work) -> list[Record]:
-        settings = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"costs": self._costs.name, "where": where(self._costs)}
-        record = once("fig-pairwise", unit, settings, lambda: {"points": work(*self._start())})
-        points: list[Record] = record["points"]
-        return points
 
-    def _start(self) -> tuple[State, ModelCosts]:
-        model = OnnxModel.load(zoo.build(self.name))
-        prices = self._costs.of(model)
-        return State(model.graph, self._rules, prices.native, MOST_MATCHES), prices
+def _walk(met: Met, ways: Scale, seed: int, bar: Bar) -> None:
+    """A step that leads to a graph without a price, or too large to be run, ends a walk."""
+    for walk in range(ways.walks):
+        rng, state = np.random.default_rng((seed, walk)), met.start.copy()
+        for step in range(ways.steps):
+            if not _stepped(state, rng) or not affordable(met.start.cost, state.cost):
+                break
+            met.add(state)
+            bar.update(walk * ways.steps + step + 1)
 
-    def _walk(self, start: State, prices: ModelCosts) -> list[Record]:
-        """A step that leads to a graph without a price, or too large to be run, ends a walk."""
-        met, walks, steps = Met(start, prices), self._scale.walks, self._scale.steps
-        with self._progress.stage(f"{self.name}: random", walks * steps) as bar:
-            for walk in range(walks):
-                rng, state = np.random.default_rng((self._seed, walk)), start.copy()
-                for step in range(steps):
-                    if not _stepped(state, rng) or not affordable(start.cost, state.cost):
-                        break
-                    met.add(state)
-                    bar.update(walk * steps + step + 1)
-        return met.points
 
-    def _follow(self, start: State, prices: ModelCosts) -> list[Record]:
-        met, searches, budget = Met(start, prices), self._scale.searches, self._scale.budget
-        with self._progress.stage(f"{self.name}: search", searches) as bar:
-            for search in range(searches):
-                rng, state = np.random.default_rng((self._seed, search)), start.copy()
-                for _ in range(AWAY if search else 0):
-                    if not _stepped(state, rng):
-                        break
-                met.add(state)
-                for action in search_taso(state, ALPHA, budget, progress=_unless_interrupted).actions:
-                    state.step(*action)
-                    met.add(state)
-                bar.update(search + 1)
-        return met.points
+def _follow(met: Met, ways: Scale, seed: int, bar: Bar) -> None:
+    """Searches from the start graph, then from graphs that random rewriting leads to."""
+    for search in range(ways.searches):
+        rng, state = np.random.default_rng((seed, search)), met.start.copy()
+        for _ in range(AWAY if search else 0):
+            if not _stepped(state, rng):
+                break
+        met.add(state)
+        for action in search_taso(state, ALPHA, ways.budget, progress=_unless_interrupted).actions:
+            state.step(*action)
+            met.add(state)
+        bar.update(search + 1)
 
 
 def _stepped(state: State, rng: np.random.Generator) -> bool:
@@ -227,9 +231,9 @@ class Met:
     """Distinct graphs in percent of the start, which is the first of them."""
 
     def __init__(self, start: State, prices: ModelCosts) -> None:
-        self._prices, self._hashes = prices, {start.hash}
-        self._start = prices.price(start).cost
-        self.points = [self._percent(self._start)]
+        self.start, self._prices, self._hashes = start, prices, {start.hash}
+        self._start_cost = prices.price(start).cost
+        self.points = [self._percent(self._start_cost)]
 
     def add(self, state: State) -> None:
         raise_if_received()
@@ -238,4 +242,4 @@ class Met:
             self.points.append(self._percent(self._prices.price(state).cost))
 
     def _percent(self, cost: Cost) -> Record:
-        return {key: 100 * getattr(cost, key) / getattr(self._start, key) for key in QUANTITIES}
+        return {key: 100 * getattr(cost, key) / getattr(self._start_cost, key) for key in QUANTITIES}

@@ -12,7 +12,10 @@ measurements that decide something, those are kept that turned out well.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from environment import zoo
@@ -23,14 +26,17 @@ from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
+from experiments.errors import UserError
+from experiments.executors.local import Unit
 from experiments.pipeline.optimise import optimised
-from experiments.reproduce import graphs
+from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once, unit_path
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.seeds import seed_for
 from taso_ext import RuleSet
+from taso_ext.onnx_io.detached import DetachedModel
 from taso_ext.onnx_io.reading import read_model
 
 TABLE = "never-slower"
@@ -61,14 +67,15 @@ FORMATS = {"estimated": ".2f", "model_ms": ".2f", "minutes": ".1f"} | dict.fromk
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser)
-    parser.add_argument("--device", default="cpu", help="where to measure (cpu)")
+    add_graphs(parser)
+    add_device(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph; finished graphs are not optimised again."""
-    names = graphs.chosen(options.graphs)
-    rows = [optimised_graph(name, options.scale, options.device, progress) for name in names]
+    names = chosen_graphs(options.graphs)
+    units = [Unit(name, partial(optimised_graph, name, options.scale, options.device)) for name in names]
+    rows = run_units(units, options, progress, measures=True)
     limits = ", ".join(f"{key} {value}" for key, value in SEARCHES[options.scale].items())
     return Table(
         f"What rlflow optimise --costs measured:{options.device} makes of the zoo",
@@ -78,6 +85,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         f"{verdict(rows)} taso search, {limits}; {len(RuleSet.default())} rules. The graphs: "
         f"`{unit_path(TABLE, 'GRAPH', {}).parent}`.",
+        verdict(rows),
     )
 
 
@@ -159,3 +167,55 @@ def settings_of(scale: str, device: str) -> Record:
 def result_path(name: str, scale: str, device: str) -> Path:
     """Where the result of a graph is left."""
     return unit_path(TABLE, f"{name}-{scale}", settings_of(scale, device)).with_suffix(".onnx")
+
+
+@dataclass(frozen=True)
+class OurBest:
+    """Our best graph of a zoo network on this machine, which may still have to be found.
+
+    Attributes:
+      settings: everything that it depends on, for units of work that use it.
+      words: how it is found, for a note under a table.
+      model: finds it, which can take minutes; may raise ModelError.
+    """
+
+    settings: Record
+    words: str
+    model: Callable[[], DetachedModel]
+
+
+def our_best(name: str, scale: str, runtime: OnnxRuntime, directory: Path | None, progress: ProgressDisplay) -> OurBest:
+    """Returns our best graph of a zoo network: of a search whose result the clock confirms, or from the user's file.
+
+    Args:
+      scale: of the search, `smoke` or `full`.
+      runtime: that it is made for.
+      directory: holds `<name>.onnx`; None: search.
+    Raises:
+      UserError: there is no such file.
+    """
+    return _of_search(name, scale, runtime, progress) if directory is None else _of_file(name, directory)
+
+
+def _of_search(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay) -> OurBest:
+    def model() -> DetachedModel:
+        optimised_graph(name, scale, runtime.device, progress)
+        return read_model(result_path(name, scale, runtime.device))
+
+    return OurBest(
+        {"search": settings_of(scale, runtime.device)},
+        f"the graphs of `rlflow reproduce {TABLE} --scale {scale}`",
+        model,
+    )
+
+
+def _of_file(name: str, directory: Path) -> OurBest:
+    path = directory / f"{name}.onnx"
+    if not path.is_file():
+        raise UserError(
+            f"There is no {path}: --ours names a directory that holds an ONNX file for each graph of the table. Leave "
+            f"it out to search for the graphs instead."
+        )
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return OurBest({"file": digest}, f"the graphs in {directory}", lambda: read_model(path))

@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from environment.measurement.effort import Effort
 from environment.policies.random import RandomAgent, uniform_rewrite
 from experiments.config.run import load_config
 from experiments.errors import UserError
-from experiments.reproduce import graphs
+from experiments.executors.local import Unit
+from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
@@ -93,15 +95,16 @@ SCALES = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default=" ".join(DEFAULT_GRAPHS))
-    parser.add_argument("--device", default="cpu", help="where whole graphs are measured (cpu)")
+    add_graphs(parser, default=" ".join(DEFAULT_GRAPHS))
+    add_device(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Times the steps of each graph; finished graphs are not timed again."""
-    names = graphs.chosen(options.graphs or DEFAULT_GRAPHS)
-    study = Study(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort), progress)
-    found = {name: study.times(name, options.scale) for name in names}
+    names = chosen_graphs(options.graphs or DEFAULT_GRAPHS)
+    study = Study(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort))
+    units = [Unit(name, partial(study.times, name, options.scale)) for name in names]
+    found = dict(zip(names, run_units(units, options, progress, measures=True), strict=True))
     noise = max(record["noise"] for record in found.values())
     return Table(
         "What a step takes in the real environment and in the dream",
@@ -110,6 +113,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         [row for name, record in found.items() for row in rows(name, record)],
         options.command_line,
         f"{study.text} The widest interval of a measured ratio was ± {noise:.1%}.",
+        finding(found),
+    )
+
+
+def finding(found: Mapping[str, Record]) -> str:
+    """Returns how long real and dreamed steps take, in a sentence a graph."""
+    return " ".join(
+        f"{name}: a real step takes {record['real']:.3f} ms, {record['timed'] / 1e3:.1f} s with a measurement, and a "
+        f"dream step {record['dream']:.3f} ms, {record['dream_many']:.3f} ms a row where there are {BATCH}."
+        for name, record in found.items()
     )
 
 
@@ -177,9 +190,9 @@ def _limits(effort: Effort) -> str:
 class Study:
     """Times the steps of graphs."""
 
-    def __init__(self, scale: Scale, costs: EndToEnd, progress: ProgressDisplay) -> None:
-        """`costs`: what measures whole graphs."""
-        self._scale, self._costs, self._progress = scale, costs, progress
+    def __init__(self, scale: Scale, costs: EndToEnd) -> None:
+        """`costs`: measures whole graphs."""
+        self._scale, self._costs = scale, costs
         self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model
 
     @property
@@ -190,7 +203,7 @@ class Study:
             f"Whole graphs are measured by {self._costs.runtime.label}, until {_limits(self._scale.effort)}."
         )
 
-    def times(self, name: str, scale: str) -> Record:
+    def times(self, name: str, scale: str, progress: ProgressDisplay) -> Record:
         """Milliseconds of every kind of step of a graph, and what they depend on; once done, they are read again.
 
         Raises:
@@ -204,14 +217,14 @@ class Study:
             "feeds": TIMED_ON,
             "sizes": [asdict(self._sizes.encoder), asdict(self._sizes.mdn_rnn)],
         }
-        return once("steptime", f"{name}-{scale}", settings, lambda: self._time(name))
+        return once("steptime", f"{name}-{scale}", settings, lambda: self._time(name, progress))
 
-    def _time(self, name: str) -> Record:
+    def _time(self, name: str, progress: ProgressDisplay) -> Record:
         model = OnnxModel.load(zoo.build(name))
         env = GraphSubstitutionEnv(model, costs=COSTS, rules=self._rules)
         if not len(env.legal_actions()):
             raise UserError(f"No rule applies to {name}: there is no step to time. Choose another graph.")
-        with self._progress.stage(f"time steps of {name}", 3) as bar:
+        with progress.stage(f"time steps of {name}", 3) as bar:
             record: Record = {
                 "operators": env.state.graph.num_runtime_nodes,
                 "engine": statistics.median(engine_steps_ms(env.state, self._scale.steps)),

@@ -18,7 +18,7 @@ import argparse
 from functools import partial
 
 from experiments.config.run import RunConfig
-from experiments.reproduce import graphs
+from experiments.reproduce.options import add_graphs, chosen_graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy_rows import best_dream, best_known, raises_alarm, table_rows
@@ -57,7 +57,7 @@ FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default="the six of the papers")
+    add_graphs(parser, default="the six of the papers")
     study.add_options(parser)
     parser.add_argument("--without-policy", action="store_true", help="only judge predictions; train no policy")
 
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges; finished units are not done again."""
     effort, config = SCALES[options.scale].effort, training_config(options)
-    chosen = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
     seeds = {name: seeds_of(name, options.seeds) for name in chosen}
     rounds = config.recollect.rounds
     rows: list[Record] = []

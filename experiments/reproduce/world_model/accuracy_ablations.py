@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from experiments.config.run import RunConfig
-from experiments.reproduce import graphs
+from experiments.reproduce.options import add_graphs, chosen_graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model import variants
@@ -85,7 +85,7 @@ FORMATS = dict.fromkeys((*FIGURES, "spread"), ".3f") | {"minutes": ".1f"}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default="bert-base")
+    add_graphs(parser, default="bert-base")
     study.add_options(parser)
     variants.add_option(parser, VARIANTS)
 
@@ -98,7 +98,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         **{**vars(options), "set": [*TRAINING[options.scale], f"collect.steps={amount}", *options.set]}
     )
     rows: list[Record] = []
-    for name in graphs.chosen(options.graphs or GRAPHS[options.scale]):
+    for name in chosen_graphs(options.graphs or GRAPHS[options.scale]):
         for label, variant in variants.chosen(options.variants, VARIANTS).items():
             setting = Setting(name, variants.config_of(variant, options))
             seeds = seeds_of(name, options.seeds or SEEDS)

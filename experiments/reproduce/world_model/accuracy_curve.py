@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.errors import UserError
-from experiments.reproduce import graphs
+from experiments.reproduce.options import add_graphs, chosen_graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy import held_out_notes
@@ -63,7 +63,7 @@ FORMATS = {"real_steps": ",.0f", "states": ",.0f", **dict.fromkeys(("model", "lo
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default="bert-base")
+    add_graphs(parser, default="bert-base")
     study.add_options(parser)
     parser.add_argument("--real-steps", metavar="A,B,…", help="amounts of training data (1000,3000,10000,30000,100000)")
 
@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges one model for each graph, amount and seed; finished units are not done again."""
     effort, config = SCALES[options.scale].effort, training_config(options)
-    chosen = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
     seeds = {name: seeds_of(name, options.seeds or SEEDS) for name in chosen}
     amounts = amounts_of(options.real_steps) if options.real_steps else REAL_STEPS[options.scale]
     rows: list[Record] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from experiments.errors import UserError
-from experiments.reproduce import graphs
+from experiments.reproduce.options import add_graphs, chosen_graphs
 from experiments.reproduce.table import Table
 from experiments.reproduce.units import Record
 from experiments.reproduce.world_model.accuracy import held_out_notes
@@ -57,14 +57,14 @@ FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options beside those of all tables."""
-    graphs.add_option(parser, default=", ".join(GRAPHS["full"]))
+    add_graphs(parser, default=", ".join(GRAPHS["full"]))
     study.add_options(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains where that is not done yet, and judges; finished units are not done again."""
     effort, config = SCALES[options.scale].effort, training_config(options)
-    names = graphs.chosen(options.graphs or GRAPHS[options.scale])
+    names = chosen_graphs(options.graphs or GRAPHS[options.scale])
     for name in names:
         if name not in TARGETS:
             raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(TARGETS)}.")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
 
-from environment import zoo
-from environment.measurement.timing import Timing, VariantTiming
-from environment.runtimes import OnnxRuntime
-from environment.statistics.intervals import Estimate
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce import units
-from experiments.reproduce.search import end_to_end, rule_sets
-from taso_ext import CostModel, OnnxModel, RuleSet, State
+from experiments.reproduce.search import rule_sets
+from taso_ext import RuleSet
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +87,8 @@ def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matt
     [
         (["rule-sets", "bert-tiny"], "bert-base-tiny"),
         (["end-to-end", "bert-tiny"], "bert-base-tiny"),
+        (["end-to-end", "--processes", "2", "bert-base-tiny"], "measure times"),
+        (["rule-sets", "--processes", "0", "bert-base-tiny"], "--processes must be at least 1"),
         (["rule-sets", "--baseline", "nosuch.rules", "bert-base-tiny"], "nosuch.rules"),
     ],
 )
@@ -115,44 +114,12 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("# What rewriting gains on cpu")
 
 
-def timing_of(ratio: float) -> Timing:
-    """Of a machine without noise."""
-    base, candidate = (VariantTiming("", "", *[Estimate(x, x, x)] * 2, noise=0.0) for x in (1.0, ratio))
-    return Timing(base, (candidate,), None, 2, 1, "pairs", None, 0.0, "", 0.0)
-
-
-def test_a_climb_ends_at_a_faster_graph_which_its_row_gives_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that takes as long as the cost model says."""
-    rules, name = RuleSet.default(), "squeezenet1.1-tiny"
-
-    def measure(
-        climb: end_to_end.Climb, reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int
-    ) -> Timing:
-        return timing_of(candidate.state.cost.ms / reference.state.cost.ms)
-
-    monkeypatch.setattr(end_to_end.Climb, "_measure", measure)
-    row = end_to_end.climbed(name, rules, "smoke", OnnxRuntime())
-    assert row["ratio"] < 1 and row["steps"] == len(row["actions"]) > 0
-    assert all(part.split()[1] in rules.names for part in row["rules"].split(", "))
-    costs = CostModel.roofline(end_to_end.RANKING)
-    state = State(OnnxModel.load(zoo.build(name)).graph, rules, costs, end_to_end.MOST_MATCHES)
-    before_ms = state.cost.ms
-    for rule, location in row["actions"]:
-        state.step(rule, location)
-    assert state.cost.ms / before_ms == pytest.approx(row["ratio"], rel=1e-9)
-
-
-@pytest.mark.parametrize("most", [1.2, 4.0])
-def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merging all groups of this graph's convolutions makes half as many operations again."""
-    climb = end_to_end.Climb("resnext50-tiny", RuleSet.default(), end_to_end.SCALES["smoke"], OnnxRuntime())
-    work = []
-
-    def measure(reference: end_to_end.Candidate, candidate: end_to_end.Candidate, **_: int) -> Timing:
-        work.append(candidate.state.cost.flops / reference.state.cost.flops)
-        return timing_of(2.0)
-
-    monkeypatch.setattr(climb, "_measure", measure)
-    monkeypatch.setattr("environment.costs.limits.MOST_WORK", most)
-    climb.run()
-    assert (max(work) > 1.2) == (most > 1.2)
+def test_two_processes_make_the_table_of_one(tmp_path: Path) -> None:
+    """Units run elsewhere; and one that fails is named, while the others are kept."""
+    command = ["reproduce", "rule-sets", "--scale", "smoke", "squeezenet1.1-tiny", "bert-base-tiny"]
+    assert main([*command, "--processes", "2"]) == 0
+    found = rows(Path("runs/reproduce/rule-sets"), "rule-sets")
+    assert [row["graph"] for row in found] == command[-2:]
+    shutil.rmtree("runs")
+    assert main(command) == 0
+    assert rows(Path("runs/reproduce/rule-sets"), "rule-sets") == found

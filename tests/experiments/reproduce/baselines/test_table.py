@@ -28,9 +28,9 @@ from experiments.cli import main
 from experiments.reproduce.baselines import contest
 from experiments.reproduce.baselines import table as baselines
 from experiments.reproduce.search import never_slower
-from experiments.reproduce.search.our_best import our_best
+from experiments.reproduce.search.never_slower import our_best
 from experiments.request import Request
-from experiments.runs.progress import ProgressDisplay
+from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.runs.result import Result
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
@@ -325,11 +325,11 @@ def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(never_slower, "optimised", note)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
-    ours = our_best(GRAPH, "smoke", runtime, None)
+    ours = our_best(GRAPH, "smoke", runtime, None, make_progress())
     found = [ours.model().skeleton for _ in range(2)]
     assert found[0] == found[1] and len(requests) == 1
     (request,) = requests
     assert request.config.costs == "measured:cpu" and request.config.controller == "taso"
     request.output.unlink()
     assert ours.model().skeleton == found[0]
-    assert ours.settings != our_best(GRAPH, "full", runtime, None).settings
+    assert ours.settings != our_best(GRAPH, "full", runtime, None, make_progress()).settings

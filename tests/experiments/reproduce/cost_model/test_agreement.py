@@ -7,8 +7,8 @@ import pytest
 
 from environment import zoo
 from environment.costs.limits import affordable
-from experiments.reproduce.cost_model.agreement import attainable, left_out_scales, signs_right
-from experiments.reproduce.cost_model.rewritten import EARLY, at_random, early, everywhere
+from experiments.reproduce.cost_model.discrepancy import attainable, left_out_scales, signs_right
+from experiments.reproduce.cost_model.discrepancy_study import EARLY, at_random, early, everywhere
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 RNG = np.random.default_rng(0)

@@ -1,0 +1,1 @@
+"""What runs the units of work of an experiment: here, in processes of this machine."""

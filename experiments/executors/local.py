@@ -1,0 +1,254 @@
+"""Units of work and the executor that runs them in processes of this machine.
+
+    executor = LocalExecutor("accuracy", processes=2, progress=progress)
+    for unit in units:
+        executor.submit(unit)
+    for result in executor.results():   # as they are finished
+        ...
+
+`records` is that loop for tables, which need every record. A unit keeps its own result in a file and reads it the next
+time (`experiments.reproduce.units.once`), so an executor stores nothing, and an interrupted command goes on where it
+was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pickle
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple, Protocol
+
+from experiments.errors import UserError
+from experiments.runs.interruption import Interrupted, listening, raise_if_received
+from experiments.runs.progress import Bar, ProgressDisplay
+
+Record = dict[str, Any]
+Work = Callable[[ProgressDisplay], Record]
+SECONDS_TO_STOP = 10.0
+"""A process that was asked to stop has this long to leave its files in order, and is then killed."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work of an experiment: one setting and one seed.
+
+    Attributes:
+      name: for people.
+      work: returns the result. It is a function of a module or a `functools.partial` of one, so that another process
+        can run it.
+      lane: units of one lane run one after another, in the order in which they were submitted, because a later one
+        reads files that an earlier one writes. By default every unit has its own lane.
+    """
+
+    name: str
+    work: Work
+    lane: str = ""
+
+
+class Result(NamedTuple):
+    """What became of a unit: either its record or the error that it raised."""
+
+    unit: Unit
+    record: Record | None
+    error: Exception | None = None
+
+
+class Executor(Protocol):
+    """Runs units, here or on other machines."""
+
+    def submit(self, unit: Unit) -> None:
+        """Takes a unit; it may start now or when `results` is called."""
+        ...
+
+    def results(self) -> Iterator[Result]:
+        """Yields the result of every unit that was submitted, as units end; a unit that fails does not stop others."""
+        ...
+
+
+def records(executor: Executor, units: Sequence[Unit]) -> list[Record]:
+    """Runs units and returns their records in the order of `units`.
+
+    Raises:
+      Exception: the error of the first unit that failed, after all others have ended.
+    """
+    for unit in units:
+        executor.submit(unit)
+    found = {id(result.unit): result for result in executor.results()}
+    results = [found[id(unit)] for unit in units]
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    return [result.record for result in results if result.record is not None]
+
+
+class LocalExecutor:
+    """Runs units in this process, or in several others at a time.
+
+    Args:
+      title: what the units are of, for the progress.
+      processes: how many units run at a time; with 1 they run in this process.
+      progress: shows how many of all units are finished, and when the rest will be. Stages of a unit are shown where
+        units run in this process; notes are always shown.
+    Raises:
+      UserError: fewer than one process.
+    """
+
+    def __init__(self, title: str, processes: int, progress: ProgressDisplay) -> None:
+        if processes < 1:
+            raise UserError(f"--processes must be at least 1, got {processes}.")
+        self._title, self._processes, self._progress = title, processes, progress
+        self._lanes: dict[object, deque[Unit]] = {}
+
+    def submit(self, unit: Unit) -> None:
+        """See `Executor.submit`; nothing starts before `results`."""
+        self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
+
+    def results(self) -> Iterator[Result]:
+        """See `Executor.results`. An interruption stops the processes; what units have finished stays finished."""
+        lanes, self._lanes = list(self._lanes.values()), {}
+        total = sum(len(lane) for lane in lanes)
+        run = self._in_processes if self._processes > 1 and total > 1 else self._here
+        if total == 1:  # its own stages say how far it is
+            yield from self._reported(run(lanes))
+            return
+        with self._progress.stage(f"{self._title}: units", total) as bar:
+            for done, result in enumerate(self._reported(run(lanes)), 1):
+                bar.update(done)
+                yield result
+
+    def _reported(self, results: Iterator[Result]) -> Iterator[Result]:
+        for result in results:
+            if result.error is not None:
+                self._progress.note(f"{result.unit.name} failed: {result.error}")
+            yield result
+
+    def _here(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+        for lane in lanes:
+            for unit in lane:
+                raise_if_received()
+                yield _result(unit, self._progress)
+
+    def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+        waiting, running = deque(lanes), list[_Lane]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._processes:
+                    running.append(_Lane.start(waiting.popleft()))
+                ready = wait([lane.messages for lane in running])
+                for lane in [lane for lane in running if lane.messages in ready]:
+                    result = lane.receive(self._progress)
+                    if result is not None:
+                        yield result
+                    if lane.ended or not lane.units:
+                        lane.stop()
+                        running.remove(lane)
+                        if lane.units:  # the process died in the middle of the lane; the others go on
+                            waiting.append(lane.units)
+        finally:
+            for lane in running:
+                lane.process.terminate()
+            for lane in running:
+                lane.stop()
+
+
+def _result(unit: Unit, progress: ProgressDisplay) -> Result:
+    try:
+        return Result(unit, unit.work(progress))
+    except Exception as error:  # whatever it is, the other units go on
+        return Result(unit, None, error)
+
+
+@dataclass
+class _Lane:
+    """A process that runs the units of one lane.
+
+    Attributes:
+      units: those whose results have not come yet.
+      messages: end of the pipe at which results and notes arrive.
+      ended: whether nothing more arrives.
+    """
+
+    units: deque[Unit]
+    process: BaseProcess
+    messages: Connection
+    ended: bool = False
+
+    @classmethod
+    def start(cls, units: deque[Unit]) -> _Lane:
+        # A forked process would inherit TensorFlow's threads without the locks that they hold.
+        context = multiprocessing.get_context("spawn")
+        messages, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_run_lane, args=(list(units), sender))
+        # Ctrl-C reaches every process of a terminal; this one stops the others. A new process inherits the mask.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        sender.close()
+        return cls(units, process, messages)
+
+    def receive(self, progress: ProgressDisplay) -> Result | None:
+        """Takes one message: shows a note, or returns the result of the unit that was running."""
+        try:
+            kind, value = self.messages.recv()
+        except EOFError:
+            self.process.join()
+            self.ended, unit = True, self.units.popleft()
+            return Result(unit, None, RuntimeError(f"its process ended with status {self.process.exitcode}"))
+        if kind == "note":
+            progress.note(f"{self.units[0].name}: {value}")
+            return None
+        unit = self.units.popleft()
+        return Result(unit, None, value) if kind == "error" else Result(unit, value)
+
+    def stop(self) -> None:
+        """Waits for the process, and kills it where that takes too long."""
+        self.process.join(SECONDS_TO_STOP)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.messages.close()
+
+
+def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
+    """The program of a process: runs units in their order and sends what becomes of them."""
+    with contextlib.suppress(Interrupted, BrokenPipeError), listening():  # nobody wants the results any more
+        for unit in units:
+            result = _result(unit, _Notes(sender))
+            if result.error is None:
+                sender.send(("record", result.record))
+            else:
+                sender.send(("error", _sendable(result.error)))
+
+
+def _sendable(error: Exception) -> Exception:
+    """Returns the error with its traceback as a note, or where it cannot be sent, another one with its text."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        return pickle.loads(pickle.dumps(error)) and error
+    except Exception:  # pickling runs the constructors of any error class
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+class _Notes:
+    """The progress of a unit in another process: only notes are shown, beside the progress over all units."""
+
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
+
+    def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
+        return contextlib.nullcontext(self)
+
+    def update(self, done: int, **figures: float) -> None:
+        raise_if_received()
+
+    def note(self, text: str) -> None:
+        self._sender.send(("note", text))
