@@ -8,9 +8,8 @@ from functools import cached_property, partial
 import numpy as np
 
 from environment.costs.interface import MeasuredCost, Priced
-from environment.costs.recent import Recent
+from environment.costs.limits import NoisyClock, Recent
 from environment.costs.roofline import foretelling_preset
-from environment.costs.warnings import NoisyClock
 from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure

@@ -1,7 +1,10 @@
-"""How much is done for a measurement, and what may end it."""
+"""How much is done for a measurement, what may end it, and which clock it reads."""
 
 from __future__ import annotations
 
+import resource
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +28,7 @@ class Effort:
         interval is too wide and neither pairs nor time are used up.
       warmup: inferences of a new session that are not counted; fewer than three count as three. There is one less where
         one inference takes over 50 ms.
-      settling: inferences before each sample that are not counted, at most; see `environment.measurement.sampling`.
+      settling: inferences before each sample that are not counted, at most; see `environment.measurement.interleaving`.
       control: whether a second session of the reference is measured like a candidate.
       seed: of the inputs, the order and the bootstrap.
     Raises:
@@ -51,3 +54,37 @@ class Effort:
                 f"expected a time limit of at least 0 seconds, at least 1 warm-up and a resolution above 0, got "
                 f"{self.seconds}, {self.warmup} and {self.resolution}"
             )
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A source of seconds.
+
+    Attributes:
+      name: as a result calls it.
+      scope: how much it sees: of two clocks, the one of the larger scope is right wherever the other is.
+      now: seconds since some fixed moment.
+      interruptions: how often those whose time is read were made to wait while they had work to do.
+    """
+
+    name: str
+    scope: int
+    now: Callable[[], float]
+    interruptions: Callable[[], int]
+
+
+def _interruptions(of: int) -> Callable[[], int]:
+    return lambda: resource.getrusage(of).ru_nivcsw
+
+
+THREAD_CPU = Clock("CPU time of the calling thread", 0, time.thread_time, _interruptions(resource.RUSAGE_THREAD))
+"""Blind to other threads and processes; right only where the calling thread does all the work itself."""
+PROCESS_CPU = Clock("CPU time of the process", 1, time.process_time, _interruptions(resource.RUSAGE_SELF))
+"""Blind to other processes; right where one thread at a time works, whichever it is."""
+WALL = Clock("wall clock", 2, time.perf_counter, _interruptions(resource.RUSAGE_SELF))
+"""Right everywhere, and disturbed by everything."""
+
+
+def common_clock(clocks: Iterable[Clock]) -> Clock:
+    """The clock by which all can be compared: times of different clocks are not."""
+    return max(clocks, key=lambda clock: clock.scope)

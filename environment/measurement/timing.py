@@ -18,10 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
-from environment.measurement.clocks import common_clock
-from environment.measurement.effort import Effort, Ended
-from environment.measurement.interleaving import Groups, Interleaving
-from environment.measurement.sampling import Sampler
+from environment.measurement.effort import Effort, Ended, common_clock
+from environment.measurement.interleaving import Groups, Interleaving, Sampler
 from environment.runtimes import Model, Runtime
 from environment.statistics.intervals import Estimate
 from taso_ext.onnx_io.detached import detach

@@ -1,7 +1,6 @@
 """Rewards: named functions of a transition, with parameters, and those of a user's own."""
 
-from environment.rewards.interface import Reward, RewardError, RewardFunction, Transition
-from environment.rewards.noise import reward_noise
+from environment.rewards.interface import Reward, RewardError, RewardFunction, Transition, reward_noise
 from environment.rewards.registry import find, names, register
 
 __all__ = [

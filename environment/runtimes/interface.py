@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from environment.inputs.model_inputs import Feeds
-from environment.measurement.clocks import Clock
+from environment.measurement.effort import Clock
 from taso_ext.onnx_io.detached import DetachedModel
 
 Model = onnx.ModelProto | DetachedModel

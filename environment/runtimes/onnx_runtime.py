@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from environment.inputs.model_inputs import Feeds
-from environment.measurement.clocks import THREAD_CPU, WALL, Clock
+from environment.measurement.effort import THREAD_CPU, WALL, Clock
 from environment.runtimes.devices import CPU, CUDA, NVIDIA, TENSORRT, provider_of, require_working
 from environment.runtimes.interface import Model
 from environment.runtimes.threads import require_threads, threads_text

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from environment.inputs.model_inputs import Feeds
-from environment.measurement.clocks import THREAD_CPU, WALL, Clock
+from environment.measurement.effort import THREAD_CPU, WALL, Clock
 from environment.runtimes.interface import Model, UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, one_paragraph

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from environment import rewards, zoo
 from environment.costs import registry as cost_models
 from environment.costs.interface import Cost, Costs, Priced
-from environment.costs.warnings import UnpricedWarning
+from environment.costs.limits import UnpricedWarning
 from environment.substitution import features
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
 

@@ -38,7 +38,7 @@ def require_other(file: Path, database: Path) -> None:
         raise UserError(f"{file} is the database itself. Name another file.")
 
 
-def counted(prices: int, appraisals: int) -> str:
+def counted(prices: int, operators: int) -> str:
     """`12 kernels, 34 operators in their surroundings`."""
-    kernels, operators = ("s" * (count != 1) for count in (prices, appraisals))
-    return f"{prices:,} kernel{kernels}, {appraisals:,} operator{operators} in their surroundings"
+    kernels_s, operators_s = ("s" * (count != 1) for count in (prices, operators))
+    return f"{prices:,} kernel{kernels_s}, {operators:,} operator{operators_s} in their surroundings"

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     with PriceDatabase(output, create=False) as written:
         for setting in written.settings():
             prices = written.setting(setting)
-            print(f"Wrote {counted(len(prices), prices.num_appraisals)} of {setting} to {output}.")
+            print(f"Wrote {counted(len(prices), prices.num_operator_costs)} of {setting} to {output}.")
     return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from environment.costs.limits import affordable
-from environment.costs.measured.benchmark_model import require_timeable
+from environment.costs.measured.benchmark import require_timeable
 from environment.costs.measured.cost_model import Measured, MeasuredPrices
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
@@ -152,4 +152,4 @@ class Recording:
 
 def _counts(prices: PriceList) -> tuple[int, int]:
     """Of kernels, and of operators in their surroundings."""
-    return len(prices), prices.num_appraisals
+    return len(prices), prices.num_operator_costs

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         print(database.path)
         for setting in settings:
             prices = database.setting(setting)
-            print(f"  {setting}: {counted(len(prices), prices.num_appraisals)}")
+            print(f"  {setting}: {counted(len(prices), prices.num_operator_costs)}")
             for line in [*_slowest(prices, options.slowest), *(_in_order(prices, model) if model else ())]:
                 print(f"    {line}")
     return 0

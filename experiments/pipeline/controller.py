@@ -14,13 +14,13 @@ from controller.interface import Controller, factory
 from controller.records import EpisodeRecord
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
-from environment.costs.measured.retiming import difference, sharpen
+from environment.costs.measured.retiming import difference, retime
 from experiments.config.run import RunConfig
 from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run, in_round, of_round
 
-SHARPEN = "sharpen"
+RETIME = "retime"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 def _searched(run: Run, loaded: Loaded) -> Prepared:
     """The search that, of several rounds, has found the cheapest graph, by prices as they are at last."""
     config = run.config.search
-    rounds = config.rounds if can_sharpen(loaded) and config.sharpen_seconds else 1
+    rounds = config.rounds if can_retime(loaded) and config.sharpen_seconds else 1
     searches: list[Search] = []
     for number in range(rounds):
         search = _new_controller(run.config, _time_left(run, number) / (rounds - number))
@@ -74,7 +74,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         loaded.env.reset(seed=run.seed(STAGE))
         train(run, search, lambda: loaded.env, config.budget, number=number)
         searches.append(search)
-        if not sharpen_gain(run, loaded, _found(_best(loaded, searches)), number):
+        if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
     return Prepared(best, facts=TrainingFacts(stop_reason=str(best.stop_reason or "")))
@@ -124,12 +124,12 @@ def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
     return Prepared(controller, best, TrainingFacts(run.config.ppo_real.updates * run.config.ppo_real.batch))
 
 
-def can_sharpen(loaded: Loaded) -> bool:
+def can_retime(loaded: Loaded) -> bool:
     """Whether kernels are priced by measuring, here."""
     return isinstance(loaded.env.costs, Measured)
 
 
-def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
+def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
     """Makes the price of what a search has found by some round surer; `loaded.env` goes by the new prices.
 
     Returns:
@@ -138,7 +138,7 @@ def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
     costs, seconds = loaded.env.costs, run.config.search.sharpen_seconds
     if not isinstance(costs, Measured) or not plan or not seconds:
         return False
-    stage = of_round(SHARPEN, number)
+    stage = of_round(RETIME, number)
     name = f"checkpoints/{stage}.json"
     if not run.directory.finished(stage):
         prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
@@ -150,7 +150,7 @@ def sharpen_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
                 run.directory.write_json(name, facts)  # what prices were before would be lost to an interruption
                 bar.update(round(passed))
 
-            sharpen(prices, start, found, seconds=seconds, on_timed=on_timed)
+            retime(prices, start, found, seconds=seconds, on_timed=on_timed)
             facts["after"] = difference(prices, start, found)
             run.directory.write_json(name, facts)
         if facts["timed"]:

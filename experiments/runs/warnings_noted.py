@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from environment.costs.warnings import NoisyClockWarning, UnpricedWarning
+from environment.costs.limits import NoisyClockWarning, UnpricedWarning
 from experiments.runs.progress import ProgressDisplay
 
 

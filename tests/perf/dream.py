@@ -23,7 +23,7 @@ from pathlib import Path
 from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
 from environment import GraphSubstitutionEnv
-from environment.measurement.clocks import PROCESS_CPU, WALL
+from environment.measurement.effort import PROCESS_CPU, WALL
 from experiments.config.run import load_config
 from experiments.reproduce.speed.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms
 from worldmodel.data.episodes import EpisodeBuffer

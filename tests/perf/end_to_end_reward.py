@@ -21,7 +21,7 @@ import onnxruntime
 
 from environment import zoo
 from environment.costs.end_to_end import EFFORT, EndToEnd, EndToEndPrices
-from environment.costs.warnings import NoisyClockWarning
+from environment.costs.limits import NoisyClockWarning
 from environment.policies.random import random_step
 from taso_ext import OnnxModel, RuleSet, State
 

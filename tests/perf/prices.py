@@ -33,7 +33,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
-    """Seconds to time each distinct kernel of a graph, the first one, which starts the yardstick, left out."""
+    """Seconds to time each distinct kernel of a graph, the first one, which starts the reference kernel, left out."""
     kernels = list(dict.fromkeys(each.kernel for each in prices.lowered(model.graph)))
     known, weights_mb, seconds = prices.kernels, model.graph.weights_mb, []
     for kernel in kernels:

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from environment.costs.interface import Priced
+from environment.costs.limits import NoisyClock, Recent
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
-from environment.costs.measured.operator_costs import Appraiser
+from environment.costs.measured.operator_costs import OperatorCosts
 from environment.costs.measured.ort_kernels import Placed, lower
 from environment.costs.prices.database import PriceDatabase, default_database
 from environment.costs.prices.price_list import PriceList
 from environment.costs.prices.settings import Setting, setting_of
 from environment.costs.prices.sqlite_file import DatabaseError
-from environment.costs.recent import Recent
 from environment.costs.roofline import foretelling_preset
-from environment.costs.warnings import NoisyClock
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.devices import require_kernels, require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
@@ -207,12 +206,12 @@ class MeasuredPrices:
     ) -> None:
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
         self.kernels = KernelPrices(prices, None if replay else runtime, clock)
-        self._appraiser = Appraiser(model, runtime, self.kernels)
+        self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         # What the engine holds must not hold this object: nobody could tell when both may go.
-        foretold_by, known = foretelling_preset(self._device), self._appraiser.known()
+        foretold_by, known = foretelling_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
-            f"measured:{self._device}", foretold_by, self._appraiser, *known, opset=model.opset
+            f"measured:{self._device}", foretold_by, self._operator_costs, *known, opset=model.opset
         )
 
     @property
@@ -221,7 +220,7 @@ class MeasuredPrices:
 
     def price(self, state: State) -> Priced:
         """See `ModelCosts.price`."""
-        return self._priced.get(state.hash, lambda: Priced(state.cost, self._appraiser.errors(state.graph)))
+        return self._priced.get(state.hash, lambda: Priced(state.cost, self._operator_costs.errors(state.graph)))
 
     def full(self, graph: Graph) -> Totals:
         """What a graph costs as ONNX Runtime runs it.
@@ -241,7 +240,7 @@ class MeasuredPrices:
           See `price`.
         """
         graph.cost(self._native)
-        return self._appraiser.bill(graph)
+        return self._operator_costs.bill(graph)
 
     def full_bill(self, graph: Graph) -> Counter[str]:
         """How often ONNX Runtime runs each, by the same signatures.

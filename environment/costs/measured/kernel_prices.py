@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from environment.costs.limits import NoisyClock
+from environment.costs.measured.benchmark import time_kernel, time_reference_kernel
 from environment.costs.measured.kernel import Kernel
-from environment.costs.measured.kernel_timing import time_kernel
-from environment.costs.measured.reference_kernel import time_yardstick
 from environment.costs.prices.price_list import Price, PriceList, UnrecordedError
-from environment.costs.warnings import NoisyClock
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05
@@ -54,7 +53,7 @@ class KernelPrices:
         return self.prices.get(price_key(kernel, weights_mb))
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, weights_mb, runtime, self._yardstick_ms(runtime))
+        found = time_kernel(kernel, weights_mb, runtime, self._reference_ms(runtime))
         kept = self.prices.put(price_key(kernel, weights_mb), found)
         if kept.spread > NOISY:
             self._clock.warn(
@@ -64,10 +63,10 @@ class KernelPrices:
             )
         return kept
 
-    def _yardstick_ms(self, runtime: OnnxRuntime) -> float:
-        """What the yardstick costs: measured once for each setting."""
-        known = self.prices.yardstick_ms
-        return self.prices.keep_yardstick(time_yardstick(runtime)) if known is None else known
+    def _reference_ms(self, runtime: OnnxRuntime) -> float:
+        """What the reference kernel costs: measured once for each setting."""
+        known = self.prices.reference_ms
+        return self.prices.keep_reference_ms(time_reference_kernel(runtime)) if known is None else known
 
     def _missing(self, kernel: Kernel) -> str:
         device = self.prices.setting.device

@@ -1,22 +1,25 @@
-"""What operators cost where they stand: the kernels that a runtime makes of them among their neighbours."""
+"""Costs of operators where they stand: the kernels that a runtime makes of them among their neighbours."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+from onnx import helper
 
 from environment.costs.limits import MOST_WORK, affordable
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
 from environment.costs.measured.ort_kernels import lower
-from environment.costs.measured.surroundings import neighbourhood
-from environment.costs.prices.price_list import Appraisal, UnrecordedError
+from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.roofline import foretelling_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.subgraphs import captured_names
 
 DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
@@ -24,7 +27,7 @@ _WHOLE = 0.5
 """The whole graph is lowered if more of its operators than this are new."""
 
 
-class Appraiser:
+class OperatorCosts:
     """Appraises operators in graphs of one model, each once for each surroundings that it is met in.
 
     Args:
@@ -40,7 +43,7 @@ class Appraiser:
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """[n] names of surroundings that were met and [n, 3] ms, bytes, launches of operators there."""
-        known = self._prices.appraisals
+        known = self._prices.operator_costs
         return np.array(list(known), np.uint64), self._rows(known.values())
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
@@ -51,20 +54,20 @@ class Appraiser:
             they take, or what those cost.
           ModelError: the runtime cannot run the graph.
         """
-        known, names = self._prices.appraisals, self._names(graph)[positions].tolist()
+        known, names = self._prices.operator_costs, self._names(graph)[positions].tolist()
         # Another model may have met some of them since this one's known ones were told.
         fresh = {name: position for name, position in zip(names, positions, strict=True) if name not in known}
         if fresh:
-            found = self._appraised(graph, fresh)
+            found = self._lowered_costs(graph, fresh)
             # Those of another process, if it was faster.
-            known.update(self._prices.put_appraisals(found) if self._kernels.measures else found)
+            known.update(self._prices.put_operator_costs(found) if self._kernels.measures else found)
         return self._rows(known[name] for name in names)
 
     def bill(self, graph: Graph) -> Counter[str]:
         """How often a graph whose operators have been appraised runs each kernel, by the signatures of their prices."""
         runs: Counter[str] = Counter()
         for name, count in Counter(self._names(graph).tolist()).items():
-            for kernel, each in self._prices.appraisals[name].kernels.items():
+            for kernel, each in self._prices.operator_costs[name].kernels.items():
                 runs[kernel] += count * each
         return runs
 
@@ -82,16 +85,16 @@ class Appraiser:
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.surroundings(self._model.opset)
 
-    def _rows(self, appraisals: Iterable[Appraisal]) -> npt.NDArray[np.float64]:
+    def _rows(self, appraisals: Iterable[OperatorCost]) -> npt.NDArray[np.float64]:
         """[n, 3]: ms, bytes, launches."""
         return np.array([self._row(each) for each in appraisals], np.float64).reshape(-1, 3)
 
-    def _row(self, appraisal: Appraisal) -> tuple[float, float, int]:
+    def _row(self, appraisal: OperatorCost) -> tuple[float, float, int]:
         # fsum: the same sum in every process, whatever the order of the kernels.
         ms = math.fsum(count * self._prices[kernel].ms for kernel, count in appraisal.kernels.items())
         return ms, appraisal.memory_bytes, sum(appraisal.kernels.values())
 
-    def _appraised(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, Appraisal]:
+    def _lowered_costs(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, OperatorCost]:
         """Operators by the names of their surroundings, lowered with what stands around them."""
         if self._runtime is None:
             raise UnrecordedError(self._unmet(graph, positions.values()))
@@ -113,7 +116,7 @@ class Appraiser:
                 self._kernels.price(each.kernel, weights_mb)
                 taken[position][price_key(each.kernel, weights_mb)] += 1
                 nbytes[position] += each.nbytes
-        return {name: Appraisal(taken[position], nbytes[position]) for name, position in positions.items()}
+        return {name: OperatorCost(taken[position], nbytes[position]) for name, position in positions.items()}
 
     def _unmet(self, graph: Graph, positions: Iterable[int]) -> str:
         running = [node for node in graph.nodes() if not node.weight_only]
@@ -125,3 +128,70 @@ class Appraiser:
             f"same command with --costs measured:{device} there, or `rlflow costs record` with more --walks, and then "
             f"`rlflow costs export`."
         )
+
+
+Types = Mapping[str, tuple[int, tuple[int, ...]]]
+"""Element type and shape by value name."""
+
+
+def neighbourhood(model: DetachedModel, values: Collection[str], distance: int, types: Types) -> DetachedModel:
+    """The nodes that compute `values` and those at most `distance` nodes from one of them, as a model of its own.
+
+    What it reads from elsewhere becomes its inputs, what others read its outputs. It grows beyond the distance where it
+    would be cut at a value of unknown type.
+
+    Args:
+      values: results of nodes.
+      types: of values that may become inputs.
+    """
+    graph = model.skeleton.graph
+    reads = [[*node.input, *captured_names(node)] for node in graph.node]
+    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    readers: dict[str, list[int]] = {}
+    for index, names in enumerate(reads):
+        for name in names:
+            readers.setdefault(name, []).append(index)
+
+    def neighbours(index: int) -> Iterable[int]:
+        yield from (producers[name] for name in reads[index] if name in producers)
+        yield from (reader for name in graph.node[index].output for reader in readers.get(name, ()))
+
+    kept = newest = {producers[name] for name in values}
+    for _ in range(distance):
+        newest = {other for index in newest for other in neighbours(index)} - kept
+        kept = kept | newest
+    pending = list(kept)
+    while pending:
+        for name in reads[pending.pop()]:
+            if name in producers and name not in types and producers[name] not in kept:
+                kept.add(producers[name])
+                pending.append(producers[name])
+    return _cut_out(model, sorted(kept), reads, readers, types)
+
+
+def _cut_out(
+    model: DetachedModel,
+    kept: list[int],
+    reads: list[list[str]],
+    readers: Mapping[str, list[int]],
+    types: Types,
+) -> DetachedModel:
+    source = model.skeleton.graph
+    inside = set(kept)
+    made = {name: None for index in kept for name in source.node[index].output if name}
+    read = {name: None for index in kept for name in reads[index] if name}
+    constants = model.tensors | model.defaults
+    skeleton = onnx.ModelProto(ir_version=model.skeleton.ir_version, opset_import=model.skeleton.opset_import)
+    skeleton.graph.name = source.name
+    skeleton.graph.node.extend(source.node[index] for index in kept)
+    declared = {value.name: value for value in source.input}
+    for name in read:
+        if name in declared and name not in model.defaults:
+            skeleton.graph.input.append(declared[name])
+        elif name not in made and name not in constants:
+            skeleton.graph.input.append(helper.make_tensor_value_info(name, *types[name]))
+    outputs = {value.name for value in source.output}
+    for name in made:
+        if name in outputs or any(reader not in inside for reader in readers.get(name, ())):
+            skeleton.graph.output.append(onnx.ValueInfoProto(name=name))
+    return DetachedModel(skeleton, {name: constants[name] for name in read if name in constants})

@@ -1,15 +1,20 @@
 """The kernels that ONNX Runtime makes of a model.
 
-Its optimiser fuses operators, changes layouts and inserts reorders. What it makes is written to a file, and
-one inference with zeros for weights tells the types of everything in it.
+Its optimiser fuses operators, changes layouts and inserts reorders. `lower` has the optimised model written to a file;
+one inference with zeros for weights then tells the types of everything in it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,6 @@ from environment.costs.measured.kernel import (
     attributes_text,
     untimeable,
 )
-from environment.costs.measured.scratch_folder import scratch_folder
 from environment.inputs.model_inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
@@ -215,3 +219,45 @@ _Types = Sequence[Mapping[str, list[int]]]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _DTYPES = {name.lower(): number for name, number in TensorProto.DataType.items()}
 _ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one
+
+
+_PREFIX = "rlflow-kernels-"
+_MEMORY = Path("/dev/shm")
+_ROOM = 4
+"""Times what is to be written: it may become more, and other processes write there too."""
+
+
+@contextmanager
+def scratch_folder(nbytes: int) -> Iterator[Path]:
+    """A folder that is gone afterwards, in memory where the system has a place for that with room enough.
+
+    A process that is killed leaves its folder there; another one removes it before it makes its first.
+
+    Args:
+      nbytes: how much is going to be written, about.
+    """
+    disk = Path(tempfile.gettempdir())
+    for place in (_MEMORY, disk):
+        remove_abandoned(place)
+    fits = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM * nbytes
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", dir=_MEMORY if fits else disk) as folder:
+        yield Path(folder)
+
+
+@cache
+def remove_abandoned(place: Path) -> None:
+    """Removes the folders of processes that are no more."""
+    for folder in place.glob(f"{_PREFIX}*-*"):
+        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdigit() and not _is_alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True

@@ -20,7 +20,7 @@ _LEFT = 0.5
 """Part of that which all kernels together may contribute that are not timed again."""
 
 
-def sharpen(
+def retime(
     prices: MeasuredPrices,
     first: Graph,
     other: Graph,

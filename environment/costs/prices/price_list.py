@@ -16,7 +16,7 @@ from environment.costs.prices.sqlite_file import DatabaseError, PriceFile
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from taso_ext import UnpricedError
 
-APPRAISALS = 2
+OPERATOR_COSTS = 2
 """Version of what decides an appraisal: names of surroundings (taso_ext/src/ir/surroundings.cpp), how much of a graph
 is lowered with an operator, and which kernels then stand for it (operator_costs.py, surroundings.py and ort_kernels.py
 in environment/costs/measured). A database forgets those of older versions; its prices stay."""
@@ -64,7 +64,7 @@ def mean_price(first: Price, other: Price) -> Price:
 
 
 @dataclass(frozen=True)
-class Appraisal:
+class OperatorCost:
     """What an operator takes where it stands.
 
     Attributes:
@@ -149,90 +149,94 @@ class PriceList:
     def add_from(self, other: PriceList) -> int:
         """Adds the prices of another list, but those that are here already; returns how many came.
 
-        Prices are ratios to the yardstick, which may have been slower or faster there: they are scaled to it.
+        Prices are ratios to the reference kernel, which may have been slower or faster there: they are scaled to it.
         """
-        unit_ms = other.yardstick_ms
-        factor = 1.0 if unit_ms is None else self.keep_yardstick(unit_ms) / unit_ms
+        unit_ms = other.reference_ms
+        factor = 1.0 if unit_ms is None else self.keep_reference_ms(unit_ms) / unit_ms
         now, before = time.time(), len(self)
-        appraisals = other.appraisals  # before the prices: what another process adds meanwhile comes with its prices
+        appraisals = (
+            other.operator_costs
+        )  # before the prices: what another process adds meanwhile comes with its prices
         rows = [
             (self._number, signature, price.ms * factor, price.spread, price.timings, now)
             for signature, price in other.items()
         ]
         with self._file.transaction() as file:
             file.executemany(f"{_INSERT} on conflict do nothing", rows)
-        self.put_appraisals(appraisals)
+        self.put_operator_costs(appraisals)
         return len(self) - before
 
     @property
-    def yardstick_ms(self) -> float | None:
+    def reference_ms(self) -> float | None:
         """What the kernel took that all others are timed beside; None before any was timed."""
         query = "select yardstick_ms from setting where id = ?"
         with self._file.statements() as file:
             found: float | None = file.execute(query, (self._number,)).fetchone()[0]
         return found
 
-    def keep_yardstick(self, ms: float) -> float:
+    def keep_reference_ms(self, ms: float) -> float:
         """Keeps it unless there is one already; returns the one that is kept."""
         change = "update setting set yardstick_ms = coalesce(yardstick_ms, ?) where id = ?"
         with self._file.statements() as file:
             file.execute(change, (ms, self._number))
-        kept = self.yardstick_ms
+        kept = self.reference_ms
         assert kept is not None
         return kept
 
     @cached_property
-    def appraisals(self) -> dict[int, Appraisal]:
+    def operator_costs(self) -> dict[int, OperatorCost]:
         """What operators take, by the names of their surroundings, as it was when it was first asked for.
 
-        Who finds out more adds it here, and with `put_appraisals` for others.
+        Who finds out more adds it here, and with `put_operator_costs` for others.
         """
         with self._file.statements() as file:
-            return self._read_appraisals(file)
+            return self._read_operator_costs(file)
 
     @property
-    def num_appraisals(self) -> int:
+    def num_operator_costs(self) -> int:
         """Operators in their surroundings whose kernels are known."""
         query = "select count(*) from appraisal where setting = ? and version = ?"
         with self._file.statements() as file:
-            count: int = file.execute(query, (self._number, APPRAISALS)).fetchone()[0]
+            count: int = file.execute(query, (self._number, OPERATOR_COSTS)).fetchone()[0]
         return count
 
-    def put_appraisals(self, found: Mapping[int, Appraisal]) -> dict[int, Appraisal]:
+    def put_operator_costs(self, found: Mapping[int, OperatorCost]) -> dict[int, OperatorCost]:
         """Keeps those that are new, whose kernels must have prices; returns those that are kept, by the same names.
 
         The first stays, so that processes agree.
         """
         with self._file.transaction() as file:
-            file.execute("delete from appraisal where setting = ? and version < ?", (self._number, APPRAISALS))
-            return {name: self._keep_appraisal(file, name, each) for name, each in found.items()}
+            file.execute("delete from appraisal where setting = ? and version < ?", (self._number, OPERATOR_COSTS))
+            return {name: self._keep_operator_cost(file, name, each) for name, each in found.items()}
 
-    def _keep_appraisal(self, file: sqlite3.Connection, name: int, found: Appraisal) -> Appraisal:
-        row = (self._number, APPRAISALS, _blob(name), found.memory_bytes)
+    def _keep_operator_cost(self, file: sqlite3.Connection, name: int, found: OperatorCost) -> OperatorCost:
+        row = (self._number, OPERATOR_COSTS, _blob(name), found.memory_bytes)
         added = file.execute(
             "insert into appraisal (setting, version, surroundings, bytes) values (?, ?, ?, ?) on conflict do nothing",
             row,
         )
         if not added.rowcount:
-            return self._read_appraisals(file, "and surroundings = ?", _blob(name))[name]
+            return self._read_operator_costs(file, "and surroundings = ?", _blob(name))[name]
         parts = [(added.lastrowid, self._number, kernel, count) for kernel, count in found.kernels.items()]
         price = "(select id from price where setting = ? and signature = ?)"
         file.executemany(f"insert into part (appraisal, price, count) values (?, {price}, ?)", parts)
         return found
 
-    def _read_appraisals(self, file: sqlite3.Connection, which: str = "", *values: bytes) -> dict[int, Appraisal]:
+    def _read_operator_costs(
+        self, file: sqlite3.Connection, which: str = "", *values: bytes
+    ) -> dict[int, OperatorCost]:
         query = f"""select surroundings, bytes, signature, count
                     from appraisal left join part on appraisal = appraisal.id left join price on price.id = part.price
                     where appraisal.setting = ? and version = ? {which}"""
         kernels: dict[int, dict[str, int]] = {}
         nbytes: dict[int, float] = {}
         texts: dict[str, str] = {}  # the same few signatures, long ones, come again and again
-        for blob, size, signature, count in file.execute(query, (self._number, APPRAISALS, *values)):
+        for blob, size, signature, count in file.execute(query, (self._number, OPERATOR_COSTS, *values)):
             name = int.from_bytes(blob, "little")
             nbytes[name], taken = size, kernels.setdefault(name, {})
             if signature is not None:
                 taken[texts.setdefault(signature, signature)] = count
-        return {name: Appraisal(kernels[name], size) for name, size in nbytes.items()}
+        return {name: OperatorCost(kernels[name], size) for name, size in nbytes.items()}
 
 
 _INSERT = "insert into price (setting, signature, ms, spread, timings, recorded) values (?, ?, ?, ?, ?, ?)"

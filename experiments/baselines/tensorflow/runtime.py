@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from environment.inputs.model_inputs import Feeds
-from environment.measurement.clocks import PROCESS_CPU, WALL, Clock
+from environment.measurement.effort import PROCESS_CPU, WALL, Clock
 from environment.runtimes import Model, UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
 from experiments.baselines.tensorflow.onnx_to_tensorflow import input_names, tensorflow_function

@@ -2,10 +2,10 @@
 
 rlflow reproduce discrepancy
 
-The first figures are of the zoo's graphs as they are, measured beside the same yardstick as kernels, in turn and more
-than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs that
-rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part. Their
-ratio to the start is predicted, by the full model and by the fast one, and measured.
+The first figures are of the zoo's graphs as they are, measured beside the same reference kernel as kernels, in turn and
+more than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs
+that rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part.
+Their ratio to the start is predicted, by the full model and by the fast one, and measured.
 `rlflow reproduce discrepancy-rules` shows the same units rule by rule.
 """
 
@@ -42,7 +42,7 @@ BEYOND = 0.02
 
 COLUMNS = {
     "graph": "cleaned in full",
-    "measured_ms": "one inference, where the yardstick of prices takes what it took when the database was begun",
+    "measured_ms": "one inference, where the reference kernel of prices takes what it took when the database was begun",
     "summed_ms": "the sum of its kernels' prices",
     "error": "of the sum times a factor fitted on all other graphs [%]",
     "graphs": "rewritten graphs that were measured",

@@ -14,10 +14,10 @@ import numpy as np
 from controller.search.passes import MOST_STEPS, exhaust
 from environment import zoo
 from environment.costs.limits import affordable
+from environment.costs.measured.benchmark import measure_beside, usual_ms
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
-from environment.costs.measured.reference_kernel import measure_beside, usual_ms
-from environment.costs.prices.price_list import APPRAISALS
+from environment.costs.prices.price_list import OPERATOR_COSTS
 from environment.costs.prices.settings import setting_of
 from environment.inputs.model_inputs import TIMED_ON, input_specs, timing_feeds
 from environment.measurement.effort import Effort
@@ -35,6 +35,9 @@ PROGRAM = 2
 """Of what a unit says."""
 TOGETHER = 4
 """Graphs that are measured in one interleaved run: as many fit into memory."""
+
+_RATIO = "of_yardstick"
+"""Key of a stored result: the time of a graph over that of the reference kernel."""
 
 
 @dataclass(frozen=True)
@@ -188,17 +191,17 @@ class Study:
         effort = LOOKS[self._scale_name][number]
         settings: Record = {"effort": asdict(effort), **self._measured_with}
         unit = f"{self.name}-look{number}-{self._scale_name}"
-        of_yardstick: float = once(TABLE, unit, settings, lambda: self._beside_yardstick(effort))["of_yardstick"]
-        yardstick_ms = self._kernels.prices.yardstick_ms
-        assert yardstick_ms is not None, "kernels have been priced"
-        return of_yardstick * usual_ms(yardstick_ms)
+        of_reference: float = once(TABLE, unit, settings, lambda: self._beside_reference(effort))[_RATIO]
+        reference_ms = self._kernels.prices.reference_ms
+        assert reference_ms is not None, "kernels have been priced"
+        return of_reference * usual_ms(reference_ms)
 
-    def _beside_yardstick(self, effort: Effort) -> Record:
+    def _beside_reference(self, effort: Effort) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
         detached = model.export_detached(model.graph)
         feeds = timing_feeds(input_specs(detached), np.random.default_rng(self._seed))
         timing = measure_beside(detached, self._costs.runtime, effort, feeds)
-        return {"of_yardstick": timing.ratio.value, "half_width": timing.ratio.half_width}
+        return {_RATIO: timing.ratio.value, "half_width": timing.ratio.half_width}
 
     def _predicted(self, unit: Record, point: Record) -> Record:
         ratios = {model: self._ms(unit, point[model]) / self._ms(unit, unit[model]) for model in ("fast", "full")}
@@ -211,7 +214,7 @@ class Study:
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}
-        settings |= {"program": PROGRAM, "appraisals": APPRAISALS, **self._measured_with}
+        settings |= {"program": PROGRAM, "appraisals": OPERATOR_COSTS, **self._measured_with}
         unit = f"{self.name}{kind}-{self._scale_name}"
         part = unit_path(TABLE, unit, settings).with_suffix(".part")
         record = once(TABLE, unit, settings, lambda: self._measured(make, f"{self.name}{kind}", part))

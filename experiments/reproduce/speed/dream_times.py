@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from environment import GraphSubstitutionEnv
-from environment.measurement.clocks import PROCESS_CPU, Clock
+from environment.measurement.effort import PROCESS_CPU, Clock
 from environment.policies.random import RandomAgent
 from worldmodel.config import WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer, collect

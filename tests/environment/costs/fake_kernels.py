@@ -30,5 +30,5 @@ def price_without_a_clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
     """Has all kernels priced by the clock that is returned."""
     clock = KernelClock()
     monkeypatch.setattr(kernel_prices, "time_kernel", clock)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     return clock

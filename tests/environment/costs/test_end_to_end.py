@@ -10,8 +10,7 @@ import pytest
 
 from environment import GraphSubstitutionEnv
 from environment.costs.end_to_end import EFFORT, EndToEnd
-from environment.costs.recent import Recent
-from environment.costs.warnings import NoisyClockWarning
+from environment.costs.limits import NoisyClockWarning, Recent
 from environment.policies.random import RandomAgent
 from taso_ext import State
 from tests.environment.costs.timed_graphs import MS_PER_OPERATOR, TimedGraphs, fake_costs, true_ms

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from environment.costs.measured import kernel_timing
-from environment.costs.measured import reference_kernel as yardstick
+from environment.costs.measured import benchmark
 from environment.inputs.model_inputs import Feeds
 from environment.measurement import timing
 from environment.measurement.effort import Effort
@@ -19,7 +18,7 @@ from environment.runtimes import Model
 from taso_ext.onnx_io.detached import detach
 from tests.environment.measurement.fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
 
-YARDSTICK_MS = 0.25
+REFERENCE_MS = 0.25
 
 
 @dataclass(eq=False)
@@ -27,7 +26,7 @@ class TimedKernels(OnFakeMachine):
     """A runtime on a fake machine.
 
     Attributes:
-      ms: of one run, by operator; of MatMul it is the yardstick's.
+      ms: of one run, by operator; of MatMul it is the reference kernel's.
       opened: the operators of the models that were opened: which, and how many.
     """
 
@@ -54,5 +53,4 @@ def run_on(runtime: TimedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
         here = [replace(each, runtime=runtime) for each in (reference, *candidates)]
         return timing.measure(here[0], here[1:], effort, now=runtime.machine.now, **options)
 
-    for module in (kernel_timing, yardstick):
-        monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(benchmark, "measure", measure)

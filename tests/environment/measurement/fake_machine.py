@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from environment.measurement.clocks import Clock
-from environment.measurement.effort import Effort
+from environment.measurement.effort import Clock, Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import Model
 from taso_ext.errors import ModelError

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from environment.measurement.clocks import WALL, Clock
+from environment.measurement.effort import WALL, Clock
 from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory, peak_memory
 from environment.runtimes import Model, OnnxRuntime, UnavailableError
 from taso_ext.errors import ModelError

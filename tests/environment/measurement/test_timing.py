@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from environment import zoo
-from environment.measurement.clocks import PROCESS_CPU, THREAD_CPU, WALL, common_clock
-from environment.measurement.effort import Effort
+from environment.measurement.effort import PROCESS_CPU, THREAD_CPU, WALL, Effort, common_clock
 from environment.measurement.interleaving import BLOCK
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime

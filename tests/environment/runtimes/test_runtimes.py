@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
 from environment.inputs.model_inputs import input_specs, random_feeds
-from environment.measurement.clocks import THREAD_CPU, WALL
+from environment.measurement.effort import THREAD_CPU, WALL
 from environment.runtimes import (
     Model,
     OnnxRuntime,

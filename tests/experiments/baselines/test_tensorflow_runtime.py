@@ -17,8 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
 from environment.inputs.model_inputs import input_specs, random_feeds
-from environment.measurement.clocks import PROCESS_CPU
-from environment.measurement.effort import Effort
+from environment.measurement.effort import PROCESS_CPU, Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.verification.comparison import Scale, difference, spread_of

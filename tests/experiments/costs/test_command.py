@@ -19,7 +19,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from environment.costs.measured import kernel_prices
-from environment.costs.measured.benchmark_model import require_timeable
+from environment.costs.measured.benchmark import require_timeable
 from environment.costs.measured.kernel import Kernel
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import Price
@@ -60,7 +60,7 @@ def clock(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
     made_up = Clock()
     monkeypatch.setattr(kernel_prices, "time_kernel", made_up)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     return made_up
 
 
@@ -125,7 +125,7 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(clock: Clock, tmp_pat
 def _record_elsewhere(folder: Path, price: float) -> None:
     os.chdir(folder)
     kernel_prices.time_kernel = lambda *_: Price(price, 0.0)  # type: ignore[assignment]
-    kernel_prices.time_yardstick = lambda runtime: 1.0  # type: ignore[assignment]
+    kernel_prices.time_reference_kernel = lambda runtime: 1.0  # type: ignore[assignment]
     sys.exit(record("--database", "shared.sqlite"))
 
 

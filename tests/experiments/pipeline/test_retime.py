@@ -15,8 +15,7 @@ import pytest
 from controller.interface import ProgressCallback
 from controller.search.native import NativeSearch, TasoController
 from controller.search.replayed import Found, Search, StopCause, StopReason
-from environment.costs.measured import kernel_prices
-from environment.costs.measured import retiming as sharpening_module
+from environment.costs.measured import kernel_prices, retiming
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
@@ -29,7 +28,7 @@ from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
 from taso_ext import State
 
-pytestmark = pytest.mark.filterwarnings("ignore::environment.costs.warnings.NoisyClockWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::environment.costs.limits.NoisyClockWarning")
 
 MODEL = "squeezenet1.1-tiny"
 CONFIG = RunConfig(controller="taso", costs="measured:cpu", search=SearchConfig(budget=20))
@@ -56,7 +55,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimist:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     optimist = Optimist()
     monkeypatch.setattr(kernel_prices, "time_kernel", optimist)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     return optimist
 
 
@@ -73,7 +72,7 @@ def loaded_by(clock: Optimist, config: RunConfig = CONFIG) -> Loaded:
 
 def rounds(folder: Path) -> list[dict[str, Any]]:
     """What was kept of each time that kernels were timed again."""
-    paths = sorted((folder / "run" / "checkpoints").glob("sharpen*.json"), key=lambda path: len(path.name))
+    paths = sorted((folder / "run" / "checkpoints").glob("retime*.json"), key=lambda path: len(path.name))
     return [json.loads(path.read_text()) for path in paths]
 
 
@@ -124,7 +123,7 @@ def test_an_interrupted_round_counts_what_it_has_timed(
     after: int, tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prices are kept as they come: nothing may be left to time, and yet another round is due."""
-    whole, timings = sharpening_module.sharpen, 0
+    whole, timings = retiming.retime, 0
 
     def interrupted(*args: Any, on_timed: Callable[[float], None], **options: Any) -> int:
         def count(elapsed: float) -> None:
@@ -136,7 +135,7 @@ def test_an_interrupted_round_counts_what_it_has_timed(
 
         return whole(*args, on_timed=count, **options)
 
-    monkeypatch.setattr("experiments.pipeline.controller.sharpen", interrupted)
+    monkeypatch.setattr("experiments.pipeline.controller.retime", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_controller(run_in(tmp_path), loaded_by(clock))
     assert rounds(tmp_path)[0]["timed"] == after

@@ -227,7 +227,7 @@ class Recording:
     @classmethod
     def make(cls, path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recording:
         """`changes` to the setting that the prices are of."""
-        monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+        monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
         monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(1.0, 0.01))
         prices, model = PriceDatabase(path), OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
         costs = MeasuredPrices(model, OnnxRuntime(), prices.setting(setting_of(OnnxRuntime())))

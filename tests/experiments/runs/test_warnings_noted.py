@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from environment.costs.warnings import NoisyClockWarning, UnpricedWarning
+from environment.costs.limits import NoisyClockWarning, UnpricedWarning
 from experiments.runs.progress import make_progress
 from experiments.runs.warnings_noted import warnings_noted
 

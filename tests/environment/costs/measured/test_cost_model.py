@@ -16,15 +16,15 @@ import pytest
 
 from environment import GraphSubstitutionEnv, rewards, zoo
 from environment.costs.interface import Priced
+from environment.costs.limits import UnpricedWarning
 from environment.costs.measured import cost_model as measured
-from environment.costs.measured import operator_costs as appraisal
+from environment.costs.measured import operator_costs
 from environment.costs.measured.cost_model import Measured, MeasuredPrices, Recorded
+from environment.costs.measured.operator_costs import neighbourhood
 from environment.costs.measured.ort_kernels import lower
-from environment.costs.measured.surroundings import neighbourhood
 from environment.costs.prices.database import PriceDatabase
-from environment.costs.prices.price_list import APPRAISALS, Appraisal, Price, PriceList, UnrecordedError
+from environment.costs.prices.price_list import OPERATOR_COSTS, OperatorCost, Price, PriceList, UnrecordedError
 from environment.costs.prices.settings import Setting
-from environment.costs.warnings import UnpricedWarning
 from environment.rewards import Transition
 from environment.runtimes import OnnxRuntime, UnavailableError
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
@@ -207,13 +207,13 @@ def test_kernels_are_timed_once(clock: KernelClock, tmp_path: Path) -> None:
 
 
 def test_what_other_processes_have_said_counts(clock: KernelClock, tmp_path: Path) -> None:
-    """Whoever appraises operators second takes over what the first has said of them."""
+    """The second to price an operator takes over what the first has kept."""
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     mine = MeasuredPrices(model, RUNTIME, prices(tmp_path))  # has read what there is: nothing
     theirs = prices(tmp_path)
     names = model.graph.surroundings(model.opset).tolist()
     theirs.put("0 made up", Price(1000.0, 0.0))
-    theirs.put_appraisals({names[0]: Appraisal({"0 made up": 2}, 5.0)})
+    theirs.put_operator_costs({names[0]: OperatorCost({"0 made up": 2}, 5.0)})
     here, there = (model.graph.cost(each.native) for each in (mine, MeasuredPrices(model, RUNTIME, prices(tmp_path))))
     assert here.ms == there.ms > 2000
 
@@ -228,7 +228,7 @@ def test_models_share_what_is_known_of_operators(clock: KernelClock, tmp_path: P
     assert second is not first
     model.graph.cost(first.native)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(appraisal, "lower", lambda *_: pytest.fail("lowered"))
+        patch.setattr(operator_costs, "lower", lambda *_: pytest.fail("lowered"))
         assert again.graph.cost(second.native).ms == model.graph.cost(first.native).ms
 
 
@@ -288,7 +288,7 @@ class TestNoise:
         priced = costs.price(State(model.graph, RuleSet.default(), costs.native))
         known, runs = costs.kernels.prices, Counter[str]()
         for surroundings in model.graph.surroundings(model.opset).tolist():
-            runs.update(known.appraisals[surroundings].kernels)
+            runs.update(known.operator_costs[surroundings].kernels)
         assert max(runs.values()) > 1, "nothing runs twice, so nothing was tested"
         errors_ms = {key: price.ms * price.spread for key, price in known.items()}
         expected = {key: count * errors_ms[key] for key, count in runs.items()}
@@ -346,10 +346,10 @@ def reward_noise(reward: str, old: Priced, new: Priced) -> float:
     return rewards.reward_noise(rewards.find(reward), transition, prices, "")
 
 
-def test_what_decides_an_appraisal_has_a_version() -> None:
-    """If this fails, raise APPRAISALS: what databases know was found out in another way. Then correct the digest."""
-    digest = hashlib.sha256(f"{appraisal.DISTANCE} {appraisal._WHOLE}".encode())
+def test_what_decides_the_costs_of_operators_has_a_version() -> None:
+    """If this fails, raise OPERATOR_COSTS: databases hold what was found in another way. Then correct the digest."""
+    digest = hashlib.sha256(f"{operator_costs.DISTANCE} {operator_costs._WHOLE}".encode())
     for name in ("bert-base-tiny", "squeezenet1.1-tiny"):
         graph = OnnxModel.load(zoo.build(name)).graph
         digest.update(np.unique(graph.surroundings(17)).astype("<u8").tobytes())
-    assert (APPRAISALS, digest.hexdigest()[:16]) == (2, "eeaa6428ef5914a8")
+    assert (OPERATOR_COSTS, digest.hexdigest()[:16]) == (2, "eeaa6428ef5914a8")

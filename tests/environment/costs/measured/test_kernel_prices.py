@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto
 
+from environment.costs.limits import NoisyClock, NoisyClockWarning
 from environment.costs.measured import kernel_prices
 from environment.costs.measured.kernel import Kernel, Operand
 from environment.costs.measured.kernel_prices import NOISY, KernelPrices, price_key, split_key
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import Price, PriceList, UnrecordedError
 from environment.costs.prices.settings import Setting
-from environment.costs.warnings import NoisyClock, NoisyClockWarning
 from environment.runtimes import OnnxRuntime
 
 RUNTIME = OnnxRuntime()
@@ -41,7 +41,7 @@ class Clock:
 
 @pytest.fixture
 def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PriceList:
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     return PriceDatabase(tmp_path / "prices.sqlite").setting(HERE)
 
 
@@ -110,7 +110,7 @@ def test_what_another_process_has_timed_meanwhile_is_not_timed_again(
     assert not clock.timed
 
 
-def test_kernel_and_yardstick_are_timed_in_one_turn(prices: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_and_reference_kernel_are_timed_in_one_turn(prices: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
     had: list[str] = []
 
     @contextmanager
@@ -120,9 +120,9 @@ def test_kernel_and_yardstick_are_timed_in_one_turn(prices: PriceList, monkeypat
         had.append("end")
 
     monkeypatch.setattr(prices, "turn", turn)
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: had.append("yardstick") or 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: had.append("reference kernel") or 1.0)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: had.append("kernel") or Price(1.0, SURE))
     kernels = KernelPrices(prices, RUNTIME)
     for _ in range(2):
         kernels.price(RELU, 4)
-    assert had == ["begin", "yardstick", "kernel", "end"]
+    assert had == ["begin", "reference kernel", "kernel", "end"]

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
 from environment.costs.measured import ort_kernels as lowering
+from environment.costs.measured import ort_kernels as module
 from environment.costs.measured.kernel import Kernel
-from environment.costs.measured.ort_kernels import lower
+from environment.costs.measured.ort_kernels import lower, remove_abandoned, scratch_folder
 from environment.runtimes import OnnxRuntime, UnavailableError, devices, onnx_runtime
 from taso_ext import ModelError
 from taso_ext.onnx_io.detached import detach
@@ -149,3 +157,55 @@ def test_a_model_that_fails_when_it_runs_is_one_error() -> None:
     with pytest.raises(ModelError, match=r"cannot run the model: .*Gather") as error:
         kernels(model([helper.make_node("Gather", ["x", "i"], ["y"])], [indices]))
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place, disk = tmp_path / "memory", tmp_path / "disk"
+    place.mkdir()
+    disk.mkdir()
+    monkeypatch.setattr(module, "_MEMORY", place)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    remove_abandoned.cache_clear()
+    return place
+
+
+def test_it_is_gone_afterwards(memory: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), scratch_folder(1000) as folder:
+        (folder / "weights").write_bytes(b"0" * 1000)
+        assert folder.parent == memory
+        raise ValueError("mine")
+    assert not list(memory.iterdir())
+
+
+def test_it_is_on_disk_where_memory_has_no_room(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**6, 10**6 - 5000, 5000))
+    with scratch_folder(1000) as small, scratch_folder(2000) as large:
+        assert small.parent == memory and large.parent == memory.parent / "disk"
+
+
+def test_it_is_on_disk_where_nothing_is_in_memory(memory: Path) -> None:
+    memory.rmdir()
+    with scratch_folder(1000) as folder:
+        assert folder.parent == memory.parent / "disk"
+
+
+def _die_inside() -> None:
+    with scratch_folder(1000) as folder:
+        (folder / "weights").write_bytes(b"0" * 1000)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_killed_process_left_is_removed(memory: Path) -> None:
+    killed = multiprocessing.get_context("fork").Process(target=_die_inside)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    (left,) = memory.iterdir()
+    others = [memory / "rlflow-kernels-old", memory / f"rlflow-kernels-{os.getppid()}-a", memory / "other-1-a"]
+    for other in others:
+        other.mkdir()
+    with scratch_folder(1000) as folder:
+        assert not left.exists() and folder.is_dir()
+    assert sorted(memory.iterdir()) == sorted(others)

@@ -34,7 +34,7 @@ class Make:
 
     def __call__(self) -> Padded:
         kernel_prices.time_kernel = KernelClock()  # type: ignore[assignment]
-        kernel_prices.time_yardstick = lambda runtime: 1.0  # type: ignore[assignment]
+        kernel_prices.time_reference_kernel = lambda runtime: 1.0  # type: ignore[assignment]
         return Padded(GraphSubstitutionEnv(MODEL, costs=self.costs, max_steps=3), 512, 1024)
 
 

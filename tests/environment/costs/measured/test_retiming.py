@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from environment import zoo
-from environment.costs.measured import kernel_prices
-from environment.costs.measured import retiming as sharpening
+from environment.costs.measured import kernel_prices, retiming
 from environment.costs.measured.cost_model import MeasuredPrices
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.kernel_prices import price_key
-from environment.costs.measured.retiming import SURE, difference, sharpen
+from environment.costs.measured.retiming import SURE, difference, retime
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import Price
 from environment.costs.prices.settings import setting_of
@@ -46,8 +45,8 @@ class Case:
         self.alike = set(bills[0] | bills[1]) - self.apart
         self.timed.clear()
 
-    def sharpen(self, to: Graph | None = None) -> int:
-        return sharpen(self.prices, self.start, to or self.other, seconds=60)
+    def retime(self, to: Graph | None = None) -> int:
+        return retime(self.prices, self.start, to or self.other, seconds=60)
 
 
 @pytest.fixture
@@ -57,18 +56,18 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 def test_what_both_graphs_run_is_not_timed(case: Case) -> None:
     assert case.apart and case.alike
-    count = case.sharpen()
+    count = case.retime()
     assert count == len(case.timed) > 0
     assert set(case.timed) <= case.apart
 
 
 def test_it_ends_when_the_difference_is_sure(case: Case) -> None:
     value, before = difference(case.prices, case.start, case.other)
-    case.sharpen()
+    case.retime()
     same, after = difference(case.prices, case.start, case.other)
     assert after <= SURE < before
     assert same == pytest.approx(value)  # this clock always answers the same
-    assert not case.sharpen()
+    assert not case.retime()
     totals = [case.prices.full(each).ms for each in (case.start, case.other)]
     assert same == pytest.approx(1 - totals[1] / totals[0], abs=1e-6)
 
@@ -80,12 +79,12 @@ def test_kernels_that_are_sure_are_left_alone(case: Case) -> None:
     for _ in range(1000):
         case.prices.kernels.price(kernel, weights_mb, anew=True)
     case.timed.clear()
-    case.sharpen()
+    case.retime()
     assert set(case.timed) <= case.apart - {first}
 
 
 def test_the_most_doubtful_is_timed_first_and_all_in_turn(case: Case) -> None:
-    case.sharpen()
+    case.retime()
     counts = Counter(case.timed)
     first_pass = case.timed[: len(counts)]
     assert max(Counter(first_pass).values()) == 1
@@ -93,12 +92,12 @@ def test_the_most_doubtful_is_timed_first_and_all_in_turn(case: Case) -> None:
 
 def test_a_graph_does_not_differ_from_itself(case: Case) -> None:
     assert difference(case.prices, case.start, case.start) == (0.0, 0.0)
-    assert not case.sharpen(case.start) and not case.timed
+    assert not case.retime(case.start) and not case.timed
 
 
 def test_time_is_kept_to(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(0, 1000, 7))
-    monkeypatch.setattr(sharpening.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(retiming.time, "monotonic", lambda: float(next(ticks)))
     told: list[float] = []
-    assert sharpen(case.prices, case.start, case.other, seconds=20, on_timed=told.append) == 3
+    assert retime(case.prices, case.start, case.other, seconds=20, on_timed=told.append) == 3
     assert told == [7, 14, 21]

@@ -22,7 +22,7 @@ import pytest
 from environment.costs.prices import price_list
 from environment.costs.prices import sqlite_file as price_file
 from environment.costs.prices.database import PriceDatabase
-from environment.costs.prices.price_list import Appraisal, Price, mean_price
+from environment.costs.prices.price_list import OperatorCost, Price, mean_price
 from environment.costs.prices.settings import Setting
 from environment.costs.prices.sqlite_file import DatabaseError
 
@@ -235,19 +235,19 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_prices_of_a_faster_machine_are_scaled_to_this_one(tmp_path: Path) -> None:
-    """What is kept are ratios to the yardstick, stated in the milliseconds that it took in each file."""
+    """What is kept are ratios to the reference kernel, stated in the milliseconds that it took in each file."""
     with PriceDatabase(tmp_path / "mine.sqlite") as mine, PriceDatabase(tmp_path / "theirs.sqlite") as theirs:
-        assert mine.setting(CPU).keep_yardstick(2.0) == 2.0
-        assert theirs.setting(CPU).keep_yardstick(1.0) == 1.0
-        assert theirs.setting(CPU).keep_yardstick(7.0) == 1.0
+        assert mine.setting(CPU).keep_reference_ms(2.0) == 2.0
+        assert theirs.setting(CPU).keep_reference_ms(1.0) == 1.0
+        assert theirs.setting(CPU).keep_reference_ms(7.0) == 1.0
         theirs.setting(CPU).put("Relu", PRICE)
-        theirs.setting(CPU).put_appraisals({3: RELU_TWICE})
+        theirs.setting(CPU).put_operator_costs({3: RELU_TWICE})
         assert mine.copy_from(theirs) == 1
         assert mine.setting(CPU).get("Relu") == replace(PRICE, ms=2 * PRICE.ms)
-        assert mine.setting(CPU).appraisals == {3: RELU_TWICE}
+        assert mine.setting(CPU).operator_costs == {3: RELU_TWICE}
 
 
-RELU_TWICE, NOTHING = Appraisal({"Relu": 2}, 5.0), Appraisal({}, 0.0)
+RELU_TWICE, NOTHING = OperatorCost({"Relu": 2}, 5.0), OperatorCost({}, 0.0)
 LARGEST_NAME = 2**64 - 1
 
 
@@ -256,12 +256,12 @@ def test_what_operators_take_is_kept(path: Path) -> None:
         here = prices.setting(CPU)
         here.put("Relu", PRICE)
         here.put("Tanh", PRICE)
-        found = {LARGEST_NAME: RELU_TWICE, 1: NOTHING, 2: Appraisal({"Relu": 1, "Tanh": 3}, 7.0)}
-        assert here.put_appraisals(found) == found
+        found = {LARGEST_NAME: RELU_TWICE, 1: NOTHING, 2: OperatorCost({"Relu": 1, "Tanh": 3}, 7.0)}
+        assert here.put_operator_costs(found) == found
     with PriceDatabase(path) as prices:
-        assert prices.setting(CPU).appraisals == found
-        assert prices.setting(CPU).num_appraisals == 3
-        assert not prices.setting(OTHERS[0]).appraisals
+        assert prices.setting(CPU).operator_costs == found
+        assert prices.setting(CPU).num_operator_costs == 3
+        assert not prices.setting(OTHERS[0]).operator_costs
 
 
 def test_processes_agree_on_what_operators_take(path: Path) -> None:
@@ -269,27 +269,27 @@ def test_processes_agree_on_what_operators_take(path: Path) -> None:
     with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
         here, there = mine.setting(CPU), theirs.setting(CPU)
         there.put("Relu", PRICE)
-        assert not here.appraisals
-        there.put_appraisals({1: RELU_TWICE})
-        assert here.put_appraisals({1: NOTHING, 2: NOTHING}) == {1: RELU_TWICE, 2: NOTHING}
+        assert not here.operator_costs
+        there.put_operator_costs({1: RELU_TWICE})
+        assert here.put_operator_costs({1: NOTHING, 2: NOTHING}) == {1: RELU_TWICE, 2: NOTHING}
 
 
-def test_an_appraisal_of_a_kernel_without_a_price_is_not_kept(path: Path) -> None:
+def test_operator_costs_of_a_kernel_without_a_price_are_not_kept(path: Path) -> None:
     with PriceDatabase(path) as prices:
         with pytest.raises(DatabaseError):
-            prices.setting(CPU).put_appraisals({1: NOTHING, 2: RELU_TWICE})
-        assert prices.setting(CPU).num_appraisals == 0
+            prices.setting(CPU).put_operator_costs({1: NOTHING, 2: RELU_TWICE})
+        assert prices.setting(CPU).num_operator_costs == 0
 
 
-def test_a_change_of_what_appraisals_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_what_operator_costs_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PriceDatabase(path) as prices:
         prices.setting(CPU).put("Relu", PRICE)
-        prices.setting(CPU).put_appraisals({1: RELU_TWICE, 2: RELU_TWICE})
-        monkeypatch.setattr(price_list, "APPRAISALS", price_list.APPRAISALS + 1)
+        prices.setting(CPU).put_operator_costs({1: RELU_TWICE, 2: RELU_TWICE})
+        monkeypatch.setattr(price_list, "OPERATOR_COSTS", price_list.OPERATOR_COSTS + 1)
         here = prices.setting(CPU)
-        assert not here.appraisals and here.num_appraisals == 0
-        here.put_appraisals({1: NOTHING})
-        assert prices.setting(CPU).appraisals == {1: NOTHING}
+        assert not here.operator_costs and here.num_operator_costs == 0
+        here.put_operator_costs({1: NOTHING})
+        assert prices.setting(CPU).operator_costs == {1: NOTHING}
         assert here.get("Relu") == PRICE
         with prices.statements() as file:
             counts = [file.execute(f"select count(*) from {table}").fetchone()[0] for table in ("appraisal", "part")]
@@ -353,9 +353,9 @@ def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
         with PriceDatabase(path, create=False) as prices:
             assert set(prices.settings()) == {CPU, replace(CPU, device="cuda")}
             here = prices.setting(CPU)
-            assert here.yardstick_ms == 2.5 and dict(here.items()) == {"Relu": Price(0.5, 0.01)}
+            assert here.reference_ms == 2.5 and dict(here.items()) == {"Relu": Price(0.5, 0.01)}
             # Of two readings of surroundings the present one's.
-            assert here.appraisals == {0x0202030405060708: Appraisal({"Relu": 6}, 4.0)}, (
+            assert here.operator_costs == {0x0202030405060708: OperatorCost({"Relu": 6}, 4.0)}, (
                 "what another reading made is not"
             )
             with prices.statements() as file:

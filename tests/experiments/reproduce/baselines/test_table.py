@@ -17,7 +17,7 @@ from environment import zoo
 from environment.costs.measured import kernel_prices
 from environment.costs.prices.price_list import Price
 from environment.inputs.model_inputs import Feeds, input_specs, random_feeds
-from environment.measurement.clocks import WALL, Clock
+from environment.measurement.effort import WALL, Clock
 from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory
 from environment.runtimes import Model, OnnxRuntime, Session, UnavailableError, openvino_runtime
 from environment.verification.comparison import Scale, difference, spread_of
@@ -324,7 +324,7 @@ def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(never_slower, "optimised", note)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     ours = our_best(GRAPH, "smoke", runtime, None, make_progress())
     found = [ours.model().skeleton for _ in range(2)]
     assert found[0] == found[1] and len(requests) == 1

@@ -15,9 +15,9 @@ import pytest
 from matplotlib.image import imread
 
 from environment.costs.measured import kernel_prices
+from environment.costs.measured.benchmark import usual_ms
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower
-from environment.costs.measured.reference_kernel import usual_ms
 from environment.costs.prices.price_list import Price
 from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import Effort
@@ -54,12 +54,12 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
 
 
 def fake_measure_beside(model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
-    """Beside a yardstick of one millisecond."""
+    """Beside a reference kernel of one millisecond."""
     assert feeds
-    reference, graph = Variant("yardstick", runtime, model), Variant("model", runtime, model)
+    reference, graph = Variant("reference kernel", runtime, model), Variant("model", runtime, model)
     found = fake_measure(reference, [graph], effort)
-    timed, of_yardstick = found.candidates[0], found.candidates[0].ms.value / usual_ms(1.0)
-    ratio = Estimate(of_yardstick, 0.99 * of_yardstick, 1.01 * of_yardstick)
+    timed, of_reference = found.candidates[0], found.candidates[0].ms.value / usual_ms(1.0)
+    ratio = Estimate(of_reference, 0.99 * of_reference, 1.01 * of_reference)
     return dataclasses.replace(found, candidates=(dataclasses.replace(timed, ratio=ratio),))
 
 
@@ -68,7 +68,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01))
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     monkeypatch.setattr(discrepancy_study, "measure", fake_measure)
     monkeypatch.setattr(discrepancy_study, "measure_beside", fake_measure_beside)
     small = dataclasses.replace(discrepancy_study.SCALES["smoke"], random=8, rules=True)

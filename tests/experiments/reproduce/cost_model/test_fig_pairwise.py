@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from environment.costs.measured import kernel_prices
-from environment.costs.measured import operator_costs as appraisal
+from environment.costs.measured import kernel_prices, operator_costs
 from environment.costs.prices.price_list import Price
 from experiments.cli import main
 from experiments.reports.plots import plot_pairs
@@ -27,7 +26,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
-    monkeypatch.setattr(kernel_prices, "time_yardstick", lambda runtime: 1.0)
+    monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
 
 
 def reproduce(*more: str, costs: str = "roofline:xeon") -> int:
@@ -118,7 +117,7 @@ def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest
 
 def test_a_walk_ends_before_a_graph_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under measured costs those of more than a few times the work have none; here those that are larger at all."""
-    monkeypatch.setattr(appraisal, "affordable", lambda start, cost: cost.flops <= start.flops)
+    monkeypatch.setattr(operator_costs, "affordable", lambda start, cost: cost.flops <= start.flops)
     assert reproduce(costs="measured:cpu") == 0
     found = read_rows()
     assert all(int(row["random"]) > 1 for row in found.values())

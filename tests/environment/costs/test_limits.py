@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environment.costs.recent import Recent
+from environment.costs.limits import Recent
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(1, 4))

@@ -1,4 +1,4 @@
-"""Kernels are timed by copies of them beside a yardstick: on a machine whose times are known, and for real."""
+"""Kernels are timed by copies of them beside a reference kernel: on a machine whose times are known, and for real."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ import pytest
 from onnx import TensorProto
 
 from environment import zoo
-from environment.costs.measured import cache_sweep, kernel_timing
-from environment.costs.measured.benchmark_model import copies_model, require_timeable, views_model, weight_bytes
-from environment.costs.measured.cache_sweep import sweep
-from environment.costs.measured.kernel import Kernel, Operand
-from environment.costs.measured.kernel_prices import NOISY
-from environment.costs.measured.kernel_timing import (
+from environment.costs.measured import benchmark
+from environment.costs.measured.benchmark import (
+    COPIES,
     FEWEST_COPIES,
     LONG_MS,
     MOST_COPIES,
     MOST_MB,
     OTHERS_SHARE,
+    REFERENCE_KERNEL,
     SESSIONS_DIFFER,
+    copies_model,
+    measure_beside,
+    require_timeable,
+    sweep,
     time_kernel,
+    time_reference_kernel,
+    usual_ms,
+    views_model,
+    weight_bytes,
 )
+from environment.costs.measured.kernel import Kernel, Operand
+from environment.costs.measured.kernel_prices import NOISY
 from environment.costs.measured.ort_kernels import lower
-from environment.costs.measured.reference_kernel import COPIES, YARDSTICK, measure_beside, time_yardstick, usual_ms
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.weights.handles import content_bytes
-from tests.environment.costs.timed_kernels import YARDSTICK_MS, TimedKernels, run_on
+from tests.environment.costs.timed_kernels import REFERENCE_MS, TimedKernels, run_on
 from tests.environment.measurement.fake_machine import FakeMachine
 
 RUNTIME = OnnxRuntime()
@@ -64,15 +71,15 @@ SMALL, LARGE, HUGE = gemm(512), gemm(16384), gemm(70000)  # 1, 34 and 143 MB
         pytest.param(HUGE, 64, 0.5, 1, id="weights beyond all bounds"),
     ],
 )
-@pytest.mark.parametrize("yardstick_ms", [YARDSTICK_MS, 3 * YARDSTICK_MS])
+@pytest.mark.parametrize("reference_ms", [REFERENCE_MS, 3 * REFERENCE_MS])
 def test_a_price_is_what_a_run_takes(
-    kernel: Kernel, weights_mb: int, ms: float, copies: int, yardstick_ms: float, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, weights_mb: int, ms: float, copies: int, reference_ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the milliseconds that the yardstick took when the database was begun: the machine may be faster now."""
-    runtime = TimedKernels({kernel.op_type: ms, "MatMul": YARDSTICK_MS}, FakeMachine(drift=0.0005))
+    """In the milliseconds that the reference kernel took when the database was begun: the machine may be faster now."""
+    runtime = TimedKernels({kernel.op_type: ms, "MatMul": REFERENCE_MS}, FakeMachine(drift=0.0005))
     run_on(runtime, monkeypatch)
-    price = time_kernel(kernel, weights_mb, RUNTIME, yardstick_ms)
-    assert price.ms == pytest.approx(ms * yardstick_ms / YARDSTICK_MS, rel=0.01)
+    price = time_kernel(kernel, weights_mb, RUNTIME, reference_ms)
+    assert price.ms == pytest.approx(ms * reference_ms / REFERENCE_MS, rel=0.01)
     assert (kernel.op_type, copies) in runtime.opened
     assert {count for op_type, count in runtime.opened if op_type == "MatMul"} == {COPIES}
 
@@ -90,31 +97,31 @@ def test_a_price_is_what_a_run_takes(
 def test_weights_come_from_where_the_rest_of_the_graph_leaves_them(
     kernel: Kernel, weights_mb: int, ms: float, swept_mb: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before each run of the copies, and not of the yardstick; it is not timed."""
+    """Before each run of the copies, and not of the reference kernel; it is not timed."""
     swept: list[float] = []
-    runtime = TimedKernels({kernel.op_type: ms, "MatMul": YARDSTICK_MS})
+    runtime = TimedKernels({kernel.op_type: ms, "MatMul": REFERENCE_MS})
 
     def sweep(mb: float) -> Callable[[], object]:
         return lambda: swept.append(mb)
 
     run_on(runtime, monkeypatch)
-    monkeypatch.setattr(kernel_timing, "sweep", sweep)
-    price = time_kernel(kernel, weights_mb, RUNTIME, YARDSTICK_MS)
+    monkeypatch.setattr(benchmark, "sweep", sweep)
+    price = time_kernel(kernel, weights_mb, RUNTIME, REFERENCE_MS)
     assert price.ms == pytest.approx(ms, rel=0.01)
     assert sorted(set(swept)) == pytest.approx([swept_mb] if swept_mb else [], abs=0.1)
 
 
 def test_a_sweep_reads_as_much_as_it_says() -> None:
     for mb in (8.0, 2.0):
-        assert sweep(mb)() == 1.0 and cache_sweep._memory.nbytes >= 1e6 * mb
+        assert sweep(mb)() == 1.0 and benchmark._memory.nbytes >= 1e6 * mb
 
 
 def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """And never surer than sessions of one model agree: a single one of them cannot know."""
     spreads = []
     for noise in (0.0, 0.02, 0.2):
-        run_on(TimedKernels({"Relu": 0.5, "MatMul": YARDSTICK_MS}, FakeMachine(noise=noise)), monkeypatch)
-        price = time_kernel(RELU, 0, RUNTIME, YARDSTICK_MS)
+        run_on(TimedKernels({"Relu": 0.5, "MatMul": REFERENCE_MS}, FakeMachine(noise=noise)), monkeypatch)
+        price = time_kernel(RELU, 0, RUNTIME, REFERENCE_MS)
         assert price.timings == 1 and price.error_ms == price.ms * price.spread
         spreads.append(price.spread)
     assert spreads[0] == pytest.approx(SESSIONS_DIFFER)
@@ -122,48 +129,48 @@ def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prices_cover_the_truth_where_sessions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By 0.3 %, both the kernel's and the yardstick's; of 30 prices fewer than 23 cover it once in 10^4."""
+    """By 0.3 %, both the kernel's and the reference kernel's; of 30 prices fewer than 23 cover it once in 10^4."""
     covered = 0
     for seed in range(30):
         machine = FakeMachine(noise=0.002, session_noise=0.003 / math.sqrt(2), seed=seed)
-        run_on(TimedKernels({"Relu": 0.5, "MatMul": YARDSTICK_MS}, machine), monkeypatch)
-        price = time_kernel(RELU, 0, RUNTIME, YARDSTICK_MS)
+        run_on(TimedKernels({"Relu": 0.5, "MatMul": REFERENCE_MS}, machine), monkeypatch)
+        price = time_kernel(RELU, 0, RUNTIME, REFERENCE_MS)
         covered += abs(price.ms - 0.5) <= price.error_ms
     assert covered >= 23
 
 
 def test_a_price_is_less_sure_where_the_machine_is_not_as_fast_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others slow the yardstick down, and nobody knows how much the kernel."""
+    """Others slow the reference kernel down, and nobody knows how much the kernel."""
     spreads = []
     for slower in (1.0, 1.1, 1.5):
-        run_on(TimedKernels({"Relu": 0.5, "MatMul": slower * YARDSTICK_MS}, FakeMachine(noise=0.002)), monkeypatch)
-        price = time_kernel(RELU, 0, RUNTIME, YARDSTICK_MS)
+        run_on(TimedKernels({"Relu": 0.5, "MatMul": slower * REFERENCE_MS}, FakeMachine(noise=0.002)), monkeypatch)
+        price = time_kernel(RELU, 0, RUNTIME, REFERENCE_MS)
         assert abs(math.log(price.ms / 0.5)) <= price.spread * 1.01 / OTHERS_SHARE
         spreads.append(price.spread)
     assert spreads[0] < NOISY / 2 and spreads[1] > OTHERS_SHARE * math.log(1.09) and spreads[2] > 2 * NOISY
 
 
-def test_the_yardstick_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_on(TimedKernels({"MatMul": YARDSTICK_MS}, FakeMachine(drift=0.0002)), monkeypatch)
-    assert time_yardstick(RUNTIME) == pytest.approx(YARDSTICK_MS, rel=0.02)
+def test_the_reference_kernel_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_on(TimedKernels({"MatMul": REFERENCE_MS}, FakeMachine(drift=0.0002)), monkeypatch)
+    assert time_reference_kernel(RUNTIME) == pytest.approx(REFERENCE_MS, rel=0.02)
 
 
 def test_other_models_too_are_timed_in_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine's speed is at the time."""
     (model, feeds), effort = copies_model(RELU, 10), Effort(pairs=20, seconds=60, sessions=2, control=False)
     for speed in (1.0, 0.3):
-        ms = {"Relu": 0.5 / speed, "MatMul": YARDSTICK_MS / speed}
+        ms = {"Relu": 0.5 / speed, "MatMul": REFERENCE_MS / speed}
         run_on(TimedKernels(ms, FakeMachine(drift=0.0002)), monkeypatch)
         timing = measure_beside(model, RUNTIME, effort, feeds)
-        assert timing.ratio.value * usual_ms(YARDSTICK_MS) == pytest.approx(10 * 0.5, rel=0.01)
+        assert timing.ratio.value * usual_ms(REFERENCE_MS) == pytest.approx(10 * 0.5, rel=0.01)
 
 
 def test_a_kernel_that_cannot_be_run_alone_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = TimedKernels({"Cast": 1.0, "MatMul": YARDSTICK_MS})
+    runtime = TimedKernels({"Cast": 1.0, "MatMul": REFERENCE_MS})
     run_on(runtime, monkeypatch)
     for dtype, said in ((TensorProto.STRING, "reads text"), (TensorProto.BFLOAT16, "reads bfloat16 4")):
         with pytest.raises(ModelError, match=f"operator Cast {said}.*endtoend:"):
-            time_kernel(Kernel("", "Cast", 13, "{}", (Operand(dtype, (4,)),), (True,)), 0, RUNTIME, YARDSTICK_MS)
+            time_kernel(Kernel("", "Cast", 13, "{}", (Operand(dtype, (4,)),), (True,)), 0, RUNTIME, REFERENCE_MS)
     assert not runtime.opened
 
 
@@ -189,14 +196,14 @@ def test_copies_read_inputs_that_were_not_read_a_moment_ago(monkeypatch: pytest.
     assert all(np.array_equal(array, feeds[read[0]]) for array in feeds.values())
     sets: list[int] = []
     monkeypatch.setattr(
-        kernel_timing,
+        benchmark,
         "copies_model",
         lambda *given: sets.append(given[2] if len(given) > 2 else 1) or copies_model(*given),
     )
     for dims in ((64, 512), (1024, 1024), (4, 4)):
         relu = Kernel("", "Relu", 14, "{}", (Operand(F, dims),), (True,))
-        run_on(TimedKernels({"Relu": 0.01, "MatMul": YARDSTICK_MS}), monkeypatch)
-        time_kernel(relu, 64, RUNTIME, YARDSTICK_MS)
+        run_on(TimedKernels({"Relu": 0.01, "MatMul": REFERENCE_MS}), monkeypatch)
+        time_kernel(relu, 64, RUNTIME, REFERENCE_MS)
     assert {31, 1, MOST_COPIES} <= set(sets)
 
 
@@ -206,8 +213,8 @@ def test_a_view_costs_its_call_whatever_its_size(monkeypatch: pytest.MonkeyPatch
         view = Kernel(
             "", "Reshape", 14, "{}", (Operand(F, (rows, 8)), Operand(TensorProto.INT64, (1,), True, (-1,))), (True,)
         )
-        run_on(TimedKernels({"Reshape": 0.001, "MatMul": YARDSTICK_MS}), monkeypatch)
-        prices.append(time_kernel(view, 64, RUNTIME, YARDSTICK_MS).ms)
+        run_on(TimedKernels({"Reshape": 0.001, "MatMul": REFERENCE_MS}), monkeypatch)
+        prices.append(time_kernel(view, 64, RUNTIME, REFERENCE_MS).ms)
     assert prices == pytest.approx([0.001, 0.001], rel=0.02)
     model, feeds = views_model(5)
     session = OnnxRuntime(level="disabled").open(model, feeds)
@@ -217,7 +224,7 @@ def test_a_view_costs_its_call_whatever_its_size(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", NAMES)
 def test_copies_of_every_kernel_run(name: str) -> None:
-    kernels = [YARDSTICK, *kernels_of(name)]
+    kernels = [REFERENCE_KERNEL, *kernels_of(name)]
     assert len(kernels) > 5
     for kernel in kernels:
         require_timeable(kernel)

@@ -1,0 +1,314 @@
+"""How long a kernel takes: copies of it run beside a reference kernel.
+
+The speed of a machine drifts by more than what separates good graphs from bad ones. A kernel is therefore measured as a
+ratio to the same small product of matrices, interleaved with it. Its price is stated in the milliseconds that this
+reference kernel took when the database was begun.
+
+One inference runs the kernel many times. Each copy has weights of its own, as kernels have in a network: the amount of
+weights decides whether they come from a cache or from memory.
+
+Where others share a processor, they slow different kernels down by different factors for seconds or minutes. No single
+timing can tell, however long it is. Timing a kernel again later and taking the mean can (`PriceList.put`). Waiting for
+moments in which the reference kernel is fast was tried and is worse: graphs do not run at such moments only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper
+
+from environment.costs.measured.kernel import Kernel, Operand, attributes_of, untimeable
+from environment.costs.prices.price_list import Price
+from environment.inputs.model_inputs import Feeds
+from environment.measurement.effort import Effort
+from environment.measurement.timing import Timing, Variant, measure
+from environment.runtimes import OnnxRuntime
+from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.session import is_plain
+
+FEWEST_COPIES, MOST_COPIES = 4, 64
+"""Of a small kernel: fewer would time the session's own work, more take longer to load than to run."""
+LONG_MS, LONGEST_MS = 20.0, 40.0
+"""Of one inference, of more than the fewest copies and of these: slow kernels are not those that wait for weights."""
+RECENT_MB = 4.0
+"""Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
+MOST_MB = 128.0
+"""Of weights of all copies, unless one has more: they have to be written first, and kept."""
+COPIED_MB, COPIED_OF_SWEPT_MB = 64.0, 16.0
+"""Of a graph's weights, that copies stand for: more take too long to write. Where what they leave is swept over, fewer
+do, but not so few that a session's own work would count."""
+LEAST_SWEPT_MB = 4.0
+"""Less than this of others' weights changes nothing that copies would not."""
+GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
+EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, settling=1, control=False)
+SESSIONS_DIFFER = 0.006
+"""Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
+identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
+OTHERS_SHARE = 0.4
+"""Part of the logarithm of what others change a reference kernel's time by that may be in a kernel's ratio to it."""
+
+
+def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, reference_ms: float) -> Price:
+    """The price of one run.
+
+    Args:
+      weights_mb: that its graph reads between two runs, which decides what weights and results find in the caches: so
+        much all copies read together, as far as COPIED_MB, MOST_COPIES and time allow. What is left of it is swept
+        over before they run, where they read more of weights than of anything else.
+      runtime: of one kernel; its level of optimisation does not matter.
+      reference_ms: what the reference kernel costs.
+    Raises:
+      ModelError: the kernel cannot be run alone.
+    """
+    alone = plain(runtime)
+    if is_view(kernel):
+        copies, (model, feeds) = MOST_COPIES, views_model(MOST_COPIES)
+    else:
+        copies = _affordable_copies(kernel, weights_mb, runtime)
+        model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
+    before_each = sweep(mb) if (mb := _left_mb(kernel, copies, weights_mb, runtime)) else None
+    timing, usual = measure_beside(model, alone, EFFORT, feeds, before_each), usual_ms(reference_ms)
+    others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
+    spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
+    return Price(timing.ratio.value * usual / copies, spread)
+
+
+def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> int:
+    """As many copies as are wanted, or as many as run in the time that there is."""
+    fewest, wanted = _copies(kernel, weights_mb, runtime)
+    if wanted == 1:
+        return 1
+    model, feeds = copies_model(kernel, 1)
+    one_ms = measure(Variant(kernel.op_type, plain(runtime), model), effort=GLANCE, feeds=feeds).reference.ms.value
+    return max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
+
+
+def _copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> tuple[int, int]:
+    """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
+    own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
+    if not own_mb:
+        return FEWEST_COPIES, FEWEST_COPIES
+    fewest = max(min(FEWEST_COPIES, math.floor(MOST_MB / own_mb)), 1)
+    copied_mb = COPIED_OF_SWEPT_MB if _left_mb(kernel, fewest, weights_mb, runtime) else COPIED_MB
+    return fewest, max(fewest, min(MOST_COPIES, math.ceil(min(weights_mb, copied_mb) / own_mb)))
+
+
+def _left_mb(kernel: Kernel, copies: int, weights_mb: float, runtime: OnnxRuntime) -> float:
+    """Of its graph's weights, what copies leave; a GPU's caches are small, and not to be reached from here."""
+    if runtime.device != "cpu" or weight_bytes(kernel) <= input_bytes(kernel):
+        return 0.0
+    left = weights_mb - copies * weight_bytes(kernel) / 1e6
+    return left if left >= LEAST_SWEPT_MB else 0.0
+
+
+def _input_sets(kernel: Kernel, copies: int) -> int:
+    return min(copies, math.ceil(RECENT_MB * 1e6 / max(input_bytes(kernel), 1)))
+
+
+REFERENCE_KERNEL = Kernel(
+    "",
+    "MatMul",
+    13,
+    "{}",
+    (Operand(TensorProto.FLOAT, (64, 512), True), Operand(TensorProto.FLOAT, (512, 512), True)),
+    (True,),
+)
+COPIES = 4
+"""Of the reference kernel, in what is timed."""
+CAREFUL = Effort(resolution=0.002, pairs=200, seconds=0.5, sessions=3, warmup=3, control=False)
+_TIMES_CAREFUL = 4
+
+
+def time_reference_kernel(runtime: OnnxRuntime) -> float:
+    """Milliseconds of one run of the reference kernel, by the clock, as it mostly is."""
+    alone, (model, feeds) = plain(runtime), copies_model(REFERENCE_KERNEL, COPIES)
+    timings = (
+        measure(Variant("reference kernel", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL)
+    )
+    return float(np.median([timing.reference.ms.value for timing in timings])) / COPIES
+
+
+def measure_beside(
+    model: DetachedModel,
+    runtime: OnnxRuntime,
+    effort: Effort,
+    feeds: Feeds,
+    before_each: Callable[[], object] | None = None,
+) -> Timing:
+    """A model as a ratio to the reference kernel, whose usual time is `usual_ms`.
+
+    Args:
+      before_each: see `Variant`; of the model alone.
+    """
+    reference = Variant("reference kernel", plain(runtime), _with_inputs_of(model))
+    return measure(reference, [Variant("model", runtime, model, before_each)], effort, feeds=feeds)
+
+
+def usual_ms(reference_ms: float) -> float:
+    """What the reference of `measure_beside` takes where one reference kernel takes so much."""
+    return COPIES * reference_ms
+
+
+def plain(runtime: OnnxRuntime) -> OnnxRuntime:
+    """A kernel is what the optimiser has made; it is not optimised again."""
+    return OnnxRuntime(runtime.device, runtime.threads, "disabled")
+
+
+def _with_inputs_of(model: DetachedModel) -> DetachedModel:
+    """The reference kernel, fed what the model is fed: what is interleaved shares its inputs."""
+    reference, _ = copies_model(REFERENCE_KERNEL, COPIES)
+    reference.skeleton.graph.input.extend(model.skeleton.graph.input)
+    return reference
+
+
+_IR_VERSION = 10
+_SMALLEST = 1 / 16
+"""Of random numbers, which reach up to 1 above: so no root, logarithm or quotient leaves the normal numbers."""
+
+
+def weight_bytes(kernel: Kernel) -> int:
+    """Bytes of the weights that one run of a kernel reads."""
+    return sum(each.nbytes for each in kernel.operands if each is not None and each.is_weight)
+
+
+def input_bytes(kernel: Kernel) -> int:
+    """Bytes that one run of a kernel reads of what is computed."""
+    return sum(each.nbytes for each in kernel.operands if each is not None and not each.constant)
+
+
+def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[DetachedModel, Feeds]:
+    """A model in which `copies` of a kernel read weights of their own, and what to feed it.
+
+    Args:
+      input_sets: that the copies read in turn, with equal values.
+    Raises:
+      ModelError: see `require_timeable`.
+    """
+    require_timeable(kernel)
+    attributes = attributes_of(kernel.attributes)
+    rng = np.random.default_rng(0)
+    graph = onnx.GraphProto(name=kernel.op_type)
+    arrays = {place: _array(operand, rng) for place, operand in enumerate(kernel.operands) if operand is not None}
+    feeds: Feeds = {}
+    tensors: dict[str, ir.TensorProtocol] = {}
+    for place, operand in enumerate(kernel.operands):
+        if operand is not None and not operand.constant:
+            for name in (f"x{place}.{number}" for number in range(input_sets)):
+                graph.input.append(helper.make_tensor_value_info(name, operand.dtype, operand.dims))
+                feeds[name] = arrays[place]
+    for copy in range(copies):
+        inputs = [_name(operand, place, copy, copy % input_sets) for place, operand in enumerate(kernel.operands)]
+        for place, name in enumerate(inputs):
+            if name.startswith("w"):
+                tensors[name] = ir.tensor(_own(kernel.operands[place], arrays[place], copy))
+        outputs = [f"y{copy}.{place}" if used else "" for place, used in enumerate(kernel.results)]
+        node = helper.make_node(kernel.op_type, inputs, outputs, name=f"{kernel.op_type}{copy}", domain=kernel.domain)
+        node.attribute.extend(attributes)
+        graph.node.append(node)
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs if name)
+    domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
+    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+    return DetachedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
+
+
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Standard operators that hand on what they read: in a graph, only their being called takes time."""
+
+
+def is_view(kernel: Kernel) -> bool:
+    """Whether a kernel moves nothing, unless it reads an input of the graph or writes an output."""
+    return not kernel.domain and kernel.op_type in VIEWS
+
+
+def views_model(copies: int) -> tuple[DetachedModel, Feeds]:
+    """A chain of views of a few numbers, each of what the one before it hands on, and what to feed it."""
+    x = np.ones(8, np.float32)
+    graph = onnx.GraphProto(name="views")
+    graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape))
+    names = ["x", *(f"y{copy}" for copy in range(copies))]
+    for before, after in itertools.pairwise(names):
+        graph.node.append(helper.make_node("Reshape", [before, "shape"], [after], name=after))
+    graph.output.append(onnx.ValueInfoProto(name=names[-1]))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _STANDARD)], ir_version=_IR_VERSION)
+    return DetachedModel(model, {"shape": ir.tensor(np.array(x.shape))}), {"x": x}
+
+
+def require_timeable(kernel: Kernel) -> None:
+    """
+    Raises:
+      ModelError: a kernel with a subgraph, which reads values by name, with text in place of numbers, or with inputs
+        that NumPy has no type for.
+    """
+    operands = [operand for operand in kernel.operands if operand is not None]
+    if any(each.type in _GRAPHS for each in attributes_of(kernel.attributes)):
+        raise untimeable(kernel.op_type, "runs a graph of its own, as loops and branches do")
+    if any(operand.dtype == TensorProto.STRING for operand in operands):
+        raise untimeable(kernel.op_type, "reads text")
+    for operand in operands:
+        if not operand.constant and not is_plain(operand.dtype):
+            raise untimeable(kernel.op_type, f"reads {operand.description}, which cannot be fed to it")
+
+
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+_STANDARD = 23  # opset of the standard operators; a model has to name one
+
+
+def _name(operand: Operand | None, place: int, copy: int, input_set: int) -> str:
+    """What a copy calls an operand: each has constants of its own."""
+    if operand is None:
+        return ""
+    return f"w{place}.{copy}" if operand.constant else f"x{place}.{input_set}"
+
+
+def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
+    """A copy's own constant. ONNX Runtime keeps equal weights only once, so no two may be equal."""
+    if operand is None or not _may_differ(operand):
+        return array
+    own = array.copy()
+    own.flat[:_DIGITS] = np.array([copy // _BASE**place % _BASE + 1 for place in range(_DIGITS)]).astype(own.dtype)
+    return own
+
+
+_BASE, _DIGITS = 4, 3
+"""Of a copy's number, as it is written into the first elements: numbers up to 4 exist in types of 4 bits too."""
+
+
+def _may_differ(operand: Operand) -> bool:
+    """Whether a constant is a weight whose elements may be anything: not indices, nor zero points, one a row."""
+    if not operand.is_weight or operand.dtype in _INDICES:
+        return False
+    return ir.DataType(operand.dtype).is_floating_point() or len(operand.dims) > 1
+
+
+_INDICES = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+
+
+def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
+    dtype = helper.tensor_dtype_to_np_dtype(operand.dtype)
+    if operand.values is not None:
+        return np.array(operand.values, dtype).reshape(operand.dims)
+    if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        return np.zeros(operand.dims, dtype)  # the first row, where these are indices
+    floats = rng.random(operand.dims, np.float32)
+    floats += _SMALLEST
+    return floats.astype(dtype, copy=False)
+
+
+_FLOATS_PER_MB = 250_000
+
+_memory = np.zeros(0, np.float32)
+
+
+def sweep(mb: float) -> Callable[[], object]:
+    """What reads so much, at some 15 MB a millisecond; the memory is kept for those that come next."""
+    global _memory
+    count = round(mb * _FLOATS_PER_MB)
+    if len(_memory) < count:
+        _memory = np.ones(count, np.float32)  # written: pages of zeros would all be one page
+    return _memory[:count].max
