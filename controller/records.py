@@ -33,9 +33,8 @@ class EpisodeRecord:
       reward_noise: T such halves of `rewards`, in their own unit; empty where they are exact.
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
       rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
-      cost_model: name of the cost model, such as "roofline:rtx2070".
 
-    The last three say where the actions can be replayed; they are empty in records of older versions.
+    The last two say where the actions can be replayed; they are empty in records of older versions.
     """
 
     kind: str
@@ -50,7 +49,6 @@ class EpisodeRecord:
     reward_noise: tuple[float, ...] = ()
     graph_hash: str = ""
     rules: str = ""
-    cost_model: str = ""
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -136,11 +134,10 @@ class EpisodeRecord:
             reward_noise=tuple(fields.get("reward_noise", ())),
             graph_hash=fields.get("graph_hash", ""),
             rules=fields.get("rules", ""),
-            cost_model=fields.get("cost_model", ""),
         )
 
 
-_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "cost_model"}
+_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules"}
 """Fields that records of older versions do not have."""
 
 
@@ -168,7 +165,7 @@ class EpisodeLog:
         self._actions: list[tuple[int, int]] = []
         self._rule_names: list[str] = []
         self._rewards: list[float] = []
-        self._played_on = [str(info.get(key, "")) for key in ("graph_hash", "rules_fingerprint", "cost_model")]
+        self._played_on = [str(info.get(key, "")) for key in ("graph_hash", "rules_fingerprint")]
         self.terminated = self.truncated = False
 
     @property
@@ -188,7 +185,7 @@ class EpisodeLog:
 
     def record(self) -> EpisodeRecord:
         """Returns the steps that were played so far."""
-        graph_hash, rules, cost_model = self._played_on
+        graph_hash, rules = self._played_on
         return EpisodeRecord(
             kind=self._kind,
             seed=self._seed,
@@ -202,7 +199,6 @@ class EpisodeLog:
             reward_noise=tuple(self._reward_noise) if any(self._reward_noise) else (),
             graph_hash=graph_hash,
             rules=rules,
-            cost_model=cost_model,
         )
 
 

@@ -44,7 +44,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
     `truncated_matches` (matches beyond L, which have no location), after `reset` also `rules_fingerprint` (of the rule
-    set, to which the numbers of actions belong) and `cost_model` (its name), and, for cost models that measure:
+    set, to which the numbers of actions belong), and, for cost models that measure:
 
     - `cost_is_fresh`: whether the four costs are this graph's. Only where the reward looks, and at the start, is
       anything measured; until then they, and the cost in `globals`, are those of the graph measured last. Analytic
@@ -155,8 +155,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
             self._load(settings["graph"])
         self._begin(settings.get("max_steps"))
-        played_on = {"rules_fingerprint": self.rules.fingerprint, "cost_model": self.costs.name}
-        return self._observation(), self._info("") | played_on
+        return self._observation(), self._info("") | {"rules_fingerprint": self.rules.fingerprint}
 
     def step(
         self, action: Sequence[int] | npt.NDArray[np.int64]
