@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from experiments.config.flags import add_flags
 from experiments.costs.command import add_costs
 from experiments.rules.command import add_rules
 
@@ -20,6 +21,8 @@ examples:
   rlflow optimise model.onnx -o model.opt.onnx --dim batch=1 --controller taso --alpha 1.05 --budget 1000
   rlflow optimise bert-base -o bert.opt.onnx --preset demo --seed 1 --set evaluate.sampled_episodes=20
   rlflow optimise bert-base -o bert.opt.onnx --recollect 3
+  rlflow train controller bert-base --preset demo
+  rlflow optimise bert-base -o bert.opt.onnx --from runs/RUN
   rlflow zoo
 """
 
@@ -42,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_optimise(commands)
+    _add_train(commands)
     _add_reproduce(commands)
     add_rules(commands, _Parser)
     add_costs(commands, _Parser)
@@ -93,59 +97,32 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name (see: rlflow zoo)")
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+    parser.add_argument(
+        "--from",
+        dest="trained",
+        metavar="RUN",
+        type=Path,
+        help="play the controller that a run has trained, on this or another graph, instead of training one",
+    )
+    add_flags(parser)
 
-    search = parser.add_argument_group("what searches")
-    search.add_argument("--controller", help="ppo (default), random, greedy, taso, beam, restarts, passes")
-    search.add_argument("--world", help="dream (default): train ppo inside the world model; real: in the environment")
-    search.add_argument(
-        "--temperature",
-        type=float,
-        help="τ of the dream's latents: 0 deterministic, 1 as predicted (1)",
-    )
-    search.add_argument("--dynamics", help="of the world model's latents: mdn (default), discrete, deterministic")
-    search.add_argument("--reward-head", help="of the world model: shared (default) or separate from the others")
-    search.add_argument("--ensemble", type=int, help="members of the world model, whose disagreement shows doubt (1)")
-    search.add_argument(
-        "--recollect",
-        metavar="N",
-        type=int,
-        help="rounds in which the world model learns from real episodes of ppo, and ppo starts anew (0)",
-    )
-    search.add_argument("--alpha", type=float, help="taso: how much dearer than the best a graph may be (1.05)")
-    search.add_argument("--width", type=int, help="beam: graphs of a level (16)")
-    search.add_argument("--walk", type=int, help="restarts: random rewrites before each descent (10)")
-    search.add_argument("--budget", type=int, help="graphs to expand, or passes to try (1000)")
-    search.add_argument("--time", dest="seconds", metavar="SECONDS", type=float, help="time limit of searching (none)")
-    search.add_argument("--memory", dest="memory_mb", metavar="MB", type=int, help="memory limit (512)")
-    search.add_argument("--threads", type=int, help="of the search; the result does not depend on it (1)")
-    search.add_argument("--rules", metavar="FILE", help="a rule file instead of the built-in rules")
-    search.add_argument("--opset", help="raise (default): rewrites may need a newer opset than MODEL has; keep: not")
-    search.add_argument(
-        "--portable", action="store_true", default=None, help="no rewrites into operators that only ONNX Runtime has"
-    )
 
-    costs = parser.add_argument_group("what is counted")
-    costs.add_argument(
-        "--costs",
-        help="cost model: roofline:<device> (default roofline:rtx2070), measured:<device>, endtoend:<device>, or a "
-        "file of recorded prices (.sqlite)",
-    )
-    costs.add_argument("--device", help="where the result is measured end to end: cpu (default), cuda, tensorrt")
-
-    model = parser.add_argument_group("how the model is read")
-    model.add_argument(
-        "--dim", metavar="NAME=VALUE", action="append", default=[], help="bind a symbolic dimension (repeatable)"
-    )
-    model.add_argument("--clean", help="clean-up before the search: full (default), basic, none")
-    model.add_argument("--inputs", metavar="FILE.npz", help="inputs to verify and to time with, by input name")
-
-    run = parser.add_argument_group("the run")
-    run.add_argument("--preset", help="settings: demo (minutes), best (default), paper (the papers' numbers)")
-    run.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
-    )
-    run.add_argument("--seed", type=int, help="two runs with one seed are identical (0)")
-    run.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
+def _add_train(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser("train", help="train the world model or the controller of a run, and stop there")
+    parts = parser.add_subparsers(dest="part", metavar="PART", required=True, parser_class=_Parser)
+    for part, about in {
+        "world-model": "collect episodes and train the world model; with --recollect also the rounds before the last",
+        "controller": "train the controller too, in the dream (--world real: in the environment)",
+    }.items():
+        training = parts.add_parser(
+            part,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}; prints what came of it. Options and run directory are those "
+            "of `rlflow optimise`, which goes on from there. The same command resumes an interrupted training.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        training.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name (see: rlflow zoo)")
+        add_flags(training)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,85 +142,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    if options.command in ("rules", "costs"):
-        return _with_subcommands(options)
-    run = {"zoo": _zoo, "reproduce": _reproduce}.get(options.command)
-    return run(options) if run else _optimise(options, arguments)
+    options.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
+    return _carried_out(COMMANDS[options.command], options)
 
 
-def _optimise(options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
+def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Runs a command and turns its errors into a sentence and an exit status."""
     from experiments.runs.interruption import Interrupted, listening
 
     try:
         with listening():
-            from experiments.pipeline.optimise import optimise
-            from experiments.request import parse_request
-            from experiments.runs.progress import make_progress
-
-            optimise(parse_request(options, sys.argv[1:] if arguments is None else arguments), make_progress())
+            return command(options)
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
     except Interrupted as interruption:
-        print(f"rlflow: stopped by {interruption}. The same command resumes this run.", file=sys.stderr)
+        print(f"rlflow: stopped by {interruption}. The same command resumes where this one stopped.", file=sys.stderr)
         return 128 + interruption.signal  # as shells report it: 130 after Ctrl-C
+
+
+def _optimise(options: argparse.Namespace) -> int:
+    from experiments.pipeline.optimise import optimise
+    from experiments.request import parse_request
+    from experiments.runs.progress import make_progress
+
+    optimise(parse_request(options), make_progress())
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from experiments.pipeline.train import train
+    from experiments.request import parse_request
+    from experiments.runs.progress import make_progress
+
+    train(parse_request(options), options.part, make_progress())
     return 0
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from experiments import reproduce
     from experiments.reproduce.table import require_writable_folder
-    from experiments.runs.interruption import Interrupted, listening
     from experiments.runs.progress import make_progress
 
     directory = options.output or Path("runs/reproduce") / options.table
     options.command_line = " ".join(["rlflow", *sys.argv[1:]])
-    try:
-        with listening():
-            require_writable_folder(directory, force=options.force or options.output is None)
-            table = reproduce.load(options.table).reproduce(options, make_progress())
-            table.write(directory)
-    except _input_errors() as error:
-        print(f"rlflow: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except Interrupted as interruption:
-        print(f"rlflow: stopped by {interruption}. The same command goes on from here.", file=sys.stderr)
-        return 128 + interruption.signal
+    require_writable_folder(directory, force=options.force or options.output is None)
+    table = reproduce.load(options.table).reproduce(options, make_progress())
+    table.write(directory)
     print(table.brief(directory), end="")
     return 0
 
 
 def _with_subcommands(options: argparse.Namespace) -> int:
-    from experiments.runs.interruption import Interrupted, listening
-
-    try:
-        with listening():
-            status: int = import_module(f"experiments.{options.command}.command").run(options)
-            return status
-    except _input_errors() as error:
-        print(f"rlflow: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except Interrupted as interruption:
-        print(f"rlflow: stopped by {interruption}. The same command goes on from here.", file=sys.stderr)
-        return 128 + interruption.signal
+    status: int = import_module(f"experiments.{options.command}.command").run(options)
+    return status
 
 
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.output_file import require_writable, write_model
 
-    try:
-        if options.name is None:
-            print("\n".join(zoo.names()))
-            return 0
-        output = options.output or Path(f"{options.name}.onnx")
-        require_writable(output, force=options.force)
-        write_model(zoo.build(options.name), output)
-    except _input_errors() as error:
-        print(f"rlflow: {error}", file=sys.stderr)
-        return BAD_INPUT
+    if options.name is None:
+        print("\n".join(zoo.names()))
+        return 0
+    output = options.output or Path(f"{options.name}.onnx")
+    require_writable(output, force=options.force)
+    write_model(zoo.build(options.name), output)
     print(f"Wrote {output}.")
     return 0
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "optimise": _optimise,
+    "optimize": _optimise,
+    "train": _train,
+    "reproduce": _reproduce,
+    "rules": _with_subcommands,
+    "costs": _with_subcommands,
+    "zoo": _zoo,
+}
 
 
 def _input_errors() -> tuple[type[Exception], ...]:

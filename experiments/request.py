@@ -1,13 +1,12 @@
-"""What one `rlflow optimise` command asks for, checked as far as it can be without reading the model."""
+"""What one `rlflow optimise` or `rlflow train` command asks for, checked without reading the model."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from experiments.config.flags import given_settings
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
 from experiments.output_file import require_writable, require_writable_directory
@@ -18,60 +17,46 @@ class Request:
     """
     Attributes:
       model: path or zoo name.
-      output: the file to write; that it may be written has been checked.
+      output: the file to write; that it may be written has been checked. None: nothing is exported.
       config: all settings.
       run_directory: where to leave the run; None: named after model and settings under `runs/`.
       arguments: the command line, for the manifest.
+      trained: run directory whose controller plays; None: one is trained.
     """
 
     model: str
-    output: Path
+    output: Path | None
     config: RunConfig
     run_directory: Path | None
     arguments: tuple[str, ...]
+    trained: Path | None = None
 
 
-def parse_request(options: argparse.Namespace, arguments: Sequence[str]) -> Request:
+def parse_request(options: argparse.Namespace) -> Request:
     """Checks the options of the command line.
 
     Raises:
       UserError: anything that cannot work, before any work is done.
     """
-    config = load_config(options.preset or "best", _config_values(options), options.set)
-    if options.recollect and not config.uses_world_model:
+    trained: Path | None = getattr(options, "trained", None)
+    given = given_settings(options)
+    if trained is None:
+        config = load_config(options.preset or "best", given, options.set)
+    else:
+        from experiments.pipeline.trained import playing_config
+
+        config = playing_config(trained, options.preset or "best", given, options.set)
+    if given.get("recollect") and config.recollect.rounds and not config.uses_world_model:
         controller = f"{config.controller}{' --world real' * (config.controller == 'ppo')}"
         raise UserError(
-            f"--recollect {options.recollect} is for a controller that is trained in a world model, which --controller "
-            f"{controller} is not. Leave it out, or use --controller ppo --world dream."
+            f"--recollect {config.recollect.rounds} is for a controller that is trained in a world model, which "
+            f"--controller {controller} is not. Leave it out, or use --controller ppo --world dream."
         )
-    output: Path = options.output
-    if output.exists() and Path(options.model).exists() and output.samefile(options.model):
-        raise UserError(f"{output} is the model itself, which is never overwritten. Name another file with -o.")
-    require_writable(output, force=options.force)
+    output: Path | None = getattr(options, "output", None)
+    if output is not None:
+        if output.exists() and Path(options.model).exists() and output.samefile(options.model):
+            raise UserError(f"{output} is the model itself, which is never overwritten. Name another file with -o.")
+        require_writable(output, force=options.force)
     require_writable_directory(options.run_dir or Path("runs"))
-    return Request(options.model, output, config, options.run_dir, tuple(arguments))
-
-
-def _config_values(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given, as values of a `RunConfig`."""
-    names = ("controller", "world", "costs", "device", "rules", "opset", "portable", "clean", "inputs", "seed")
-    values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    if options.temperature is not None:
-        values["dream"] = {"temperature": options.temperature}
-    if options.recollect is not None:
-        values["recollect"] = {"rounds": options.recollect}
-    values["world_model"] = _world_model_values(options)
-    values["dims"] = sorted(options.dim)
-    search = ("alpha", "width", "walk", "budget", "seconds", "memory_mb", "threads")
-    values["search"] = {name: getattr(options, name) for name in search if getattr(options, name) is not None}
-    return values
-
-
-DISCRETE = {"latent": 512, "categories": 16}
-"""Of the encoder, where `--dynamics discrete` is all that was said."""
-
-
-def _world_model_values(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("dynamics", "reward_head", "ensemble")
-    values: dict[str, Any] = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    return {"mdn_rnn": values} | ({"encoder": DISCRETE} if options.dynamics == "discrete" else {})
+    arguments = tuple(getattr(options, "arguments", ()))
+    return Request(options.model, output, config, options.run_dir, arguments, trained)

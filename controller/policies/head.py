@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
@@ -15,6 +17,29 @@ POLICY_GAIN = 0.01
 
 Source: Andrychowicz et al. 2021, "What matters in on-policy RL", section 3.2.
 """
+
+
+class TableWeights(NamedTuple):
+    """The weights of a policy that belong to its table of A actions, G rules and S sites, NO-OP included.
+
+    Attributes:
+      inputs: [F + G + mask width, units] each, first layers of policy and value; rows are features of the state, counts
+        of legal actions by rule, and the summary of the mask.
+      rules: [units, G], of rule logits.
+      rule_bias: [G].
+      gates: [G, d].
+      sites: [S, d].
+      biases: [A + 1], of location logits.
+      summands: [A + 1, mask width].
+    """
+
+    inputs: tuple[tf.Variable, tf.Variable]
+    rules: tf.Variable
+    rule_bias: tf.Variable
+    gates: tf.Variable
+    sites: tf.Variable
+    biases: tf.Variable
+    summands: tf.Variable
 
 
 class PolicyHead(snt.Module):
@@ -52,6 +77,13 @@ class PolicyHead(snt.Module):
         self._bias = tf.Variable(tf.zeros([len(rules)]), name="c")
         # Dividing by √(legal actions) would need the count; some hundred are legal at once at BERT's size.
         self._summands = tf.Variable(Gaussian(rng, 0.1)((len(rules), config.mask_width), tf.float32), name="summands")
+
+    @property
+    def table_weights(self) -> TableWeights:
+        """The weights that belong to the table, once the head has been used."""
+        inputs = self._torso.first_weights, self._value.first_weights
+        rules = self._rules.w, self._rule_bias, self._gates
+        return TableWeights(inputs, *rules, self._sites, self._bias, self._summands)
 
     def over_table(self, features: tf.Tensor, mask: tf.Tensor) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """Decides over the whole table, for all rows alike.

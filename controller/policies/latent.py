@@ -53,6 +53,11 @@ class LatentPolicy(snt.Module):
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
 
+    @property
+    def head(self) -> PolicyHead:
+        """What decides."""
+        return self._head
+
     def state_key(self, observation: LatentObservation) -> bytes:
         """Equal for equal graphs: observations of one row, around the real environment."""
         return bytes(observation.z.numpy().tobytes() + observation.action_mask.numpy().tobytes())

@@ -44,6 +44,11 @@ class Torso(snt.Module):
         self._linears = [snt.Linear(size, w_init=Orthogonal(rng, np.sqrt(2.0))) for size in sizes]
         self._norms = [snt.LayerNorm(-1, create_scale=True, create_offset=True) for _ in sizes]
 
+    @property
+    def first_weights(self) -> tf.Variable:
+        """[inputs, sizes[0]] of the first layer, once it has been used."""
+        return self._linears[0].w
+
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         hidden = inputs
         for linear, norm in zip(self._linears, self._norms, strict=True):
@@ -58,6 +63,11 @@ class ValueNet(snt.Module):
         super().__init__(name)
         self._torso = Torso(sizes, rng)
         self._head = snt.Linear(1, w_init=Orthogonal(rng))
+
+    @property
+    def first_weights(self) -> tf.Variable:
+        """[inputs, sizes[0]] of the first layer, once it has been used."""
+        return self._torso.first_weights
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.squeeze(self._head(self._torso(inputs)), axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from controller.evaluation import Evaluation, evaluate
 from controller.records import EpisodeRecord
@@ -10,19 +11,25 @@ from controller.search.random import RandomController
 from environment import GraphSubstitutionEnv
 from experiments.pipeline.controller import Prepared, TrainingFacts, prepare_controller
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.trained import prepare_trained
 from experiments.runs.run import Run
 
 STAGE = "evaluate"
 EVALUATION, TRAINING = "checkpoints/evaluation.json", "checkpoints/training.json"
 
 
-def train_and_evaluate(run: Run, loaded: Loaded) -> tuple[Evaluation, TrainingFacts]:
-    """Parts (a) to (d) of the report and what it says of the training.
+def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) -> tuple[Evaluation, TrainingFacts]:
+    """Trains the controller, and plays it in the real environment.
 
-    Once both are there, neither the world model nor the controller is loaded again.
+    Once both are done, neither the world model nor the controller is loaded again.
+
+    Args:
+      trained: run directory whose controller plays; None: one is trained.
+    Returns:
+      Parts (a) to (d) of the report, and what it says of the training.
     """
     if not run.directory.finished(STAGE):
-        prepared = prepare_controller(run, loaded)
+        prepared = prepare_controller(run, loaded) if trained is None else prepare_trained(run, loaded, trained)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
         _evaluate(run, loaded.env, prepared)
     facts = TrainingFacts(**run.directory.read_json(TRAINING))

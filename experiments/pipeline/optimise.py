@@ -16,6 +16,7 @@ from experiments.pipeline.export import Exported, export_verified, require_verif
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure
 from experiments.pipeline.select import Selected, confirmed, select
+from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_summary
 from experiments.request import Request
@@ -62,7 +63,7 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     with warnings_noted(progress):
         loaded = load(request.model, request.config)
         run = begin_run(request, loaded, progress)
-        evaluation, training = train_and_evaluate(run, loaded)
+        evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
     measured = measure(run, loaded, exported.model) if exported.changed else None
@@ -70,6 +71,7 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
     leave_report(run, result, evaluation, selected.record)
+    assert request.output is not None
     write_model(exported.model, request.output)
     return result, run.directory.path
 
@@ -81,7 +83,12 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
       UserError: the directory cannot be used, or no result could be verified; nothing was written.
     """
     config = request.config
-    identity = {**as_mapping(config), "fingerprint": loaded.fingerprint}
+    fingerprint = loaded.fingerprint
+    if request.trained is not None:
+        trained = TrainedRun.read(request.trained)
+        trained.require(fingerprint)
+        fingerprint = {**fingerprint, "controller": digest([as_mapping(trained.config), trained.fingerprint])}
+    identity = {**as_mapping(config), "fingerprint": fingerprint}
     path = request.run_directory or Path("runs") / f"{loaded.name}-{config.controller}-{digest(identity, digits=8)}"
     start, cpu_start = time.perf_counter(), time.process_time()
     if loaded.num_candidates and not RunDirectory.holds_run(path):

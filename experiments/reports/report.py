@@ -11,32 +11,20 @@ import numpy as np
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
 from experiments.reports import plots
-from experiments.reports.summary import graph_rows, remarks, rule_rows, source_rows, time_rows
+from experiments.reports.summary import (
+    ACCURACY_COLUMNS,
+    ROUND_COLUMNS,
+    figure_text,
+    graph_rows,
+    remarks,
+    rule_rows,
+    source_rows,
+    time_rows,
+)
 from experiments.runs.metrics import MetricsLog
 from experiments.runs.result import Result
 from experiments.runs.run import in_round, of_round
 from taso_ext.files import write_text
-
-ACCURACY_COLUMNS = {
-    "step": "steps ahead",
-    "windows": "windows",
-    "latent_error": "latent error",
-    "mask_error": "mask error",
-    "change_precision": "precision",
-    "change_recall": "recall",
-    "return_r2": "R² of the return",
-    "return_mae": "mean error of the return [%]",
-}
-ROUND_COLUMNS = {
-    "round": "round",
-    "episodes": "episodes",
-    "mask_error": "mask error",
-    "return_r2": "R² of the return",
-    "dreamed_percent": "dreamed [%]",
-    "real_percent": "real [%]",
-    "gap": "gap [points]",
-    "illegal_share": "illegal",
-}
 
 
 def stages_of_losses(last_round: int) -> dict[str, str]:
@@ -154,7 +142,7 @@ def accuracy_section(result: Result) -> list[str]:
     """How far the world model can be trusted, if there was one."""
     if not result.accuracy:
         return []
-    rows = [[_figure(row.get(key)) for key in ACCURACY_COLUMNS] for row in result.accuracy]
+    rows = [[figure_text(row.get(key)) for key in ACCURACY_COLUMNS] for row in result.accuracy]
     return [
         "## World model on held-out episodes",
         _table(list(ACCURACY_COLUMNS.values()), rows),
@@ -167,7 +155,7 @@ def rounds_section(result: Result) -> list[str]:
     """How far dreams were from reality, before recollection and after each of its rounds."""
     if not result.rounds:
         return []
-    rows = [[_figure((row["plans"] | row).get(key)) for key in ROUND_COLUMNS] for row in result.rounds]
+    rows = [[figure_text((row["plans"] | row).get(key)) for key in ROUND_COLUMNS] for row in result.rounds]
     steps = max(row.get("step", 0) for row in result.rounds)
     return [
         "## Dream and reality",
@@ -177,12 +165,6 @@ def rounds_section(result: Result) -> list[str]:
         "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
         "the two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
     ]
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,8 +1,10 @@
-"""The summary table that ends a run."""
+"""The tables that end a run, and a training."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,6 +22,28 @@ FILE_WIDTH = 120
 """Columns of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
 
 
+ACCURACY_COLUMNS = {
+    "step": "steps ahead",
+    "windows": "windows",
+    "latent_error": "latent error",
+    "mask_error": "mask error",
+    "change_precision": "precision",
+    "change_recall": "recall",
+    "return_r2": "R² of the return",
+    "return_mae": "mean error of the return [%]",
+}
+ROUND_COLUMNS = {
+    "round": "round",
+    "episodes": "episodes",
+    "mask_error": "mask error",
+    "return_r2": "R² of the return",
+    "dreamed_percent": "dreamed [%]",
+    "real_percent": "real [%]",
+    "gap": "gap [points]",
+    "illegal_share": "illegal",
+}
+
+
 def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
     """Prints everything a user decides by; plain text where standard output is not a terminal."""
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
@@ -35,6 +59,45 @@ def print_summary(result: Result, output: str, run_directory: str, console: Cons
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Wrote {output}. Everything about the run: {run_directory}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def print_training(
+    title: str,
+    accuracy: Sequence[Mapping[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+    best_real: float | None,
+    run_directory: str,
+    console: Console | None = None,
+) -> None:
+    """Prints what a training came to.
+
+    Args:
+      title: the model and what was trained.
+      accuracy: of the last world model on held-out episodes, see `measure_accuracy`.
+      rounds: see `Learning.round_row`, of the policies that were trained.
+      updates: what was logged of the last policy's updates.
+      best_real: improvement of the best real episode of a training without a world model, in percent.
+    """
+    console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    if accuracy:
+        console.print(_columns(f"{title}: world model on held-out episodes", ACCURACY_COLUMNS, accuracy))
+    if rounds:
+        rows = [row["plans"] | row for row in rounds]
+        console.print(_columns(f"{title}: dream and reality", ROUND_COLUMNS, rows))
+    if updates:
+        last = updates[-1]
+        figures = [("mean return of the last update", f"{last['return']:.3f}")]
+        figures.append(("its best return", f"{last['best_return']:.3f}"))
+        if best_real is not None:
+            figures.append(("best real episode, estimated improvement", f"{best_real:.2f} %"))
+        console.print(_two_columns(f"{title}: training", figures))
+    console.print(
+        f"Everything about the run: {run_directory}. `rlflow optimise` with the same options goes on from here.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
     )
 
 
@@ -128,6 +191,22 @@ def _graph_table(result: Result) -> Table:
         table.add_column(heading, justify="right")
     for row in graph_rows(result):
         table.add_row(*map(Text, row))  # Text: rich would read the units' brackets as markup
+    return table
+
+
+def figure_text(value: float | None) -> str:
+    """Returns a figure of a table; an en dash where there is none."""
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+def _columns(title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(title)
+    for heading in columns.values():
+        table.add_column(Text(heading), justify="right")
+    for row in rows:
+        table.add_row(*(Text(figure_text(row.get(key))) for key in columns))
     return table
 
 

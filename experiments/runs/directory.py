@@ -132,17 +132,18 @@ class RunDirectory:
 
 
 def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
-    differences = sorted(_differences(stored, wanted))
-    if differences:
+    found = sorted(differences(stored, wanted))
+    if found:
         raise UserError(
-            f"{path} holds a run with another configuration ({'; '.join(differences[:4])}). "
+            f"{path} holds a run with another configuration ({'; '.join(found[:4])}). "
             "Choose another --run-dir, or repeat the command of that run to resume it."
         )
 
 
-def _differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
+def differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
+    """Yields `a.b was 1, now 2` for each value in which two nested settings differ."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in stored.keys() | wanted.keys():
-            yield from _differences(stored.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else key)
+            yield from differences(stored.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else key)
     elif stored != wanted:
         yield f"{prefix} was {stored!r}, now {wanted!r}"

@@ -66,7 +66,7 @@ class Watching:
 
 def run_to_the_end(output: Path, on_update: Callable[[str, int], None], *more: str) -> None:
     command = arguments(output, *more)
-    optimise(parse_request(build_parser().parse_args(command), command), Watching(on_update))
+    optimise(parse_request(build_parser().parse_args(command)), Watching(on_update))
 
 
 def interrupting(title: str, done: int) -> Callable[[str, int], None]:

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
+from experiments.config.flags import DISCRETE
 from experiments.config.run import RunConfig
 from experiments.reproduce.options import add_graphs, chosen_graphs
 from experiments.reproduce.table import Table
@@ -20,7 +21,6 @@ from experiments.reproduce.world_model import variants
 from experiments.reproduce.world_model.accuracy import held_out_notes
 from experiments.reproduce.world_model.accuracy_rows import UNDEFINED
 from experiments.reproduce.world_model.variants import Variant, of
-from experiments.request import DISCRETE
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
 from experiments.studies.evaluation import GREEDY, RANDOM

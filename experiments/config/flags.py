@@ -1,0 +1,134 @@
+"""The flags of `rlflow optimise` and `rlflow train`, each declared once: its name, the setting it stands for, its help.
+
+Nothing heavy is imported, so that `--help` answers at once. What a setting means in full stands in
+`experiments.config.run`; whether a value is good is checked there too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DISCRETE = {"latent": 512, "categories": 16}
+"""Of the encoder, where `--dynamics discrete` is all that was said."""
+
+
+class Flag(NamedTuple):
+    """A flag that gives one setting.
+
+    Attributes:
+      name: as it is typed.
+      setting: its dotted path in `RunConfig`.
+      help: one line, with the default in brackets.
+      kind: what a value is made by; bool: the flag takes no value; list: it is repeatable.
+      metavar: what the help calls a value.
+    """
+
+    name: str
+    setting: str
+    help: str
+    kind: type = str
+    metavar: str | None = None
+
+    def add_to(self, parser: argparse._ArgumentGroup) -> None:
+        """Adds the flag; a setting that is not given stays None."""
+        if self.kind is bool:
+            parser.add_argument(self.name, dest=self.setting, action="store_true", default=None, help=self.help)
+        elif self.kind is list:
+            parser.add_argument(self.name, dest=self.setting, action="append", metavar=self.metavar, help=self.help)
+        else:
+            metavar = self.metavar or self.name.lstrip("-").replace("-", "_").upper()
+            parser.add_argument(self.name, dest=self.setting, type=self.kind, metavar=metavar, help=self.help)
+
+
+GROUPS: Mapping[str, Sequence[Flag]] = {
+    "what searches": (
+        Flag("--controller", "controller", "ppo (default), random, greedy, taso, beam, restarts, passes"),
+        Flag("--world", "world", "dream (default): train ppo inside the world model; real: in the environment"),
+        Flag(
+            "--temperature", "dream.temperature", "τ of the dream's latents: 0 deterministic, 1 as predicted (1)", float
+        ),
+        Flag(
+            "--dynamics",
+            "world_model.mdn_rnn.dynamics",
+            "of the world model's latents: mdn (default), discrete, deterministic",
+        ),
+        Flag(
+            "--reward-head",
+            "world_model.mdn_rnn.reward_head",
+            "of the world model: shared (default) or separate from the others",
+        ),
+        Flag(
+            "--ensemble",
+            "world_model.mdn_rnn.ensemble",
+            "members of the world model, whose disagreement shows doubt (1)",
+            int,
+        ),
+        Flag(
+            "--recollect",
+            "recollect.rounds",
+            "rounds in which the world model learns from real episodes of ppo, and ppo starts anew (0)",
+            int,
+            "N",
+        ),
+        Flag("--alpha", "search.alpha", "taso: how much dearer than the best a graph may be (1.05)", float),
+        Flag("--width", "search.width", "beam: graphs of a level (16)", int),
+        Flag("--walk", "search.walk", "restarts: random rewrites before each descent (10)", int),
+        Flag("--budget", "search.budget", "graphs to expand, or passes to try (1000)", int),
+        Flag("--time", "search.seconds", "time limit of searching (none)", float, "SECONDS"),
+        Flag("--memory", "search.memory_mb", "memory limit (512)", int, "MB"),
+        Flag("--threads", "search.threads", "of the search; the result does not depend on it (1)", int),
+        Flag("--rules", "rules", "a rule file instead of the built-in rules", metavar="FILE"),
+        Flag("--opset", "opset", "raise (default): rewrites may need a newer opset than MODEL has; keep: not"),
+        Flag("--portable", "portable", "no rewrites into operators that only ONNX Runtime has", bool),
+    ),
+    "what is counted": (
+        Flag(
+            "--costs",
+            "costs",
+            "cost model: roofline:<device> (default roofline:rtx2070), measured:<device>, endtoend:<device>, or a file "
+            "of recorded prices (.sqlite)",
+        ),
+        Flag("--device", "device", "where the result is measured end to end: cpu (default), cuda, tensorrt"),
+    ),
+    "how the model is read": (
+        Flag("--dim", "dims", "bind a symbolic dimension (repeatable)", list, "NAME=VALUE"),
+        Flag("--clean", "clean", "clean-up before the search: full (default), basic, none"),
+        Flag("--inputs", "inputs", "inputs to verify and to time with, by input name", metavar="FILE.npz"),
+    ),
+    "the run": (Flag("--seed", "seed", "two runs with one seed are identical (0)", int),),
+}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of settings, `--preset`, `--set` and `--run-dir`."""
+    for title, flags in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for flag in flags:
+            flag.add_to(group)
+    group.add_argument("--preset", help="settings: demo (minutes), best (default), paper (the papers' numbers)")
+    group.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
+    )
+    group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings that flags were given for, nested as `experiments.config.tree.replaced` takes them."""
+    tree: dict[str, Any] = {}
+    for flag in (flag for flags in GROUPS.values() for flag in flags):
+        value = getattr(options, flag.setting)
+        if value is not None:
+            _put(tree, flag.setting, sorted(value) if flag.kind is list else value)
+    if tree.get("world_model", {}).get("mdn_rnn", {}).get("dynamics") == "discrete":
+        _put(tree, "world_model.encoder", DISCRETE)
+    return tree
+
+
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *sections, key = path.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[key] = value

@@ -1,0 +1,191 @@
+"""`rlflow optimise MODEL --from RUN`: the controller that another run has trained plays on this model's graph.
+
+On the graph that it was trained on it plays as it is. On another one, random play says which rewrites there are; the
+world model adapts to the graph without learning from it (`WorldModel.meet`), and the policy carries its weights over to
+the other actions (`controller.policies.transfer`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.config.run import RunConfig, load_config
+from experiments.config.tree import as_mapping, parse_overrides, replaced
+from experiments.errors import UserError
+from experiments.pipeline.collect import best_collected, collect_episodes
+from experiments.pipeline.controller import Prepared, TrainingFacts
+from experiments.pipeline.learning import STAGE
+from experiments.pipeline.load import Loaded
+from experiments.pipeline.world_model import BUNDLE
+from experiments.runs.directory import RunDirectory, differences
+from experiments.runs.run import Run, of_round
+from experiments.runs.tensorflow_start import start_tensorflow
+
+if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+    from controller.ppo.controller import PpoController
+    from worldmodel.world_model import WorldModel
+
+FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "policy", "ppo", "ppo_real")
+"""Settings that the controller was trained with, and plays with."""
+TAKEN = (*FIXED, "rules", "opset", "portable", "environment", "collect")
+"""Settings that are RUN's unless the command says otherwise."""
+FINGERPRINTS = {
+    "rules": "other rules",
+    "features": "other features of graphs",
+    "formats": "other formats of checkpoints",
+}
+"""What has to be the same, and what is said if it is not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+    """A run that has trained a controller.
+
+    Attributes:
+      path: of its directory.
+      config: its settings.
+      fingerprint: of its graph, rules, features and formats.
+    """
+
+    path: Path
+    config: RunConfig
+    fingerprint: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> TrainedRun:
+        """Reads a run directory.
+
+        Raises:
+          UserError: it is none, or none that holds a trained controller.
+        """
+        if not RunDirectory.holds_run(path):
+            raise UserError(
+                f"{path} is no run directory: config.json is missing. --from expects what `rlflow optimise` or "
+                "`rlflow train controller` has left."
+            )
+        stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        fingerprint = stored.pop("fingerprint", {})
+        config = replaced(RunConfig(), stored, str(path / "config.json"))
+        if config.controller != "ppo":
+            raise UserError(
+                f"{path} holds no trained controller: its controller is '{config.controller}', which does not learn. "
+                "Name a run of --controller ppo."
+            )
+        run = cls(path, config, fingerprint)
+        if not RunDirectory(path, resumed=True).finished(of_round(STAGE, run.last_round)):
+            raise UserError(
+                f"{path} holds no trained controller: its training is not finished. Repeat the command of that run, or "
+                "`rlflow train controller` with its options."
+            )
+        return run
+
+    def require(self, fingerprint: Mapping[str, Any]) -> None:
+        """Raises UserError unless the controller was trained under the rules, features and formats at hand."""
+        for name, said in FINGERPRINTS.items():
+            there, here = self.fingerprint.get(name), fingerprint[name]
+            if there != here:
+                raise UserError(
+                    f"The controller of {self.path} was trained under {said}: {there} there, {here} here. Use the "
+                    "rules (--rules, --opset, --portable) and the version that it was trained with, or train one anew."
+                )
+
+    @property
+    def last_round(self) -> int:
+        """Number of the round whose policy plays."""
+        return self.config.recollect.rounds if self.config.uses_world_model else 0
+
+    def checkpoint(self, name: str) -> Path:
+        """Path of an artefact of the last round."""
+        return self.path / "checkpoints" / of_round(name, self.last_round)
+
+
+def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignments: Sequence[str]) -> RunConfig:
+    """Returns the settings of a command that plays a trained controller.
+
+    Args:
+      path: RUN.
+      preset, given, assignments: see `load_config`; what they say of training must be what RUN says.
+    Raises:
+      UserError: RUN holds no trained controller, or was trained with other settings than the command asks for.
+    """
+    trained = TrainedRun.read(path)
+    stored = as_mapping(trained.config)
+    base = replaced(load_config(preset, {}), {name: stored[name] for name in TAKEN}, str(path / "config.json"))
+    config = replaced(replaced(base, given, "the command line"), parse_overrides(assignments), "--set")
+    wanted = as_mapping(config)
+    for part in (*FIXED, "environment"):
+        for difference in differences(stored[part], wanted[part], part):
+            if not difference.startswith("environment.max_steps "):
+                raise UserError(
+                    f"The controller of {path} was trained with other settings: {difference}. Leave that out, or train "
+                    "a controller with it."
+                )
+    config.bound_dims()
+    return config
+
+
+def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
+    """Makes the controller of another run ready to play on this run's graph.
+
+    Raises:
+      UserError: other rules, features or formats, or a controller that can only play on the graph that it learned on.
+    """
+    trained = TrainedRun.read(path)
+    trained.require(loaded.fingerprint)
+    same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
+    start_tensorflow(run)
+    if trained.config.world == "real":
+        if not same_graph:
+            raise UserError(
+                f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
+                "Name a run of --world dream, whose world model adapts to this graph."
+            )
+        return Prepared(_loaded_for_real(run, loaded, trained))
+    from worldmodel.signature import Signature
+    from worldmodel.world_model import WorldModel
+
+    world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
+    controller = _controller(run, world_model)
+    controller.load(trained.checkpoint("controller"))
+    if same_graph:
+        return Prepared(controller)
+    from controller.policies.transfer import carry_over
+
+    play = collect_episodes(run, loaded)
+    adapted = world_model.meet(play)
+    player = _controller(run, adapted)
+    carry_over(controller.policy, world_model.table, player.policy, adapted.table)
+    return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))
+
+
+def _controller(run: Run, world_model: WorldModel) -> PpoController:
+    from controller.ppo.controller import PpoController
+
+    config = run.config
+    return PpoController.for_dream(
+        world_model,
+        config.ppo,
+        config.policy,
+        seed=run.seed(STAGE),
+        sampling_temperature=config.evaluate.sampling_temperature,
+    )
+
+
+def _loaded_for_real(run: Run, loaded: Loaded, trained: TrainedRun) -> PpoController:
+    from controller.ppo.controller import PpoController
+
+    config = run.config
+    controller = PpoController.for_real(
+        loaded.env,
+        config.ppo_real,
+        config.policy,
+        config.world_model.encoder,
+        seed=run.seed(STAGE),
+        sampling_temperature=config.evaluate.sampling_temperature,
+    )
+    controller.load(trained.checkpoint("controller"))
+    return controller
