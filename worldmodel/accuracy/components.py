@@ -1,4 +1,8 @@
-"""`Components`: principal component analysis of more rows than would fit into memory."""
+"""`Components`: principal component analysis of more rows than would fit into memory.
+
+scikit-learn's `PCA` needs all rows at once and its `IncrementalPCA` is approximate. Ten lines of NumPy are exact and
+save a dependency of 30 MB.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Linear probes: what can be read from a latent by a frozen linear head.
 
 They are fitted on real latents of training data and then applied to predicted ones. If a probe reads as much there, the
-prediction has kept what matters of the graph, whatever its distance in latent space says.
+prediction has kept what matters of the graph, whatever its distance in latent space says. Least squares are summed up
+batch by batch, which scikit-learn's `Ridge` cannot do.
 """
 
 from __future__ import annotations

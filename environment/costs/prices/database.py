@@ -10,10 +10,11 @@ A price is written when it is known, in a transaction of its own: a killed proce
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import astuple
 from pathlib import Path
+
+import platformdirs
 
 from environment.costs.prices.price_list import PriceList
 from environment.costs.prices.settings import Setting
@@ -21,12 +22,12 @@ from environment.costs.prices.sqlite_file import DatabaseError, PriceFile
 
 
 def default_database(*, make_folder: bool = True) -> Path:
-    """The user's own database, `rlflow/prices.sqlite` in the cache folder.
+    """Returns the path of the user's own database: `prices.sqlite` in RLFlow's cache folder (on Linux ~/.cache/rlflow).
 
     Raises:
       DatabaseError: the folder cannot be made.
     """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow"
+    folder = platformdirs.user_cache_path("rlflow", appauthor=False)
     try:
         if make_folder:
             folder.mkdir(parents=True, exist_ok=True)

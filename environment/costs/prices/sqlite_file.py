@@ -5,7 +5,6 @@ Everything is written in transactions: a killed process leaves nothing half done
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import time
@@ -13,7 +12,8 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock
 
 VERSION = 3
 """Of the tables below; kept in the file's `user_version`."""
@@ -138,15 +138,18 @@ class PriceFile:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """A turn at measuring: of the processes that share the file only one has it, or they would time each other."""
+        lock = FileLock(f"{self.path}.lock")
         try:
-            lock = _locked(self.path.with_name(f"{self.path.name}.lock"))
+            lock.acquire()
         except OSError as error:
             raise DatabaseError(
                 f"{self.path}.lock cannot be locked: {error.strerror or error}. By this file the processes that "
                 f"measure into one database take turns: name a database in another folder."
             ) from error
-        with lock:
+        try:
             yield
+        finally:
+            lock.release()
 
     def require_sound(self) -> None:
         """Reads the whole file.
@@ -247,13 +250,6 @@ class PriceFile:
 def sidecars(path: Path) -> list[Path]:
     """The files that SQLite keeps beside a database while it is in use, and leaves there if a process is killed."""
     return [path.with_name(path.name + suffix) for suffix in _SIDECARS]
-
-
-def _locked(path: Path) -> IO[bytes]:
-    """A file that is locked until it is closed; waits for who has it now."""
-    file = path.open("ab")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    return file
 
 
 def _close(connection: sqlite3.Connection, process: int) -> None:
