@@ -200,14 +200,16 @@ def _with_subcommands(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
-    from experiments.output_file import require_writable, write_model
+    from experiments.output_file import require_writable
+    from taso_ext.onnx_io.reading import read_model
+    from taso_ext.onnx_io.writing import write_model
 
     if options.name is None:
         print("\n".join(zoo.names()))
         return 0
     output = options.output or Path(f"{options.name}.onnx")
     require_writable(output, force=options.force)
-    write_model(zoo.build(options.name), output)
+    write_model(read_model(zoo.build(options.name)), output)
     print(f"Wrote {output}.")
     return 0
 

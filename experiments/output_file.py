@@ -1,18 +1,11 @@
-"""Files the user asked for: checked before any work, written complete or not at all."""
+"""Files that the user asked for, checked before any work."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.errors import UserError
-
-if TYPE_CHECKING:
-    import onnx
-
-LARGEST_PROTOBUF_BYTES = 2**31 - 2**24
-"""Protobuf ends at 2 GiB; the margin is for everything that is not a weight."""
 
 
 def require_writable(output: Path, *, force: bool) -> None:
@@ -42,11 +35,3 @@ def require_writable_directory(directory: Path) -> None:
         raise UserError(
             f"Cannot write into {existing}: {error.strerror or error}. Name a directory that you can write."
         ) from error
-
-
-def write_model(model: onnx.ModelProto, output: Path) -> None:
-    """Writes an ONNX file, complete or not at all; weights over 2 GB go to `<name>.data` beside it."""
-    from taso_ext.onnx_io.detached import detach
-    from taso_ext.onnx_io.writing import write_model as write
-
-    write(detach(model), output)

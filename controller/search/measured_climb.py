@@ -115,8 +115,8 @@ class MeasuredClimb(Search):
     def compare(self, reference: State, candidate: State, effort: Effort) -> Timing:
         """Measures a candidate against a reference, interleaved."""
         return measure(
-            Variant("base", self._runtime, self._model.export_detached(reference.graph)),
-            [Variant("candidate", self._runtime, self._model.export_detached(candidate.graph))],
+            Variant("base", self._runtime, self._model.export_checked(reference.graph)),
+            [Variant("candidate", self._runtime, self._model.export_checked(candidate.graph))],
             effort,
         )
 

@@ -16,7 +16,7 @@ from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, Runtime
 from environment.runtimes.devices import require_working
 from taso_ext import CostModel, OnnxModel, State
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
 """Of one price. On a quiet machine 9 to 61 pairs give one percent; the other limits are for machines that are not."""
@@ -102,7 +102,7 @@ class EndToEndPrices:
     def _measured(self, state: State) -> Priced:
         if state.hash == self._model.graph.hash:
             return Priced(MeasuredCost.timed(self._start_ms(), state.cost))
-        graph = Variant("rewritten", self._costs.runtime, self._model.export_detached(state.graph))
+        graph = Variant("rewritten", self._costs.runtime, self._model.export_checked(state.graph))
         timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
@@ -121,8 +121,8 @@ class EndToEndPrices:
         return Variant("start", self._costs.runtime, self._start_model)
 
     @cached_property
-    def _start_model(self) -> DetachedModel:
-        return self._model.export_detached(self._model.graph)
+    def _start_model(self) -> CheckedModel:
+        return self._model.export_checked(self._model.graph)
 
     @cached_property
     def _feeds(self) -> Feeds:

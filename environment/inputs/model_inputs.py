@@ -11,7 +11,7 @@ from onnx import helper
 
 from environment.inputs.ranges import InputReaders, Range, accepted_range, accepted_strings, default_range
 from taso_ext.errors import ModelError, did_you_mean
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import is_plain
 
 Feeds = dict[str, np.ndarray]
@@ -85,7 +85,7 @@ class InputSpec:
         return np.full(self.dims, number if self.is_float else integer).astype(self.dtype)
 
 
-def input_specs(model: DetachedModel) -> list[InputSpec]:
+def input_specs(model: CheckedModel) -> list[InputSpec]:
     """What may be fed to each input that has no default value.
 
     Raises:

@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from taso_ext.onnx_io.detached import DetachedModel
-from taso_ext.onnx_io.shapes import ValueType, value_types
-from taso_ext.onnx_io.subgraphs import all_nodes, bodies
+from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
+from taso_ext.onnx_io.operators import all_nodes, bodies
 
 Range = tuple[int, int]
 """Lowest and highest accepted integer."""
@@ -47,8 +46,8 @@ class Reader:
 class InputReaders:
     """Finds the operators of a model that read an input, directly or rearranged, in nested graphs too."""
 
-    def __init__(self, model: DetachedModel) -> None:
-        self._types = value_types(model)
+    def __init__(self, model: CheckedModel) -> None:
+        self._types = model.types
         self._by_value: dict[str, list[Reader]] = {}
         for node in all_nodes(model.skeleton.graph):
             for position, name in enumerate(node.input):
@@ -142,7 +141,7 @@ _RANGES: dict[tuple[str, int], Callable[[Reader], Range | None]] = {
 """By operator and input position."""
 
 
-def reachable_outputs(model: DetachedModel, inputs: list[str]) -> set[str]:
+def reachable_outputs(model: CheckedModel, inputs: list[str]) -> set[str]:
     """Outputs that depend on the values (not only on the shapes) of these inputs."""
     reached = set(inputs)
     for node in model.skeleton.graph.node:

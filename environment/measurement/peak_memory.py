@@ -20,9 +20,9 @@ import numpy as np
 
 from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.process_memory import STATUS, status_bytes
-from environment.runtimes import Model, Runtime, UnavailableError
+from environment.runtimes import Runtime, UnavailableError
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.writing import write_model
 
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
@@ -57,7 +57,7 @@ class PeakMemory:
 
 def peak_memory(
     runtime: Runtime,
-    model: Model,
+    model: CheckedModel,
     *,
     feeds: Feeds | None = None,
     inferences: int = 3,
@@ -78,12 +78,11 @@ def peak_memory(
     """
     if not STATUS.exists():
         raise MeasuringProcessError(f"peak memory is read from {STATUS}, which is not here: measure on Linux.")
-    detached = detach(model)
     if feeds is None:
-        feeds = timing_feeds(input_specs(detached), np.random.default_rng(seed))
+        feeds = timing_feeds(input_specs(model), np.random.default_rng(seed))
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        write_model(detached, directory / _MODEL)
+        write_model(model, directory / _MODEL)
         (directory / _REQUEST).write_bytes(pickle.dumps((runtime, feeds, inferences)))
         return _run_process(directory, runtime.label, patience_s)
 

@@ -20,9 +20,9 @@ import numpy as np
 from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort, Ended, common_clock
 from environment.measurement.interleaving import Groups, Interleaving, Sampler
-from environment.runtimes import Model, Runtime
+from environment.runtimes import Runtime
 from environment.statistics.intervals import Estimate
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Variant:
 
     name: str
     runtime: Runtime
-    model: Model
+    model: CheckedModel
     before_each: Callable[[], object] | None = None
 
 
@@ -132,9 +132,9 @@ def measure(
     """
     begin, spent = now(), effort or Effort()
     if feeds is None:
-        feeds = timing_feeds(input_specs(detach(reference.model)), np.random.default_rng(spent.seed))
+        feeds = timing_feeds(input_specs(reference.model), np.random.default_rng(spent.seed))
     again = [replace(reference, name=f"{reference.name}, again")] if spent.control and candidates else []
-    variants = [replace(each, model=detach(each.model)) for each in (reference, *candidates, *again)]
+    variants = [reference, *candidates, *again]
     clock = common_clock(each.runtime.clock for each in variants)
 
     def open_sampler(index: int) -> Sampler:

@@ -4,8 +4,8 @@ Nothing here imports TensorFlow: as a runtime it is `experiments.baselines.tenso
 """
 
 from environment.runtimes.devices import available_devices
-from environment.runtimes.interface import Model, Runtime, Session, UnavailableError
+from environment.runtimes.interface import Runtime, Session, UnavailableError
 from environment.runtimes.onnx_runtime import OnnxRuntime
 from environment.runtimes.openvino_runtime import OpenVino
 
-__all__ = ["Model", "OnnxRuntime", "OpenVino", "Runtime", "Session", "UnavailableError", "available_devices"]
+__all__ = ["OnnxRuntime", "OpenVino", "Runtime", "Session", "UnavailableError", "available_devices"]

@@ -6,12 +6,12 @@ import contextlib
 import io
 from functools import cache
 
-import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from environment.runtimes.interface import UnavailableError
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import create_session
 
 CPU = "CPUExecutionProvider"
@@ -94,10 +94,10 @@ def require_working(device: str) -> None:
         )
 
 
-def _one_operator() -> onnx.ModelProto:
+def _one_operator() -> CheckedModel:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", values[:1], values[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return CheckedModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), {})
 
 
 def _load_nvidia_libraries() -> str:

@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import onnx
 
 from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import Clock
-from taso_ext.onnx_io.detached import DetachedModel
-
-Model = onnx.ModelProto | DetachedModel
-"""A model as a whole, or with its weights as handles, which takes no memory for them."""
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 
 class UnavailableError(ValueError):
@@ -50,7 +46,7 @@ class Runtime(Protocol):
     def clock(self) -> Clock:
         """The clock of least scope that sees all of an inference."""
 
-    def open(self, model: Model | Path, feeds: Feeds) -> Session:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> Session:
         """Loads a model, from memory or from an ONNX file, and places its inputs.
 
         Args:

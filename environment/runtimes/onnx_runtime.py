@@ -12,9 +12,9 @@ import onnxruntime as ort
 from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import THREAD_CPU, WALL, Clock
 from environment.runtimes.devices import CPU, CUDA, NVIDIA, TENSORRT, provider_of, require_working
-from environment.runtimes.interface import Model
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import SHARED_FROM_BYTES, Level, open_session, session_options
 
 _ALONGSIDE = {CPU: (CPU,), TENSORRT: (TENSORRT, CUDA, CPU)}
@@ -67,7 +67,7 @@ class OnnxRuntime:
         provider = provider_of(self.device)
         return _ALONGSIDE.get(provider, (provider, CPU))
 
-    def open(self, model: Model | Path, feeds: Feeds) -> OnnxRuntimeSession:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> OnnxRuntimeSession:
         place = "cuda" if provider_of(self.device) in NVIDIA else "cpu"
         return OnnxRuntimeSession(self.session(model, self.options()), feeds, place)
 
@@ -79,7 +79,7 @@ class OnnxRuntime:
         return session_options(self.level, threads=self.threads, settings=settings)
 
     def session(
-        self, model: Model | Path, options: ort.SessionOptions, *, shared_from_bytes: int = SHARED_FROM_BYTES
+        self, model: CheckedModel | Path, options: ort.SessionOptions, *, shared_from_bytes: int = SHARED_FROM_BYTES
     ) -> ort.InferenceSession:
         """A session in which the device takes part.
 

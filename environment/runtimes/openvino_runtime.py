@@ -13,10 +13,10 @@ import numpy as np
 
 from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import THREAD_CPU, WALL, Clock
-from environment.runtimes.interface import Model, UnavailableError
+from environment.runtimes.interface import UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.writing import write_model
 
 
@@ -47,7 +47,7 @@ class OpenVino:
         """With one thread the calling one does all the work: on the zoo's graphs no other one uses time."""
         return THREAD_CPU if self.threads == 1 else WALL
 
-    def open(self, model: Model | Path, feeds: Feeds) -> OpenVinoSession:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> OpenVinoSession:
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": self.threads,
@@ -58,7 +58,7 @@ class OpenVino:
             with tempfile.TemporaryDirectory() as directory:  # a file has no limit of 2 GB; OpenVINO maps its weights
                 path = model if isinstance(model, Path) else Path(directory) / "model.onnx"
                 if not isinstance(model, Path):
-                    write_model(detach(model), path)
+                    write_model(model, path)
                 compiled = _openvino().Core().compile_model(_read(path), "CPU", settings)
             return OpenVinoSession(compiled, feeds)
         except Exception as error:  # those of its frontends share no public base class

@@ -16,11 +16,8 @@ from environment.inputs.model_inputs import Feeds, check_given, edge_feeds, inpu
 from environment.inputs.ranges import reachable_outputs
 from environment.verification.comparison import Outputs, Scale, difference, spread_of
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel, detach, for_inference
-from taso_ext.onnx_io.session import create_session
-
-Model = onnx.ModelProto | DetachedModel
-"""A model as a whole, or with its weights as handles; the latter costs no memory for them."""
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.session import Level, create_session
 
 _TOLERANCES: dict[int, float] = {
     onnx.TensorProto.DOUBLE: 1e-9,
@@ -71,8 +68,8 @@ class Verification:
 
 
 def verify(
-    original: Model,
-    candidate: Model,
+    original: CheckedModel,
+    candidate: CheckedModel,
     *,
     seed: int = 0,
     num_inputs: int = 4,
@@ -93,8 +90,8 @@ def verify(
 
 
 def find_first_bad_rewrite(
-    original: Model,
-    export: Callable[[int], Model],
+    original: CheckedModel,
+    export: Callable[[int], CheckedModel],
     num_rewrites: int,
     *,
     seed: int = 0,
@@ -130,8 +127,10 @@ def find_first_bad_rewrite(
 class _Oracle:
     """The original's outputs on a fixed list of input sets."""
 
-    def __init__(self, original: Model, seed: int, num_inputs: int, inputs: Mapping[str, np.ndarray] | None) -> None:
-        self._original = detach(original)
+    def __init__(
+        self, original: CheckedModel, seed: int, num_inputs: int, inputs: Mapping[str, np.ndarray] | None
+    ) -> None:
+        self._original = original
         self._names = [output.name for output in self._original.skeleton.graph.output]
         rng = np.random.default_rng(seed)
         specs = input_specs(self._original)
@@ -154,7 +153,7 @@ class _Oracle:
             for name, values, scale in zip(self._names, results, self._scales, strict=False)
         ]
 
-    def judge(self, candidate: Model) -> Verification:
+    def judge(self, candidate: CheckedModel) -> Verification:
         """Compares a candidate with the original."""
         tolerance = self._tolerance
         if not self._ordinary:
@@ -162,10 +161,8 @@ class _Oracle:
         if not self._deterministic:
             return Verification(False, np.inf, tolerance, False, reason=_RANDOM)
         try:
-            detached = detach(candidate)
-            onnx.checker.check_model(for_inference(detached))
-            session = create_session(detached, "all")
-            found = [self._run(session, feeds) for feeds, _ in self._runs]
+            onnx.checker.check_model(candidate.for_onnx())
+            found = self._results("all", candidate)
         except (ModelError, onnx.checker.ValidationError) as error:
             return Verification(False, np.inf, tolerance, all(self._reacts), reason=one_paragraph(error))
         return self._compare(found)
@@ -204,14 +201,18 @@ class _Oracle:
         ONNX Runtime's optimisations change the rounding of the original. Where that alone moves an output, or flips an
         integer such as an arg-max between ties, a candidate cannot be asked to agree more closely.
         """
-        session = create_session(self._original, "all")
-        noise = [self._run(session, feeds) for feeds, _ in self._runs]
+        noise = self._results("all", self._original)
         own = self._gaps(noise)
         allowed = [
             scale.tolerance * min(max(1.0, 3.0 * gap / scale.tolerance), _MOST_NOISE)
             for gap, scale in zip(own, self._scales, strict=True)
         ]
         return self._gaps(found, noise), allowed
+
+    def _results(self, level: Level, model: CheckedModel) -> list[Outputs]:
+        """What a model returns for every input set; its session, with its copy of the weights, ends with this."""
+        session = create_session(model, level)
+        return [self._run(session, feeds) for feeds, _ in self._runs]
 
     def _run_all(self, session: ort.InferenceSession, feeds: list[Feeds]) -> list[tuple[Feeds, Outputs]]:
         """Runs those input sets that the original accepts; an edge case may well be outside what it can take."""
@@ -260,7 +261,7 @@ def _reason(wrong: list[OutputComparison], still: list[OutputComparison]) -> str
     return ""
 
 
-def _tolerance(model: DetachedModel) -> float:
+def _tolerance(model: CheckedModel) -> float:
     """The tolerance of the coarsest arithmetic in a model."""
     graph = model.skeleton.graph
     if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in graph.node):

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import onnx
-
-from environment.runtimes import Model, OnnxRuntime, OpenVino, Runtime, UnavailableError
+from environment.runtimes import OnnxRuntime, OpenVino, Runtime, UnavailableError
 from experiments.baselines.simplifier import simplified, simplifier_label
 from experiments.runs.tensorflow_start import import_tensorflow
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import LEVELS, Level
 
 THREADS = 1
@@ -29,7 +28,7 @@ class Contestant:
 
     label: str
     runtime: Runtime
-    prepare: Callable[[onnx.ModelProto], Model]
+    prepare: Callable[[CheckedModel], CheckedModel]
 
 
 Maker = Callable[[], Contestant]

@@ -9,6 +9,7 @@ import onnx
 
 from environment.runtimes import UnavailableError
 from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 
 def simplifier_label() -> str:
@@ -20,7 +21,7 @@ def simplifier_label() -> str:
     return f"onnxsim {_onnxsim().__version__.removeprefix('v')}"
 
 
-def simplified(model: onnx.ModelProto) -> onnx.ModelProto:
+def simplified(model: CheckedModel) -> CheckedModel:
     """The model as onnxsim rewrites it, with its default settings.
 
     Raises:
@@ -30,11 +31,11 @@ def simplified(model: onnx.ModelProto) -> onnx.ModelProto:
     simplify = _onnxsim().simplify
     try:
         # The outputs are compared here anyway, and a proof for each small model takes time.
-        found, _ = simplify(model, check_n=0, certify=False)
+        found, _ = simplify(model.to_proto(), check_n=0, certify=False)
     except Exception as error:  # its passes raise whatever they like
         raise ModelError(f"onnxsim cannot simplify the model: {one_paragraph(error)}") from error
     assert isinstance(found, onnx.ModelProto)
-    return found
+    return CheckedModel.from_proto(found)
 
 
 def _onnxsim() -> ModuleType:

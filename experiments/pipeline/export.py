@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import onnx
-
 from controller.records import EpisodeRecord
 from environment.verification.outputs import Verification, find_first_bad_rewrite, verify
 from experiments.errors import UserError, VerificationFailed
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 STAGE = "verify"
 
@@ -24,7 +23,7 @@ class Exported:
       largest_difference, tolerance: of the comparison with the model.
     """
 
-    model: onnx.ModelProto
+    model: CheckedModel
     changed: bool
     largest_difference: float
     tolerance: float
@@ -36,9 +35,8 @@ def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
     Raises:
       UserError: the outputs do not react to the inputs, are random, or the model does not run at all.
     """
-    verification = verify(
-        loaded.model.original, loaded.model.export(loaded.model.graph), num_inputs=num_inputs, inputs=loaded.inputs
-    )
+    start = loaded.model.export_checked(loaded.model.graph)
+    verification = verify(loaded.model.source, start, num_inputs=num_inputs, inputs=loaded.inputs)
     if verification.reason:
         raise UserError(f"{loaded.name} cannot be optimised, since no result could be verified: {verification.reason}.")
 
@@ -51,11 +49,11 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
     """
     actions = best.best_actions
     if not actions:
-        return Exported(loaded.model.original, changed=False, largest_difference=0.0, tolerance=0.0)
+        return Exported(loaded.model.source, changed=False, largest_difference=0.0, tolerance=0.0)
     with run.stage(STAGE, "verify in ONNX Runtime", 1) as bar:
-        candidate = loaded.model.export(loaded.env.replay(actions))
+        candidate = loaded.model.export_checked(loaded.env.replay(actions))
         verification = verify(
-            loaded.model.original,
+            loaded.model.source,
             candidate,
             seed=run.seed(STAGE),
             num_inputs=run.config.verify.num_inputs,
@@ -71,8 +69,8 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, best: EpisodeRecord, verificati
     """The error text: which rewrite broke equality."""
     actions = best.best_actions
     step = find_first_bad_rewrite(
-        loaded.model.original,
-        lambda count: loaded.model.export(loaded.env.replay(actions[:count])),
+        loaded.model.source,
+        lambda count: loaded.model.export_checked(loaded.env.replay(actions[:count])),
         len(actions),
         seed=run.seed(STAGE),
         num_inputs=run.config.verify.num_inputs,

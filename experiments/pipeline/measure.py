@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import onnx
-
 from environment.inputs.model_inputs import Feeds, check_given, input_specs
 from environment.measurement import timing
 from environment.measurement.effort import Effort
@@ -13,12 +11,12 @@ from environment.runtimes import OnnxRuntime
 from experiments.pipeline.load import Loaded
 from experiments.runs.result import MeasuredRatio
 from experiments.runs.run import Run
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 STAGE = "measure"
 
 
-def measure(run: Run, loaded: Loaded, result: onnx.ModelProto) -> MeasuredRatio:
+def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     """Time of the result over time of the model on the run's device; kept as `checkpoints/measured.json`."""
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
@@ -27,7 +25,7 @@ def measure(run: Run, loaded: Loaded, result: onnx.ModelProto) -> MeasuredRatio:
     runtime, effort = runtime_of(run), effort_of(run, STAGE, control=settings.control)
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
         found = timing.measure(
-            timing.Variant("model", runtime, loaded.model.original),
+            timing.Variant("model", runtime, loaded.model.source),
             [timing.Variant("result", runtime, result)],
             effort,
             feeds=feeds_of(loaded),
@@ -48,7 +46,7 @@ def feeds_of(loaded: Loaded) -> Feeds | None:
     """What whole graphs are timed on: the first input set that the user gave; None: what timing makes up."""
     if loaded.inputs is None:
         return None
-    return check_given(input_specs(detach(loaded.model.original)), loaded.inputs)[0]
+    return check_given(input_specs(loaded.model.source), loaded.inputs)[0]
 
 
 def effort_of(run: Run, stage: str, *, control: bool) -> Effort:

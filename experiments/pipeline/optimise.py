@@ -9,7 +9,6 @@ from pathlib import Path
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
 from experiments.config.tree import as_mapping
-from experiments.output_file import write_model
 from experiments.pipeline.controller import TrainingFacts
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, require_verifiable
@@ -27,7 +26,7 @@ from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run
 from experiments.runs.warnings_noted import warnings_noted
-from taso_ext.onnx_io.exporting import opset_of
+from taso_ext.onnx_io.writing import write_model
 
 SOURCES = {
     "collection": "(a) random collection",
@@ -150,7 +149,7 @@ def assemble_result(
 
 
 def _raised_opset(loaded: Loaded, exported: Exported) -> str:
-    before, after = loaded.model.opset, opset_of(exported.model)
+    before, after = loaded.model.opset, exported.model.opset
     return f"{before} to {after}" if exported.changed and after > before else ""
 
 

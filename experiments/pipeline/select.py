@@ -18,7 +18,6 @@ from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
 from experiments.runs.result import MeasuredRatio, is_faster
 from experiments.runs.run import Run
-from taso_ext.onnx_io.detached import detach
 
 STAGE = "select"
 CHECKPOINT = "checkpoints/selected.json"
@@ -100,10 +99,10 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
 def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
     runtime = runtime_of(run)
     variants = [
-        timing.Variant(str(index), runtime, loaded.model.export_detached(loaded.env.replay(record.best_actions)))
+        timing.Variant(str(index), runtime, loaded.model.export_checked(loaded.env.replay(record.best_actions)))
         for index, record in enumerate(records)
     ]
-    model = timing.Variant("model", runtime, detach(loaded.model.original))
+    model = timing.Variant("model", runtime, loaded.model.source)
     return timing.measure(model, variants, effort_of(run, STAGE, control=False), feeds=feeds_of(loaded)).candidates
 
 

@@ -1,15 +1,27 @@
-"""Symbolic dimensions of a model's inputs: naming them and binding them to sizes."""
+"""Symbolic dimensions of a model's inputs: naming them, binding them to sizes, and refusing those that need one.
+
+A dimension without a size is harmless where no operator has to be priced on it, and refused where one has. A value is
+*unsized* where its shape is unknown because an input's dimension is open. An operator that reads or writes one would
+have to be priced without knowing its work, except Shape and Size, which look at no element, and Identity, which is
+removed. What Shape gives has a known shape but an open content, which makes the values unsized whose shape it decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import onnx
 
 from taso_ext.errors import ModelError, did_you_mean
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, captured_names
+
+_FREE = frozenset({"Shape", "Size", "Identity"})
+_SHAPE_DTYPES = frozenset({0, onnx.TensorProto.INT64, onnx.TensorProto.INT32})
+"""Types of tensors that can decide another's shape; 0: unknown."""
+_MOST_LISTED = 8
 
 
 class OpenDim(NamedTuple):
@@ -18,6 +30,10 @@ class OpenDim(NamedTuple):
     input: str
     axis: int
     name: str
+
+
+Sources = dict[OpenDim, None]
+"""Open dimensions, each once, in order."""
 
 
 def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
@@ -30,7 +46,7 @@ def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
     ]
 
 
-def bind_dims(model: DetachedModel, dims: Mapping[str, int], name: str) -> DetachedModel:
+def bind_dims(model: CheckedModel, dims: Mapping[str, int], name: str) -> CheckedModel:
     """The model with symbolic dimensions replaced by sizes, in a skeleton of its own; the model itself without `dims`.
 
     Raises:
@@ -49,7 +65,7 @@ def bind_dims(model: DetachedModel, dims: Mapping[str, int], name: str) -> Detac
         for dim in shape.dim:
             if dim.dim_param in dims:
                 dim.dim_value = dims[dim.dim_param]
-    return replace(model, skeleton=bound)
+    return replace(model, skeleton=bound, known_types=None)
 
 
 def _check_names(graph: onnx.GraphProto, dims: Mapping[str, int], name: str) -> None:
@@ -89,3 +105,83 @@ def type_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
         yield from type_shapes(getattr(kind, which).elem_type)
     elif which == "map_type":
         yield from type_shapes(kind.map_type.value_type)
+
+
+def require_sizes(graph: onnx.GraphProto, types: Mapping[str, ValueType], name: str) -> None:
+    """Checks that every operator an output depends on can be priced.
+
+    Args:
+      graph: a cleaned model's; producers first.
+      types: what is known of its values.
+      name: of the model, for the message.
+    Raises:
+      ModelError: names the open dimensions in the way, an operator that they reach, and the flags to give.
+    """
+    if not open_dims(graph):
+        return
+    found = _Tracing(graph, types)
+    if not found.needed:
+        return
+    places = [f"'{dim.name}' (axis {dim.axis} of input '{dim.input}')" for dim in found.needed]
+    more = f" and {len(places) - _MOST_LISTED} more" if len(places) > _MOST_LISTED else ""
+    flags = " ".join(f"--dim {dim}=1" for dim in dict.fromkeys(dim.name for dim in found.needed))
+    raise ModelError(
+        f"{name} has symbolic dimensions without a size: {', '.join(places[:_MOST_LISTED])}{more}. What {found.first} "
+        f"costs depends on them; give every size with the flag --dim name=value, for example: {flags}"
+    )
+
+
+class _Tracing:
+    """Follows open dimensions through a graph.
+
+    Attributes:
+      needed: those that an operator has to be priced on.
+      first: such an operator, in words.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, types: Mapping[str, ValueType]) -> None:
+        self._types = types
+        self._unsized: dict[str, Sources] = {}
+        self._content: dict[str, Sources] = {}
+        self.needed: Sources = {}
+        self.first = ""
+        for dim in open_dims(graph):
+            self._unsized.setdefault(dim.input, {})[dim] = None
+        for node in _live_nodes(graph):
+            self._follow(node)
+
+    def _follow(self, node: onnx.NodeProto) -> None:
+        read = [name for name in (*node.input, *captured_names(node)) if name]
+        sizes = _joined(self._unsized.get(name) for name in read)
+        shaping = _joined(
+            self._content.get(name) for name in read if self._types.get(name, UNKNOWN).dtype in _SHAPE_DTYPES
+        )
+        unknown = [name for name in node.output if name and self._types.get(name, UNKNOWN).dims is None]
+        reached = (sizes | shaping) if unknown else sizes
+        content = sizes | _joined(self._content.get(name) for name in read)
+        for name in node.output:
+            if content:
+                self._content[name] = content
+            if reached and name in unknown:
+                self._unsized[name] = reached
+        if reached and not (node.op_type in _FREE and node.domain in DEFAULT_DOMAINS):
+            self.needed |= reached
+            self.first = self.first or f"the operator {node.op_type} '{node.name or node.output[0]}'"
+
+
+def _joined(parts: Iterable[Sources | None]) -> Sources:
+    joined: Sources = {}
+    for part in parts:
+        joined |= part or {}
+    return joined
+
+
+def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that an output depends on, producers first."""
+    wanted = {output.name for output in graph.output}
+    live = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            live.append(node)
+            wanted.update(node.input, captured_names(node))
+    return live[::-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -14,20 +14,15 @@ from onnx import helper
 
 from taso_ext._core import Graph, Node, Value
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.detached import OLDEST_IR, DetachedModel
-from taso_ext.onnx_io.emission import Emission
-from taso_ext.onnx_io.foldable import computable_nodes
+from taso_ext.onnx_io.checked_model import OLDEST_IR, CheckedModel, ValueType, opset_of
+from taso_ext.onnx_io.emission import Emission, ValueNames
 from taso_ext.onnx_io.importing import Imported
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
-from taso_ext.onnx_io.opsets.raising import needed_opset
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, local_names
+from taso_ext.onnx_io.opsets import needed_opset
 from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR
-from taso_ext.onnx_io.subgraphs import all_nodes, local_names
-from taso_ext.onnx_io.value_names import ValueNames
-from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, evaluate
+from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, computable_nodes, evaluate
 
 _LOG = logging.getLogger(__name__)
-_PLAIN_OPSET = 13
-"""For models that use other domains alone, should one of their outputs need an Identity."""
 _OWN_METADATA = "pkg.onnxscript."
 """Where the clean-up notes what it has done; the original had no such entries on these nodes."""
 _LARGEST_COMPUTED = 1024
@@ -40,18 +35,14 @@ class ExportSource:
     """What an exported model takes over from the model it was made from.
 
     Attributes:
-      original: the original's skeleton: names and types of inputs and outputs, documentation, metadata.
-      skeleton: opset imports and declared types of the cleaned model.
+      original: names and types of inputs and outputs, defaults of inputs, documentation, metadata.
+      cleaned: opset imports and declared types.
       imported: weights, attributes and node documentation.
-      inputs: the original's inputs without those that are constants.
-      defaults: default values of overridable inputs, by position among the inputs.
     """
 
-    original: onnx.ModelProto
-    skeleton: onnx.ModelProto
+    original: CheckedModel
+    cleaned: CheckedModel
     imported: Imported
-    inputs: list[onnx.ValueInfoProto]
-    defaults: dict[int, ir.TensorProtocol] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,15 +65,13 @@ class Sketch:
     Attributes:
       model: what depends on the types of weights alone can be seen from it.
       computed_by: position, among the run-time operators of the graph, of the one that computes a value, by its name.
-      types: element type and shape of values, by name; those that only the model has are missing.
     """
 
-    model: DetachedModel
+    model: CheckedModel
     computed_by: dict[str, int]
-    types: dict[str, tuple[int, tuple[int, ...]]]
 
 
-def export_model(graph: Graph, source: ExportSource) -> DetachedModel:
+def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
     """The graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
 
     Weight-only values are folded into initializers.
@@ -149,7 +138,8 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
     model = _frame(source)
     original_opset = opset_of(model)
     opset = needed_opset([*parts.written, *parts.folded], original_opset)
-    _raise_opset(model, opset)
+    if opset > original_opset:
+        _raise_opset(model, opset)
     names = _name_interface(graph, source, values, parts)
     attributes = source.imported.attributes
     written, folded = (Emission(values, names, attributes, opset, original_opset) for _ in range(2))
@@ -168,7 +158,7 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
         raise ModelError(f"the rewritten graph cannot be written as ONNX: {error}") from error
     for position, value in names.copies:
         written.nodes.append(
-            helper.make_node("Identity", [written.name(value)], [source.original.graph.output[position].name])
+            helper.make_node("Identity", [written.name(value)], [source.original.skeleton.graph.output[position].name])
         )
     model.graph.node.extend(written.nodes)
     _import_domains(model, [*written.nodes, *folded.nodes])
@@ -177,19 +167,18 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
     tensors |= {folded.name(value): _zeros(values[value]) for value in parts.sketched}
     _document(model, source)
     _require_known_operators(model, opset)
-    defaults = {source.inputs[position].name: tensor for position, tensor in source.defaults.items()}
     types = {
-        written.name(value): (values[value].dtype, tuple(dims))
+        written.name(value): ValueType(values[value].dtype, tuple(dims))
         for node in parts.written
         for value in (*node.inputs, *node.outputs)
         if value >= 0 and (dims := values[value].dims) is not None
     }
-    return Sketch(DetachedModel(model, tensors, defaults), computed_by, types)
+    return Sketch(CheckedModel(model, tensors, source.original.defaults, types), computed_by)
 
 
 def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:
-    inputs = [value.name for value in source.inputs]
-    outputs = [value.name for value in source.original.graph.output]
+    inputs = [value.name for value in source.original.skeleton.graph.input]
+    outputs = [value.name for value in source.original.skeleton.graph.output]
     fixed = {value for value, view in values.items() if view.handle is not None}
     fixed |= {*parts.handed_over, *parts.sketched}
     reserved = {name for node in _with_bodies(parts, source) for name in local_names(node)}
@@ -212,7 +201,7 @@ def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto
 def _frame(source: ExportSource) -> onnx.ModelProto:
     """The model around the nodes: everything that is not a node, an initializer or a folded-away declaration."""
     model = onnx.ModelProto()
-    original = source.original
+    original = source.original.skeleton
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         if original.HasField(name):
             setattr(model, name, getattr(original, name))
@@ -222,33 +211,25 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
     model.graph.name = original.graph.name or "graph"
     model.graph.doc_string = original.graph.doc_string
     model.graph.metadata_props.extend(original.graph.metadata_props)
-    model.graph.input.extend(source.inputs)
+    model.graph.input.extend(original.graph.input)
     model.graph.output.extend(original.graph.output)
     return model
 
 
 def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
     """The cleaned model's imports, and those of the original that it no longer uses, except of inlined functions."""
-    inlined = {function.domain for function in source.original.functions}
-    inlined -= {node.domain for node in all_nodes(source.skeleton.graph)}
+    inlined = {function.domain for function in source.original.skeleton.functions}
+    inlined -= {node.domain for node in all_nodes(source.cleaned.skeleton.graph)}
     imports: dict[str, onnx.OperatorSetIdProto] = {}
-    for entry in (*source.skeleton.opset_import, *source.original.opset_import):
+    for entry in (*source.cleaned.skeleton.opset_import, *source.original.skeleton.opset_import):
         if entry.domain not in inlined:
             imports.setdefault(entry.domain, entry)
     if not imports.keys() & set(DEFAULT_DOMAINS):
-        imports[""] = helper.make_opsetid("", _PLAIN_OPSET)
+        imports[""] = helper.make_opsetid("", source.cleaned.opset)
     return list(imports.values())
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators that a model uses."""
-    versions = (entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS)
-    return next(versions, _PLAIN_OPSET)
-
-
 def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
-    if opset == opset_of(model):
-        return
     _LOG.info("a rewrite made an operator of opset %d: the model's opset is raised to it", opset)
     for entry in model.opset_import:
         if entry.domain in DEFAULT_DOMAINS:
@@ -288,8 +269,8 @@ def _document(model: onnx.ModelProto, source: ExportSource) -> None:
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     custom = {name for node in model.graph.node if node.domain not in DEFAULT_DOMAINS for name in node.output}
     # Other types are found by shape inference; declared ones could only contradict it.
-    model.graph.value_info.extend(value for value in source.skeleton.graph.value_info if value.name in custom)
-    for annotation in source.original.graph.quantization_annotation:
+    model.graph.value_info.extend(value for value in source.cleaned.skeleton.graph.value_info if value.name in custom)
+    for annotation in source.original.skeleton.graph.quantization_annotation:
         if {annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)} <= names:
             model.graph.quantization_annotation.append(annotation)
 

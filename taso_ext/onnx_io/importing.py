@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import AttributeProto, helper
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.attributes import AttributeStore
+from taso_ext.onnx_io.canonical import has_normal_form, lift
 from taso_ext.onnx_io.canonical.form import RAW_DOMAIN, Attribute, RawNode
-from taso_ext.onnx_io.canonical.lifting import has_normal_form, lift
-from taso_ext.onnx_io.detached import DetachedModel
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, is_random
-from taso_ext.onnx_io.shapes import UNKNOWN, ValueType
-from taso_ext.onnx_io.subgraphs import bodies, captured_names
+from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, captured_names, is_random
 from taso_ext.onnx_io.weights.content import content_of
 from taso_ext.onnx_io.weights.handles import content_handle, lazy_tensor, read_values, static_dims
 from taso_ext.onnx_io.weights.lifting import LARGEST_INLINE
 
 _ABSENT = -1
+
+
+class AttributeStore:
+    """Keeps the attributes that the engine does not look into (tensors, graphs, types …) under their digests."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, AttributeProto] = {}
+
+    def encode(self, attribute: AttributeProto) -> Attribute:
+        """The attribute as the engine holds it."""
+        plain = _plain_value(attribute)
+        if plain is not None:
+            return plain
+        digest = hashlib.sha256(attribute.SerializeToString(deterministic=True)).digest()[:16]
+        self._kept[digest] = attribute
+        return digest
+
+    def decode(self, name: str, value: Attribute) -> AttributeProto:
+        """The ONNX attribute again."""
+        if not isinstance(value, bytes):
+            return helper.make_attribute(name, value)
+        attribute = AttributeProto()
+        attribute.CopyFrom(self._kept[value])
+        return attribute
 
 
 @dataclass
@@ -41,15 +64,13 @@ class Imported:
     nodes: dict[str, onnx.NodeProto] = field(default_factory=dict)
 
 
-def import_model(model: DetachedModel, types: Mapping[str, ValueType]) -> Imported:
+def import_model(model: CheckedModel) -> Imported:
     """Builds the engine's graph of a cleaned model.
 
-    Args:
-      types: what is known of the model's values.
     Raises:
       ModelError: a model the engine refuses, or a weight whose data do not fit its shape.
     """
-    importer = _Importer(model, types)
+    importer = _Importer(model)
     try:
         return importer.run()
     except ModelError:
@@ -59,10 +80,10 @@ def import_model(model: DetachedModel, types: Mapping[str, ValueType]) -> Import
 
 
 class _Importer:
-    def __init__(self, model: DetachedModel, types: Mapping[str, ValueType]) -> None:
+    def __init__(self, model: CheckedModel) -> None:
         self.model = model
         self.opset = next((o.version for o in model.skeleton.opset_import if o.domain in DEFAULT_DOMAINS), 0)
-        self.types = dict(types)  # of constants as they are met
+        self.types = dict(model.types)  # of constants as they are met
         self.builder = GraphBuilder()
         self.attributes = AttributeStore()
         self.constants = dict(model.tensors)  # Constant nodes join them as they are met
@@ -206,3 +227,28 @@ def _uniquely_named(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto
             repeated.add(node.name)
         found[node.name] = node
     return {name: node for name, node in found.items() if name not in repeated}
+
+
+def _plain_value(attribute: AttributeProto) -> Attribute | None:
+    """None for what the engine does not look into; empty lists are among that, since their type would be lost."""
+    if attribute.type == AttributeProto.INT:
+        return attribute.i
+    if attribute.type == AttributeProto.FLOAT:
+        return attribute.f
+    if attribute.type == AttributeProto.INTS:
+        return list(attribute.ints) or None
+    if attribute.type == AttributeProto.FLOATS:
+        return list(attribute.floats) or None
+    if attribute.type == AttributeProto.STRING:
+        return _text(attribute.s)
+    if attribute.type == AttributeProto.STRINGS:
+        texts = [_text(each) for each in attribute.strings]
+        return [text for text in texts if text is not None] if texts and None not in texts else None
+    return None
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

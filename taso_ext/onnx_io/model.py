@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 
 import onnx
 
 from taso_ext._core import Graph
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.cleanup.passes import clean_up
-from taso_ext.onnx_io.detached import DetachedModel, attach
-from taso_ext.onnx_io.exporting import ExportSource, Sketch, export_model, opset_of, sketch_model
+from taso_ext.onnx_io.dimensions import require_sizes
+from taso_ext.onnx_io.exporting import ExportSource, Sketch, export_model, sketch_model
 from taso_ext.onnx_io.importing import import_model
 from taso_ext.onnx_io.reading import Source, name_of, read_model
-from taso_ext.onnx_io.shapes import value_types
-from taso_ext.onnx_io.unsized import require_sizes
 from taso_ext.onnx_io.writing import write_model
 
 
@@ -33,21 +31,17 @@ class OnnxModel:
 
     Attributes:
       source: the model as given, with symbolic dimensions bound; its weights are handles.
-      graph: the cleaned model as the engine sees it.
+      cleaned: the model after clean-up, before any rewrite.
+      graph: that one as the engine sees it.
     """
 
-    def __init__(self, source: DetachedModel, cleaned: DetachedModel, name: str) -> None:
+    def __init__(self, source: CheckedModel, cleaned: CheckedModel, name: str) -> None:
         """Use `load`."""
-        self.source = source
-        self._cleaned = cleaned
-        types = value_types(cleaned)
-        require_sizes(cleaned.skeleton.graph, types, name)
-        imported = import_model(cleaned, types)
+        self.source, self.cleaned = source, cleaned
+        require_sizes(cleaned.skeleton.graph, cleaned.types, name)
+        imported = import_model(cleaned)
         self.graph: Graph = imported.graph
-        listed = [value.name for value in cleaned.skeleton.graph.input]
-        defaults = {listed.index(name): tensor for name, tensor in cleaned.defaults.items()}
-        inputs = list(source.skeleton.graph.input)
-        self._export_source = ExportSource(source.skeleton, cleaned.skeleton, imported, inputs, defaults)
+        self._export_source = ExportSource(source, cleaned, imported)
 
     @classmethod
     def load(
@@ -73,24 +67,19 @@ class OnnxModel:
 
     @property
     def opset(self) -> int:
-        """The version of ONNX's own operators that the model uses; `export` raises it where rewrites need it."""
-        return opset_of(self._cleaned.skeleton)
-
-    @cached_property
-    def original(self) -> onnx.ModelProto:
-        """`source` as a model that holds a copy of every weight."""
-        return attach(self.source)
-
-    @cached_property
-    def cleaned(self) -> onnx.ModelProto:
-        """The model after clean-up, before any rewrite, as a model that holds a copy of every weight."""
-        return attach(self._cleaned)
+        """The version of ONNX's own operators that the model uses; exporting raises it where rewrites need it."""
+        return self.cleaned.opset
 
     def export(self, graph: Graph) -> onnx.ModelProto:
-        """`export_detached` as a model that holds a copy of every weight."""
-        return attach(self.export_detached(graph))
+        """`export_checked` as one message, which holds a copy of every weight.
 
-    def export_detached(self, graph: Graph) -> DetachedModel:
+        Raises:
+          ModelError: as `export_checked`.
+          ValueError: the weights take more than the 2 GB that protobuf can hold; use `save`.
+        """
+        return self.export_checked(graph).to_proto()
+
+    def export_checked(self, graph: Graph) -> CheckedModel:
         """A graph that descends from `self.graph`, as an ONNX model with the original's inputs, outputs and metadata.
 
         Values that depend on weights alone are computed now, by ONNX Runtime with its optimisations off; all other
@@ -102,13 +91,13 @@ class OnnxModel:
         return export_model(graph, self._export_source)
 
     def sketch(self, graph: Graph) -> Sketch:
-        """As `export_detached`, but with zeros in place of large weights that would have to be computed.
+        """As `export_checked`, but with zeros in place of large weights that would have to be computed.
 
         Raises:
-          ModelError: as `export_detached`.
+          ModelError: as `export_checked`.
         """
         return sketch_model(graph, self._export_source)
 
     def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
-        """Writes `export_detached`, weights straight from where they are; see `write_model`."""
-        write_model(self.export_detached(graph), Path(path))
+        """Writes `export_checked`, weights straight from where they are; see `write_model`."""
+        write_model(self.export_checked(graph), Path(path))

@@ -1,6 +1,14 @@
-"""What has to be known about ONNX operators beyond their schemas."""
+"""What the program knows of ONNX nodes beyond their schemas: domains, randomness, and the graphs inside them.
+
+Branches of If and bodies of Loop and Scan are such graphs; they read (capture) values of the graphs around them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+import onnx
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """Both name the domain of ONNX's own operators."""
@@ -9,8 +17,91 @@ RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
 """Operators that give other values each time: they are neither folded nor merged with their equals."""
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def is_random(op_type: str, domain: str, inputs: int) -> bool:
     """Whether an operator draws random numbers; Dropout does where it is given a training flag (third input)."""
     return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and inputs > 2))
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node carries as attributes, in the order of the attributes' names."""
+    holders = [attribute for attribute in node.attribute if attribute.type in _GRAPHS]
+    for attribute in sorted(holders, key=lambda each: each.name):
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, each followed by those of the graphs inside it."""
+    return inner_nodes(graph.node)
+
+
+def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, each followed by those of the graphs inside it."""
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from inner_nodes(body.node)
+
+
+def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Inputs and annotated values of a graph and of the graphs inside its nodes."""
+    inner = (body for node in all_nodes(graph) for body in bodies(node))
+    return chain.from_iterable((*each.input, *each.value_info) for each in chain([graph], inner))
+
+
+def value_names(graph: onnx.GraphProto) -> set[str]:
+    """All names that a graph and the graphs inside it give to values."""
+    found = _own_names(graph)
+    for node in graph.node:
+        found |= set(node.output) | local_names(node)
+    return found
+
+
+def captured_names(node: onnx.NodeProto) -> list[str]:
+    """Names of outer values that the graphs inside a node read, each once, in order of first use."""
+    return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))
+
+
+def local_names(node: onnx.NodeProto) -> set[str]:
+    """All value names that the graphs inside a node define, however deep."""
+    found: set[str] = set()
+    for body in bodies(node):
+        found |= _own_names(body)
+        for inner in body.node:
+            found |= set(inner.output) | local_names(inner)
+    return found
+
+
+def rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Renames outer values in a graph inside a node and in the graphs inside that one.
+
+    A local value that hides an outer one of the same name keeps it: ONNX forbids such names, but exporters write them.
+    """
+    visible = {name: new for name, new in names.items() if name not in _own_names(graph)}
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            node.input[position] = visible.get(name, name)
+        for body in bodies(node):
+            rename_captured(body, visible)
+        visible = {name: new for name, new in visible.items() if name not in node.output}
+    for value in graph.output:
+        value.name = visible.get(value.name, value.name)
+
+
+def _free_names(graph: onnx.GraphProto) -> list[str]:
+    free: dict[str, None] = {}
+    local = _own_names(graph)
+    for node in graph.node:
+        free |= dict.fromkeys(name for name in (*node.input, *captured_names(node)) if name and name not in local)
+        local |= set(node.output)
+    free |= dict.fromkeys(value.name for value in graph.output if value.name not in local)
+    return list(free)
+
+
+def _own_names(graph: onnx.GraphProto) -> set[str]:
+    inputs = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return inputs | {tensor.values.name for tensor in graph.sparse_initializer}

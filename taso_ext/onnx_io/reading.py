@@ -11,17 +11,19 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel, detach, for_inference
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.checks import (
+    require_bounded_expansion,
+    require_bounded_ranks,
+    require_consistent_types,
+    require_text,
+)
 from taso_ext.onnx_io.dimensions import bind_dims
-from taso_ext.onnx_io.element_types import require_consistent_types
-from taso_ext.onnx_io.expand_operands import require_bounded_ranks
-from taso_ext.onnx_io.function_calls import require_bounded_expansion
-from taso_ext.onnx_io.opsets.oldest import raise_to_oldest
-from taso_ext.onnx_io.readable_text import require_text
-from taso_ext.onnx_io.weights.mapped_files import MappedFiles, map_file
+from taso_ext.onnx_io.opsets import raise_to_oldest
+from taso_ext.onnx_io.weights.handles import MappedFiles, map_file
 from taso_ext.onnx_io.wire_format import DEEPEST_MESSAGE, ends_inside_a_model, without_weights
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | DetachedModel
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | CheckedModel
 """A path, the bytes of a file, or a model."""
 
 
@@ -29,7 +31,7 @@ def read_model(
     source: Source,
     dims: Mapping[str, int] | None = None,
     freeze_initializers: bool = False,
-) -> DetachedModel:
+) -> CheckedModel:
     """A checked model, its weights where they are: in the mapped file, in files beside it, or in the given model.
 
     Args:
@@ -41,18 +43,10 @@ def read_model(
       ModelError: a missing, empty, truncated or foreign file, a directory, missing external data, a model that fails
         `onnx.checker`, an opset below 7 that cannot be raised, or an unknown name in `dims`.
     """
-    if isinstance(source, (onnx.ModelProto, DetachedModel)):
-        model, files = source, MappedFiles()
-    else:
-        model, files = _parse_bytes(source) if isinstance(source, bytes) else _open(Path(source))
     name = name_of(source)
-    detached = _detach(model, name, freeze_initializers, files)
-    if detached is not source:
-        _check(detached, name)
-        require_bounded_expansion(detached.skeleton, name)
-        require_bounded_ranks(for_inference(detached), name)
-        require_consistent_types(detached, name)
-    return bind_dims(raise_to_oldest(detached, name), dims or {}, name)
+    if not isinstance(source, CheckedModel):
+        source = _checked(*_parsed(source), name, freeze_initializers)
+    return bind_dims(raise_to_oldest(source, name), dims or {}, name)
 
 
 def name_of(source: Source) -> str:
@@ -60,17 +54,16 @@ def name_of(source: Source) -> str:
     return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the given model"
 
 
-def _open(path: Path) -> tuple[onnx.ModelProto, MappedFiles]:
-    """The structure of a model whose larger weights stay in its file, and the files that hold them."""
-    data, files = _map(path), MappedFiles(path.parent)
-    files.add(path.name, data)
-    return _parse(data, str(path), path.name), files
-
-
-def _parse_bytes(data: bytes) -> tuple[onnx.ModelProto, MappedFiles]:
-    files = MappedFiles()
-    files.add("", data)  # a name that no file has
-    return _parse(data, "the given model", ""), files
+def _parsed(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, MappedFiles]:
+    """The structure of a model whose larger weights stay where they are, and the files that hold them."""
+    if isinstance(source, onnx.ModelProto):
+        return source, MappedFiles()
+    path = None if isinstance(source, bytes) else Path(source)
+    data = source if isinstance(source, bytes) else _map(Path(source))
+    files = MappedFiles(path and path.parent)
+    location = path.name if path else ""  # no file has an empty name
+    files.add(location, data)
+    return _parse(data, name_of(source), location), files
 
 
 def _parse(data: mmap.mmap | bytes, name: str, location: str) -> onnx.ModelProto:
@@ -126,30 +119,24 @@ def _unreadable(name: str, data: mmap.mmap | bytes) -> ModelError:
 _LFS_POINTER = b"version https://git-lfs"
 
 
-def _detach(
-    model: onnx.ModelProto | DetachedModel, name: str, freeze_initializers: bool, files: MappedFiles
-) -> DetachedModel:
-    """Takes the model apart, and checks what the checker does not: text, element types, sizes."""
+def _checked(proto: onnx.ModelProto, files: MappedFiles, name: str, freeze_initializers: bool) -> CheckedModel:
+    """Takes a model apart and checks it, large tensors first: onnx sees the structure alone."""
     try:
-        detached = detach(model, freeze_initializers, files)
-        require_text(detached.skeleton)
+        model = CheckedModel.from_proto(proto, freeze_initializers=freeze_initializers, files=files)
+        require_text(model.skeleton)
+        structure = model.for_onnx()
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from error
     except (ValueError, TypeError) as error:  # bytes that are no text, copied into another message
         raise ModelError(f"{name} is damaged: {one_paragraph(error)}. Export or download it again.") from error
-    return detached
-
-
-def _check(detached: DetachedModel, name: str) -> None:
-    """Runs `onnx.checker` on the structure; large tensors were checked when they were detached."""
     try:
-        model = for_inference(detached)
-    except ModelError as error:
-        raise ModelError(f"{name}: {error}") from error
-    try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(structure)
     except Exception as error:  # it throws C++ exceptions of several kinds
         raise ModelError(
             f"{name} is not a valid ONNX model; onnx.checker reports: {one_paragraph(error)} "
             f"Correct the exporter, or the file, until onnx.checker accepts it."
         ) from error
+    require_bounded_expansion(structure, name)
+    require_bounded_ranks(structure, name)
+    require_consistent_types(structure, set(model.tensors), name)
+    return model

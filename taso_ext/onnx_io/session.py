@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.weights.handles import static_dims, tensor_proto
 
 NEWEST_RUNNABLE_IR = 13
@@ -51,7 +51,7 @@ def session_options(level: Level, *, threads: int = 1, settings: Mapping[str, st
 
 
 def create_session(
-    model: onnx.ModelProto | DetachedModel | Path,
+    model: CheckedModel | Path,
     level: Level,
     *,
     threads: int = 1,
@@ -76,7 +76,7 @@ def create_session(
 
 
 def open_session(
-    model: onnx.ModelProto | DetachedModel | Path,
+    model: CheckedModel | Path,
     options: ort.SessionOptions,
     providers: Sequence[str],
     *,
@@ -97,7 +97,7 @@ def open_session(
     if isinstance(model, Path):
         source = str(model)
     else:
-        source, shared = _without_large_weights(detach(model), shared_from_bytes)
+        source, shared = _without_large_weights(model, shared_from_bytes)
         # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
         options.add_external_initializers(list(shared), list(shared.values()))
     try:
@@ -107,14 +107,14 @@ def open_session(
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
 
 
-def _without_large_weights(detached: DetachedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
+def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
     """The serialised model, but for its large weights, and those by name."""
     proto = onnx.ModelProto()
-    proto.CopyFrom(detached.skeleton)
+    proto.CopyFrom(model.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
     shared: dict[str, ort.OrtValue] = {}
-    for name, tensor in (detached.tensors | detached.defaults).items():
-        if tensor.nbytes < shared_from_bytes or name in detached.defaults or not can_share(tensor.dtype):
+    for name, tensor in (model.tensors | model.defaults).items():
+        if tensor.nbytes < shared_from_bytes or name in model.defaults or not can_share(tensor.dtype):
             proto.graph.initializer.append(tensor_proto(tensor, name))
             continue
         place = proto.graph.initializer.add(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))

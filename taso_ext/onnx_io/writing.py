@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from taso_ext.files import replacing
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.weights.handles import content_bytes, tensor_header, tensor_proto
 from taso_ext.onnx_io.wire_format import length_delimited
 
@@ -25,7 +25,7 @@ _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 _RAW_DATA = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
 
 
-def write_model(model: DetachedModel, path: Path) -> None:
+def write_model(model: CheckedModel, path: Path) -> None:
     """Writes an ONNX file, complete or not at all.
 
     A model of more than 2 GiB gets its weights in `<name>.data` beside it, which is in place before the model is.
@@ -42,7 +42,7 @@ def write_model(model: DetachedModel, path: Path) -> None:
         file.write(_with_external_data(model, data, data_path.name).SerializeToString())
 
 
-def _write_single(model: DetachedModel, file: BinaryIO) -> None:
+def _write_single(model: CheckedModel, file: BinaryIO) -> None:
     """The model as one message, as protobuf would write it, but with one tensor at a time in memory at most."""
     frame = onnx.ModelProto()
     frame.CopyFrom(model.skeleton)
@@ -70,7 +70,7 @@ def _payload(tensor: ir.TensorProtocol) -> int:
     return 0 if tensor.dtype == ir.DataType.STRING else tensor.nbytes
 
 
-def _with_external_data(model: DetachedModel, file: BinaryIO, location: str) -> onnx.ModelProto:
+def _with_external_data(model: CheckedModel, file: BinaryIO, location: str) -> onnx.ModelProto:
     """The model with references to its tensors, which are written to `file`."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
@@ -88,6 +88,6 @@ def _with_external_data(model: DetachedModel, file: BinaryIO, location: str) -> 
     return proto
 
 
-def _all_tensors(model: DetachedModel) -> Iterator[tuple[str, ir.TensorProtocol]]:
+def _all_tensors(model: CheckedModel) -> Iterator[tuple[str, ir.TensorProtocol]]:
     yield from model.tensors.items()
     yield from model.defaults.items()

@@ -47,9 +47,9 @@ def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto, bool]]:
 def compare(original: onnx.ModelProto, pairs: int, *, fuse: bool) -> Timing:
     """The original against what the rules make of it."""
     model = OnnxModel.load(original)
-    candidate = Variant("recognised", OnnxRuntime(), model.export(recognised(model.graph, fuse=fuse)))
+    candidate = Variant("recognised", OnnxRuntime(), model.export_checked(recognised(model.graph, fuse=fuse)))
     effort = Effort(resolution=None, pairs=pairs, sessions=3, control=False)
-    return measure(Variant("original", OnnxRuntime(), original), [candidate], effort)
+    return measure(Variant("original", OnnxRuntime(), model.source), [candidate], effort)
 
 
 def main() -> None:

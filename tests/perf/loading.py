@@ -24,7 +24,7 @@ from onnx import helper
 
 from environment import zoo
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.writing import write_model
 
 COLUMNS = {
@@ -33,7 +33,7 @@ COLUMNS = {
     "read_s": "reading the file from the page cache, for comparison",
     "load_s": "OnnxModel.load of the file",
     "load_cpu_s": "the same in CPU time, which other processes disturb less",
-    "export_s": "OnnxModel.export_detached of the start graph",
+    "export_s": "OnnxModel.export_checked of the start graph",
     "write_s": "writing that to a file",
     "copy_s": "writing as many zeros to a file, for comparison",
     "rewritten": "rewrites taken before the second export",
@@ -46,7 +46,7 @@ _CHUNK = 1 << 24
 Result = TypeVar("Result")
 
 
-def big_model(layers: int = _BIG_LAYERS) -> DetachedModel:
+def big_model(layers: int = _BIG_LAYERS) -> CheckedModel:
     """Blocks of three MatMuls of one input, with 0.2 GB of weights each, which are made when they are asked for."""
     nodes, tensors = [], {}
     for layer in range(layers):
@@ -60,7 +60,7 @@ def big_model(layers: int = _BIG_LAYERS) -> DetachedModel:
     values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x0", f"x{layers}")]
     graph = helper.make_graph(nodes, "big", values[:1], values[1:])
     skeleton = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return DetachedModel(skeleton, tensors)
+    return CheckedModel(skeleton, tensors)
 
 
 def _noise(name: str, seed: int) -> ir.TensorProtocol:
@@ -80,7 +80,7 @@ def measure(path: Path) -> dict[str, float]:
     cpu = time.process_time()
     load_s, model = _timed(lambda: OnnxModel.load(path))
     load_cpu_s = time.process_time() - cpu
-    export_s, exported = _timed(lambda: model.export_detached(model.graph))
+    export_s, exported = _timed(lambda: model.export_checked(model.graph))
     with tempfile.TemporaryDirectory() as directory:
         write_s, _ = _timed(lambda: write_model(exported, Path(directory) / "exported.onnx"))
     with tempfile.TemporaryFile() as file:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
 from environment import zoo
@@ -28,6 +27,8 @@ from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from environment.zoo.graph_writer import GraphWriter
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.session import create_session
 
 COST_MODEL = CostModel.roofline("xeon")
 STACK = "stack-batch-of-grouped-1x1-conv"
@@ -108,9 +109,8 @@ def variants(start: State) -> list[tuple[str, ...]]:
     return [*found, *((*one, STACK) for one in found if rewritten(start, one).rule_mask()[stack])]
 
 
-def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {"x": x})[0])
+def run(model: CheckedModel, x: np.ndarray) -> np.ndarray:
+    return np.asarray(create_session(model, "all").run(None, {"x": x})[0])
 
 
 def exactly(layer: Layer, model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def exactly(layer: Layer, model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return total
 
 
-def time_ratio(reference: onnx.ModelProto, candidate: onnx.ModelProto, pairs: int, sessions: int) -> Estimate:
+def time_ratio(reference: CheckedModel, candidate: CheckedModel, pairs: int, sessions: int) -> Estimate:
     variants = [Variant(name, OnnxRuntime(), model) for name, model in (("as is", reference), ("fast", candidate))]
     effort = Effort(resolution=None, pairs=pairs, sessions=sessions, control=False)
     return measure(variants[0], variants[1:], effort).ratio
@@ -136,13 +136,13 @@ def measure_layer(layer: Layer, pairs: int) -> list[dict[str, object]]:
     context, alone = (OnnxModel.load(build(layer, neighbours=with_them), clean="full") for with_them in (True, False))
     starts = [State(model.graph, rules(), COST_MODEL) for model in (context, alone)]
     x = np.random.default_rng(1).standard_normal((layer.batch, layer.channels, layer.extent, layer.extent), np.float32)
-    reference, expected = context.export(context.graph), exactly(layer, build(layer, neighbours=False), x)
-    direct = np.abs(run(alone.export(alone.graph), x) - expected).max() / expected.std()
+    reference, expected = context.export_checked(context.graph), exactly(layer, build(layer, neighbours=False), x)
+    direct = np.abs(run(alone.export_checked(alone.graph), x) - expected).max() / expected.std()
     rows: list[dict[str, object]] = []
     for names in variants(starts[0]):
         states = [rewritten(start, names) for start in starts]
-        error = (run(alone.export(states[1].graph), x) - expected) / expected.std()
-        timed = time_ratio(reference, context.export(states[0].graph), pairs, sessions=2)
+        error = (run(alone.export_checked(states[1].graph), x) - expected) / expected.std()
+        timed = time_ratio(reference, context.export_checked(states[0].graph), pairs, sessions=2)
         values = (states[0].cost.ms / starts[0].cost.ms, timed.value, timed.low, timed.high)
         errors = (np.abs(error).max(), np.sqrt((error**2).mean()), direct)
         cells = [str(layer), " + ".join(names), *(f"{v:.3f}" for v in values), *(f"{v:.1e}" for v in errors)]
@@ -176,7 +176,9 @@ def measure_network(name: str, pairs: int) -> tuple[Estimate, int]:
             if key not in best:
                 small = OnnxModel.load(build(layer, neighbours=True), clean="full")
                 other = rewritten(State(small.graph, rules(), COST_MODEL), key[1:])
-                best[key] = time_ratio(small.export(small.graph), small.export(other.graph), 7, sessions=1).value
+                best[key] = time_ratio(
+                    small.export_checked(small.graph), small.export_checked(other.graph), 7, sessions=1
+                ).value
             options.setdefault(int(location), []).append((best[key], int(rule)))
         gains = [(*min(found), location) for location, found in options.items() if min(found)[0] < 1]
         if not gains:
@@ -184,7 +186,7 @@ def measure_network(name: str, pairs: int) -> tuple[Estimate, int]:
         _, rule, location = min(gains)
         state.step(rule, location)
         taken += 1
-    return time_ratio(model.export(model.graph), model.export(state.graph), pairs, sessions=3), taken
+    return time_ratio(model.export_checked(model.graph), model.export_checked(state.graph), pairs, sessions=3), taken
 
 
 def main() -> None:

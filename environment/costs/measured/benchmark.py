@@ -29,7 +29,7 @@ from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import is_plain
 
 FEWEST_COPIES, MOST_COPIES = 4, 64
@@ -135,7 +135,7 @@ def time_reference_kernel(runtime: OnnxRuntime) -> float:
 
 
 def measure_beside(
-    model: DetachedModel,
+    model: CheckedModel,
     runtime: OnnxRuntime,
     effort: Effort,
     feeds: Feeds,
@@ -160,7 +160,7 @@ def plain(runtime: OnnxRuntime) -> OnnxRuntime:
     return OnnxRuntime(runtime.device, runtime.threads, "disabled")
 
 
-def _with_inputs_of(model: DetachedModel) -> DetachedModel:
+def _with_inputs_of(model: CheckedModel) -> CheckedModel:
     """The reference kernel, fed what the model is fed: what is interleaved shares its inputs."""
     reference, _ = copies_model(REFERENCE_KERNEL, COPIES)
     reference.skeleton.graph.input.extend(model.skeleton.graph.input)
@@ -182,7 +182,7 @@ def input_bytes(kernel: Kernel) -> int:
     return sum(each.nbytes for each in kernel.operands if each is not None and not each.constant)
 
 
-def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[DetachedModel, Feeds]:
+def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[CheckedModel, Feeds]:
     """A model in which `copies` of a kernel read weights of their own, and what to feed it.
 
     Args:
@@ -214,7 +214,7 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Deta
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs if name)
     domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    return DetachedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
+    return CheckedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
 
 
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -226,7 +226,7 @@ def is_view(kernel: Kernel) -> bool:
     return not kernel.domain and kernel.op_type in VIEWS
 
 
-def views_model(copies: int) -> tuple[DetachedModel, Feeds]:
+def views_model(copies: int) -> tuple[CheckedModel, Feeds]:
     """A chain of views of a few numbers, each of what the one before it hands on, and what to feed it."""
     x = np.ones(8, np.float32)
     graph = onnx.GraphProto(name="views")
@@ -236,7 +236,7 @@ def views_model(copies: int) -> tuple[DetachedModel, Feeds]:
         graph.node.append(helper.make_node("Reshape", [before, "shape"], [after], name=after))
     graph.output.append(onnx.ValueInfoProto(name=names[-1]))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _STANDARD)], ir_version=_IR_VERSION)
-    return DetachedModel(model, {"shape": ir.tensor(np.array(x.shape))}), {"x": x}
+    return CheckedModel(model, {"shape": ir.tensor(np.array(x.shape))}), {"x": x}
 
 
 def require_timeable(kernel: Kernel) -> None:

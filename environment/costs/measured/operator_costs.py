@@ -18,8 +18,8 @@ from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.roofline import foretelling_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
-from taso_ext.onnx_io.detached import DetachedModel
-from taso_ext.onnx_io.subgraphs import captured_names
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.operators import captured_names
 
 DISTANCE = 5
 """Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
@@ -109,7 +109,7 @@ class OperatorCosts:
         wanted = {name for name, position in sketch.computed_by.items() if position in taken}
         part = sketch.model
         if len(taken) < _WHOLE * len(part.skeleton.graph.node):
-            part = neighbourhood(part, wanted, DISTANCE, sketch.types)
+            part = neighbourhood(part, wanted, DISTANCE)
         for each in lower(part, self._runtime, sketch.model):
             position = sketch.computed_by.get(each.value, -1)
             if position in taken:
@@ -130,21 +130,17 @@ class OperatorCosts:
         )
 
 
-Types = Mapping[str, tuple[int, tuple[int, ...]]]
-"""Element type and shape by value name."""
-
-
-def neighbourhood(model: DetachedModel, values: Collection[str], distance: int, types: Types) -> DetachedModel:
+def neighbourhood(model: CheckedModel, values: Collection[str], distance: int) -> CheckedModel:
     """The nodes that compute `values` and those at most `distance` nodes from one of them, as a model of its own.
 
     What it reads from elsewhere becomes its inputs, what others read its outputs. It grows beyond the distance where it
     would be cut at a value of unknown type.
 
     Args:
+      model: knows the types of the values that may become inputs, with static shapes.
       values: results of nodes.
-      types: of values that may become inputs.
     """
-    graph = model.skeleton.graph
+    graph, types = model.skeleton.graph, model.types
     reads = [[*node.input, *captured_names(node)] for node in graph.node]
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     readers: dict[str, list[int]] = {}
@@ -166,16 +162,15 @@ def neighbourhood(model: DetachedModel, values: Collection[str], distance: int, 
             if name in producers and name not in types and producers[name] not in kept:
                 kept.add(producers[name])
                 pending.append(producers[name])
-    return _cut_out(model, sorted(kept), reads, readers, types)
+    return _cut_out(model, sorted(kept), reads, readers)
 
 
 def _cut_out(
-    model: DetachedModel,
+    model: CheckedModel,
     kept: list[int],
     reads: list[list[str]],
     readers: Mapping[str, list[int]],
-    types: Types,
-) -> DetachedModel:
+) -> CheckedModel:
     source = model.skeleton.graph
     inside = set(kept)
     made = {name: None for index in kept for name in source.node[index].output if name}
@@ -189,9 +184,10 @@ def _cut_out(
         if name in declared and name not in model.defaults:
             skeleton.graph.input.append(declared[name])
         elif name not in made and name not in constants:
-            skeleton.graph.input.append(helper.make_tensor_value_info(name, *types[name]))
+            skeleton.graph.input.append(helper.make_tensor_value_info(name, *model.types[name]))
     outputs = {value.name for value in source.output}
     for name in made:
         if name in outputs or any(reader not in inside for reader in readers.get(name, ())):
             skeleton.graph.output.append(onnx.ValueInfoProto(name=name))
-    return DetachedModel(skeleton, {name: constants[name] for name in read if name in constants})
+    tensors = {name: constants[name] for name in read if name in constants}
+    return CheckedModel(skeleton, tensors, known_types=model.types)

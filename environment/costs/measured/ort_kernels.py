@@ -34,7 +34,7 @@ from environment.costs.measured.kernel import (
 from environment.inputs.model_inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
 
@@ -61,7 +61,7 @@ class Placed:
     nbytes: int
 
 
-def lower(model: DetachedModel, runtime: OnnxRuntime, whole: DetachedModel | None = None) -> list[Placed]:
+def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None = None) -> list[Placed]:
     """The kernels that ONNX Runtime runs for a model, in their order.
 
     Args:
@@ -95,7 +95,7 @@ _SETTINGS = {
 }
 
 
-def _without_values(model: DetachedModel) -> DetachedModel:
+def _without_values(model: CheckedModel) -> CheckedModel:
     """The model with zeros for large weights, and with names for all nodes, by which the profile calls them."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(model.skeleton)
@@ -104,7 +104,7 @@ def _without_values(model: DetachedModel) -> DetachedModel:
     tensors, defaults = (
         {name: _without_value(tensor) for name, tensor in each.items()} for each in (model.tensors, model.defaults)
     )
-    return DetachedModel(skeleton, tensors, defaults)
+    return CheckedModel(skeleton, tensors, defaults)
 
 
 def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
@@ -117,7 +117,7 @@ def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 class _Origins:
     """Which operator of the model a kernel stands for; operators are called by their first results."""
 
-    def __init__(self, model: DetachedModel) -> None:
+    def __init__(self, model: CheckedModel) -> None:
         nodes = [node for node in model.skeleton.graph.node if node.output]
         results = {name: node.output[0] for node in nodes for name in node.output if name}
         self._called = {node.name: node.output[0] for node in nodes} | results

@@ -17,7 +17,7 @@ from experiments.baselines.tensorflow.products import PRODUCTS
 from experiments.baselines.tensorflow.rearrangements import REARRANGEMENTS
 from experiments.baselines.tensorflow.windows import WINDOWS
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 OPERATORS: dict[str, Operator] = {**ELEMENTWISE, **PRODUCTS, **REARRANGEMENTS, **WINDOWS}
 _NO_SCOPE = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -27,7 +27,7 @@ LARGEST_GRAPH = 2**31 - 2**24
 """TensorFlow keeps a function as a protobuf message, which ends at 2 GiB; the margin is for all but the kernels."""
 
 
-def tensorflow_function(model: DetachedModel, *, xla: bool) -> Any:
+def tensorflow_function(model: CheckedModel, *, xla: bool) -> Any:
     """A concrete function of the model's inputs, in their order, that returns a list of its outputs.
 
     Args:
@@ -41,7 +41,7 @@ def tensorflow_function(model: DetachedModel, *, xla: bool) -> Any:
     return function.get_concrete_function(*(_signature(value) for value in _inputs(model)))
 
 
-def _require_convertible(model: DetachedModel) -> None:
+def _require_convertible(model: CheckedModel) -> None:
     for node in model.skeleton.graph.node:
         if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
             domain = f" of the domain {node.domain}" if node.domain not in ("", "ai.onnx") else ""
@@ -57,7 +57,7 @@ def _require_convertible(model: DetachedModel) -> None:
         )
 
 
-def _kernels(model: DetachedModel) -> set[str]:
+def _kernels(model: CheckedModel) -> set[str]:
     """Weights of convolutions: as constants, TensorFlow turns them into oneDNN's layout once instead of each time.
 
     ResNet-50 is 12 % faster so. XLA does not, and would keep them in memory for good."""
@@ -72,12 +72,12 @@ def _kernels(model: DetachedModel) -> set[str]:
     return names
 
 
-def input_names(model: DetachedModel) -> list[str]:
+def input_names(model: CheckedModel) -> list[str]:
     """In the order in which the function takes them."""
     return [value.name for value in _inputs(model)]
 
 
-def _inputs(model: DetachedModel) -> list[Any]:
+def _inputs(model: CheckedModel) -> list[Any]:
     return [value for value in model.skeleton.graph.input if value.name not in model.defaults]
 
 
@@ -92,7 +92,7 @@ def _signature(value: Any) -> tf.TensorSpec:
     return tf.TensorSpec(dims, helper.tensor_dtype_to_np_dtype(kind.elem_type), name=None)
 
 
-def _build(model: DetachedModel, inputs: tuple[tf.Tensor, ...], embedded: set[str]) -> list[tf.Tensor]:
+def _build(model: CheckedModel, inputs: tuple[tf.Tensor, ...], embedded: set[str]) -> list[tf.Tensor]:
     """The operators, in a function that is being traced, with some large weights as constants."""
     graph = model.skeleton.graph
     values: dict[str, Laid | None] = {"": None}

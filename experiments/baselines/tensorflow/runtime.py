@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from environment.inputs.model_inputs import Feeds
 from environment.measurement.effort import PROCESS_CPU, WALL, Clock
-from environment.runtimes import Model, UnavailableError
+from environment.runtimes import UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
 from experiments.baselines.tensorflow.onnx_to_tensorflow import input_names, tensorflow_function
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model
 
 
@@ -49,16 +49,15 @@ class TensorFlow:
         """Operators run in TensorFlow's own threads: with one, one at a time."""
         return PROCESS_CPU if self.threads == 1 else WALL
 
-    def open(self, model: Model | Path, feeds: Feeds) -> TensorFlowSession:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> TensorFlowSession:
         _set_threads(self.threads)  # in a process that this runtime was sent to, nobody has
-        detached = read_model(model) if isinstance(model, Path) else detach(model)
-        return TensorFlowSession(detached, feeds, xla=self.xla)
+        return TensorFlowSession(read_model(model) if isinstance(model, Path) else model, feeds, xla=self.xla)
 
 
 class TensorFlowSession:
     """A concrete function with its inputs in place."""
 
-    def __init__(self, model: DetachedModel, feeds: Feeds, *, xla: bool) -> None:
+    def __init__(self, model: CheckedModel, feeds: Feeds, *, xla: bool) -> None:
         names = input_names(model)
         if set(names) != set(feeds):
             raise ModelError(

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import cached_property
 
 import numpy as np
-import onnx
 
 from environment import zoo
 from environment.inputs.model_inputs import TIMED_ON, Feeds, InputSpec, input_specs, random_feeds, timing_feeds
@@ -20,7 +19,8 @@ from experiments.baselines.contestants import Contestant
 from experiments.errors import UserError
 from experiments.reproduce.units import Record, once
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.reading import read_model
 
 TABLE = "baselines"
 TOLERANCE = 1e-4
@@ -44,7 +44,7 @@ class Contest:
         self._name, self._contestants, self._reference = name, contestants, reference
         self._processor = processor
         self._required = {*required, reference}
-        self._prepared: dict[str, DetachedModel | ModelError] = {}
+        self._prepared: dict[str, CheckedModel | ModelError] = {}
 
     def times(self, effort: Effort, settings: Record) -> Record:
         """Times of all, in one interleaved run; a finished run is not made again.
@@ -83,12 +83,12 @@ class Contest:
             return {"refused": str(error)}
 
     @cached_property
-    def _original(self) -> onnx.ModelProto:
-        return zoo.build(self._name)
+    def _original(self) -> CheckedModel:
+        return read_model(zoo.build(self._name))
 
     @cached_property
     def _specs(self) -> list[InputSpec]:
-        return input_specs(detach(self._original))
+        return input_specs(self._original)
 
     @cached_property
     def _compared_on(self) -> Feeds:
@@ -98,11 +98,11 @@ class Contest:
     def _timed_on(self) -> Feeds:
         return timing_feeds(self._specs, np.random.default_rng(0))
 
-    def _model(self, name: str) -> DetachedModel:
+    def _model(self, name: str) -> CheckedModel:
         """What a contestant makes of the model, made once."""
         if name not in self._prepared:
             try:
-                self._prepared[name] = detach(self._contestants[name].prepare(self._original))
+                self._prepared[name] = self._contestants[name].prepare(self._original)
             except ModelError as error:
                 self._prepared[name] = error
         found = self._prepared[name]

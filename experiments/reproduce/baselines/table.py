@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import onnx
-
 from environment.costs.prices.settings import processor
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
@@ -30,7 +28,7 @@ from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.table import Row, Table
 from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 REFERENCE, OURS, CONTROL = "ort-all", "ours", "control"
 EFFORTS = {
@@ -143,7 +141,7 @@ def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, o
 
 
 def _ours(runtime: OnnxRuntime, ours: OurBest) -> Contestant:
-    def prepare(_: onnx.ModelProto) -> DetachedModel:
+    def prepare(_: CheckedModel) -> CheckedModel:
         return ours.model()
 
     return Contestant(runtime.label, runtime, prepare)

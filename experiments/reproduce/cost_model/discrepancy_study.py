@@ -198,7 +198,7 @@ class Study:
 
     def _beside_reference(self, effort: Effort) -> Record:
         model = OnnxModel.load(zoo.build(self.name))
-        detached = model.export_detached(model.graph)
+        detached = model.export_checked(model.graph)
         feeds = timing_feeds(input_specs(detached), np.random.default_rng(self._seed))
         timing = measure_beside(detached, self._costs.runtime, effort, feeds)
         return {_RATIO: timing.ratio.value, "half_width": timing.ratio.half_width}
@@ -259,8 +259,8 @@ class Study:
     def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> list[Record]:
         """The measured ratios of some graphs."""
         found = measure(
-            Variant("start", self._costs.runtime, model.export_detached(model.graph)),
-            [Variant(each.how, self._costs.runtime, model.export_detached(each.state.graph)) for each in batch],
+            Variant("start", self._costs.runtime, model.export_checked(model.graph)),
+            [Variant(each.how, self._costs.runtime, model.export_checked(each.state.graph)) for each in batch],
             self._scale.effort,
         )
         ratios = [each.ratio for each in found.candidates]

@@ -36,7 +36,7 @@ from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.seeds import seed_for
 from taso_ext import RuleSet
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model
 
 TABLE = "never-slower"
@@ -131,7 +131,7 @@ def _measured(name: str, scale: str, device: str) -> Record:
     result, config = result_path(name, scale, device), config_of(scale, device)
     runtime = OnnxRuntime(config.device, config.measure.threads, config.measure.level)
     found = measure(
-        Variant("model", runtime, zoo.build(name)),
+        Variant("model", runtime, read_model(zoo.build(name))),
         [Variant("result", runtime, read_model(result))],
         Effort(
             resolution=config.measure.resolution,
@@ -181,7 +181,7 @@ class OurBest:
 
     settings: Record
     words: str
-    model: Callable[[], DetachedModel]
+    model: Callable[[], CheckedModel]
 
 
 def our_best(name: str, scale: str, runtime: OnnxRuntime, directory: Path | None, progress: ProgressDisplay) -> OurBest:
@@ -198,7 +198,7 @@ def our_best(name: str, scale: str, runtime: OnnxRuntime, directory: Path | None
 
 
 def _of_search(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay) -> OurBest:
-    def model() -> DetachedModel:
+    def model() -> CheckedModel:
         optimised_graph(name, scale, runtime.device, progress)
         return read_model(result_path(name, scale, runtime.device))
 

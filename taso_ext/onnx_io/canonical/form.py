@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 
 Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
 """An attribute as the engine holds it; bytes are the digest of something it does not look into."""

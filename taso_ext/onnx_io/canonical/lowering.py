@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from taso_ext._core import Node
 from taso_ext.onnx_io.canonical.algebra import REDUCTIONS, reduction_axes_are_input
 from taso_ext.onnx_io.canonical.form import Attribute
-from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 
 
 class Constants(Protocol):

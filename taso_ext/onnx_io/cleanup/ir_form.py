@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from taso_ext.onnx_io.detached import DetachedModel, for_inference
-from taso_ext.onnx_io.shapes import infer_shapes, without_output_shapes
+from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import static_dims
 
 
-def to_ir(detached: DetachedModel) -> ir.Model:
+def to_ir(detached: CheckedModel) -> ir.Model:
     """A model without local functions in onnxscript's form; its tensors stay where they are.
 
     Overridable inputs come without their defaults, so that nothing folds them.
@@ -31,9 +30,9 @@ def to_ir(detached: DetachedModel) -> ir.Model:
     return model
 
 
-def from_ir(model: ir.Model, source: DetachedModel) -> DetachedModel:
+def from_ir(model: ir.Model, source: CheckedModel) -> CheckedModel:
     """The model as a skeleton and tensors again; types of inputs and outputs are those of `source`."""
-    cleaned = _detached(model)
+    cleaned = _taken_apart(model)
     for before, after in zip(source.skeleton.graph.output, cleaned.skeleton.graph.output, strict=True):
         after.type.CopyFrom(before.type)
     for before, after in zip(source.skeleton.graph.input, cleaned.skeleton.graph.input, strict=True):
@@ -45,7 +44,7 @@ def from_ir(model: ir.Model, source: DetachedModel) -> DetachedModel:
 
 def learn_shapes(model: ir.Model) -> None:
     """Runs ONNX shape inference over the whole model, which propagates more than onnxscript's node by node."""
-    inferred = infer_shapes(without_output_shapes(for_inference(_detached(model))))
+    inferred = infer_shapes(without_output_shapes(_taken_apart(model).for_onnx()))
     types = {value.name: value.type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for node in model.graph:
         for value in node.outputs:
@@ -68,7 +67,7 @@ def has_graphs(node: ir.Node) -> bool:
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
-def _detached(model: ir.Model) -> DetachedModel:
+def _taken_apart(model: ir.Model) -> CheckedModel:
     held = dict(model.graph.initializers)
     model.graph.initializers.clear()
     try:
@@ -76,7 +75,7 @@ def _detached(model: ir.Model) -> DetachedModel:
     finally:
         model.graph.initializers.update(held)
     tensors = {name: value.const_value for name, value in held.items() if value.const_value is not None}
-    return DetachedModel(skeleton, tensors)
+    return CheckedModel(skeleton, tensors)
 
 
 def _has_map(kind: onnx.TypeProto) -> bool:

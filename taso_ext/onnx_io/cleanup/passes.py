@@ -8,23 +8,22 @@ static, shape computations are folded.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 from onnx_ir.passes import common
+from onnxscript import optimizer
 
 from taso_ext.errors import ModelError, one_paragraph, root_cause
-from taso_ext.onnx_io.cleanup.constant_folding import fold_constants
-from taso_ext.onnx_io.cleanup.inlining import inline_functions
+from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_inferable_shapes
 from taso_ext.onnx_io.cleanup.ir_form import from_ir, has_graphs, learn_shapes, nodes, to_ir
-from taso_ext.onnx_io.cleanup.protected_operators import hidden
-from taso_ext.onnx_io.cleanup.rewriting_rules import rewrite_once
-from taso_ext.onnx_io.detached import DetachedModel, for_inference
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
-from taso_ext.onnx_io.opsets.onnxscript_range import fit_to_opset, replace_old_dropouts
-from taso_ext.onnx_io.shapes import forget_inferable_shapes
+from taso_ext.onnx_io.cleanup.library_limits import fit_to_opset, hidden, replace_old_dropouts, rewrite_once
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, inner_nodes
 
 LEVELS = ("full", "basic", "none")
 
@@ -33,9 +32,20 @@ _MOST_REPLACEMENTS = 10**8
 Concat of 100,000 tensors makes that hours, equal nodes stay apart."""
 _ROUNDS = 4
 """Folding one shape can make the next one static; real models settle in two rounds."""
+LARGEST_FOLDED = 1 << 18
+"""Elements up to which a constant is computed at load; larger ones are only computed when the model is exported."""
+
+_SIZED_BY_VALUES = frozenset(
+    {
+        "AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "ConvTranspose", "Expand",
+        "HammingWindow", "HannWindow", "MaxUnpool", "MelWeightMatrix", "OneHot", "Pad", "Range", "Resize", "Tile",
+        "Upsample",
+    }
+)  # fmt: skip
+"""Operators that make something large of a few numbers."""
 
 
-def clean_up(detached: DetachedModel, level: str = "full") -> DetachedModel:
+def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
     """The model after clean-up `level`, with local functions inlined; the given one is not changed.
 
     Raises:
@@ -45,12 +55,12 @@ def clean_up(detached: DetachedModel, level: str = "full") -> DetachedModel:
         raise ModelError(f"unknown clean-up level '{level}': expected one of {', '.join(LEVELS)}.")
     try:
         with _quiet():
-            cleaned = forget_inferable_shapes(inline_functions(detached))
+            cleaned = prepared(model)
             if level != "none":
-                model = to_ir(cleaned)
-                _run(model, level)
-                cleaned = from_ir(model, cleaned)
-        onnx.checker.check_model(for_inference(cleaned))
+                library_form = to_ir(cleaned)
+                _run(library_form, level)
+                cleaned = from_ir(library_form, cleaned)
+        onnx.checker.check_model(cleaned.for_onnx())
     except Exception as error:  # onnxscript's passes let through whatever an unusual model makes them raise
         advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
         raise ModelError(
@@ -78,7 +88,7 @@ def _run(model: ir.Model, level: str) -> None:
     for _ in range(_ROUNDS):
         learn_shapes(model)
         with hidden(model):
-            changed = fold_constants(model)
+            changed = _fold_constants(model)
             if level == "full":
                 changed |= rewrite_once(model)
         common.RemoveUnusedNodesPass()(model)
@@ -101,3 +111,65 @@ def _merge_equals(model: ir.Model) -> None:
         common.CommonSubexpressionEliminationPass()(model)
     common.OutputFixPass()(model)
     common.NameFixPass()(model)
+
+
+def prepared(model: CheckedModel) -> CheckedModel:
+    """A model of its own without local functions, and without declared shapes that inference finds by itself."""
+    model = _inline_functions(model)
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(model.skeleton)
+    return CheckedModel(without_inferable_shapes(skeleton, set(model.tensors)), model.tensors, model.defaults)
+
+
+def _inline_functions(model: CheckedModel) -> CheckedModel:
+    """The model with its local functions inlined; the model itself if it has none."""
+    if not model.skeleton.functions:
+        return model
+    # onnxscript's own inliner refuses functions of another opset than the model's; converting those needs types.
+    typed = infer_shapes(_with_defaults(model.for_onnx()))
+    inlined = onnx.inliner.inline_local_functions(typed, convert_version=True)
+    graph, before = inlined.graph, model.skeleton.graph
+    del graph.initializer[:]
+    del graph.input[len(before.input) :]  # large tensors, for shape inference
+    del graph.value_info[:]
+    graph.value_info.extend(before.value_info)
+    return CheckedModel(inlined, model.tensors, model.defaults)
+
+
+def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, changed: every call gives all attributes, since the inliner forgets the functions' defaults."""
+    defaults = {
+        (function.domain, function.name, function.overload): function.attribute_proto for function in model.functions
+    }
+    nodes = chain(all_nodes(model.graph), *(inner_nodes(function.node) for function in model.functions))
+    for node in nodes:
+        given = {attribute.name for attribute in node.attribute}
+        called = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(attribute for attribute in called if attribute.name not in given)
+    return model
+
+
+def _fold_constants(model: ir.Model) -> bool:
+    """Folds what depends on constants alone; whether anything changed."""
+    return bool(optimizer.fold_constants_ir(model, should_fold=_should_fold).modified)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    """No where the result might be larger than anything is worth, else None: as the library thinks best."""
+    return None if all(_is_small(value, node) for value in node.outputs) else False
+
+
+def _is_small(value: ir.Value, node: ir.Node) -> bool:
+    """Whether a result stays below the limit; one of unknown shape does, unless its operator can blow up its inputs."""
+    if value.shape is not None and value.shape.is_static():
+        return math.prod(value.shape.numpy()) <= LARGEST_FOLDED
+    return _is_short_range(node) if node.op_type == "Range" else node.op_type not in _SIZED_BY_VALUES
+
+
+def _is_short_range(node: ir.Node) -> bool:
+    """Shape inference wants scalars, where runtimes also take [1]; so the length of a range may be unknown to it."""
+    bounds = [ir.convenience.get_const_tensor(value) for value in node.inputs if value is not None]
+    if len(bounds) != 3 or any(tensor is None or tensor.size != 1 for tensor in bounds):
+        return False
+    start, limit, delta = (float(tensor.numpy().item()) for tensor in bounds if tensor is not None)
+    return abs(limit - start) <= LARGEST_FOLDED * abs(delta)

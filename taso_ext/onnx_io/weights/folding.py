@@ -1,23 +1,61 @@
-"""Evaluating the part of a graph that depends on weights alone, in pieces, so that memory stays small."""
+"""Computing what depends on weights alone when a model is exported: which nodes, in which pieces, kept where."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import IO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from taso_ext._core import Node, Value
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.operators import captured_names
 from taso_ext.onnx_io.session import create_session, is_plain
-from taso_ext.onnx_io.subgraphs import captured_names
-from taso_ext.onnx_io.weights.spill import Spill
+from taso_ext.onnx_io.weights.handles import nbytes
 
+_ALWAYS_FOLDED = 1 << 26
+"""Bytes up to which a value is computed whatever it is made of."""
+_LARGEST_GROWTH = 16
+"""Beyond that, a value may take this many times the bytes of all weights: a 1×1 kernel made 3×3 takes nine."""
 _PIECE_BYTES = 1 << 26
 """Independent parts are evaluated together up to this many bytes of weights: sessions cost time, weights memory."""
+LARGEST_KEPT = 1 << 28
+"""Bytes of arrays that stay in memory."""
+_SMALLEST_SPILLED = 1 << 16
+"""Bytes; smaller arrays are not worth a mapping of their own."""
+
+
+def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[int]:
+    """Positions of the nodes that depend on weights alone, where neither they nor what they are made of grow too large.
+
+    What is left out stays in the model: a large constant that is made of a few numbers costs less to make than to keep.
+    A size that is not known is taken to be small, as it is in all but contrived models.
+    """
+    weights = {value: _value_bytes(view) for value, view in values.items() if view.handle is not None}
+    limit = max(_ALWAYS_FOLDED, _LARGEST_GROWTH * sum(filter(None, weights.values())))
+    known = set(weights)
+    found = set()
+    for position, node in enumerate(nodes):
+        if node.weight_only and all(value in known or value < 0 for value in node.inputs):
+            sizes = [_value_bytes(values[value]) for value in node.outputs]
+            if all(size is None or size <= limit for size in sizes):
+                found.add(position)
+                known.update(node.outputs)
+    return found
+
+
+def _value_bytes(value: Value) -> int | None:
+    """None where the size is not known; a string counts as its shortest form."""
+    if value.dims is None or value.dtype == ir.DataType.UNDEFINED:
+        return None
+    dtype = ir.DataType.UINT8 if value.dtype == ir.DataType.STRING else ir.DataType(value.dtype)
+    return nbytes(dtype, tuple(value.dims))
 
 
 class CannotFoldError(RuntimeError):
@@ -55,7 +93,7 @@ def evaluate(
             piece.nodes, "weights", [], [helper.make_tensor_value_info(name, outputs[name], None) for name in wanted]
         )
         skeleton = helper.make_model(graph, opset_imports=opset_imports, ir_version=ir_version)
-        values = _run(DetachedModel(skeleton, {name: tensors[name] for name in piece.weights}), wanted)
+        values = _run(CheckedModel(skeleton, {name: tensors[name] for name in piece.weights}), wanted)
         for name in wanted:
             results[name] = _tensor(values.pop(name), outputs[name], spill)
     return results
@@ -110,7 +148,7 @@ def _values_read(node: onnx.NodeProto) -> Iterator[str]:
     yield from captured_names(node)
 
 
-def _run(model: DetachedModel, outputs: list[str]) -> dict[str, object]:
+def _run(model: CheckedModel, outputs: list[str]) -> dict[str, object]:
     try:
         session = create_session(model, "disabled", once=True)
         return dict(zip(outputs, session.run(outputs, {}), strict=True))
@@ -126,3 +164,30 @@ def _tensor(value: object, dtype: int, spill: Spill) -> ir.TensorProtocol:
         texts = [text if isinstance(text, bytes) else str(text).encode() for text in array.reshape(-1)]
         return ir.StringTensor(texts, shape=ir.Shape(array.shape))
     return ir.tensor(spill.keep(array))
+
+
+class Spill:
+    """Keeps arrays in memory up to `largest_kept` bytes in all, and further ones in a temporary file, mapped.
+
+    The file has no name and is gone with the last of its arrays.
+    """
+
+    def __init__(self, largest_kept: int = LARGEST_KEPT) -> None:
+        self._left = largest_kept
+        self._file: IO[bytes] | None = None
+
+    def keep(self, array: np.ndarray) -> np.ndarray:
+        """The array itself, or an equal one that takes no memory of its own.
+
+        Raises:
+          OSError: the file cannot be written.
+        """
+        if array.nbytes <= max(self._left, _SMALLEST_SPILLED):
+            self._left -= array.nbytes
+            return array
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the arrays do
+        offset = self._file.tell()
+        array.tofile(self._file)
+        self._file.flush()
+        return np.memmap(self._file, array.dtype, "r", offset, array.shape)

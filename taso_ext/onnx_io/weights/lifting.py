@@ -1,4 +1,4 @@
-"""Moving large tensors out of a model's nodes, so that copying and analysing its structure stays cheap."""
+"""Taking the weights out of a model, so that copying and analysing its structure stays cheap."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ import onnx
 import onnx_ir as ir
 from onnx import AttributeProto
 
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
-from taso_ext.onnx_io.subgraphs import rename_captured, value_names
-from taso_ext.onnx_io.weights.handles import content_bytes, tensor_proto
-from taso_ext.onnx_io.weights.mapped_files import EXTERNAL, MappedFiles
-from taso_ext.onnx_io.weights.sparse_tensors import dense_tensor
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, rename_captured, value_names
+from taso_ext.onnx_io.weights.handles import EXTERNAL, MappedFiles, content_bytes, dense_tensor, tensor_proto
 
 LARGEST_INLINE = 1024
 """Elements up to which a tensor is shown to shape inference: shapes, axes, pads and scalars are far below."""
 
 
-def lift_weights(model: onnx.ModelProto, tensors: dict[str, ir.TensorProtocol], files: MappedFiles) -> None:
-    """Moves large constants, and large initializers of nested graphs, from a model's graph into `tensors`.
+def take_weights(proto: onnx.ModelProto, files: MappedFiles) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:
+    """A copy of a model without its weights, and those by name.
 
-    What is moved out of a nested graph becomes a value that it captures, of a name that nothing else has. Tensors that
-    must stay in the nodes are read from the files that hold them, and sparse ones become dense.
+    Large constants, and large initializers of nested graphs, are taken out as well; in a nested graph they become
+    values that it captures, of names that nothing else has. Tensors that must stay in the nodes are read from the files
+    that hold them, and sparse ones become dense.
 
     Raises:
-      ModelError: a tensor that cannot be read.
+      ModelError: a tensor that cannot be read, or a name that two initializers have.
     """
-    lifting = _Lifting(model, tensors, files)
-    lifting.lift(model.graph, nested=False)
-    for function in model.functions:
+    skeleton = _copy_without_initializers(proto)
+    named = [(tensor.name, files.tensor(tensor)) for tensor in proto.graph.initializer]
+    named += [(sparse.values.name, dense_tensor(sparse, files)) for sparse in proto.graph.sparse_initializer]
+    tensors = _by_unique_name(named)
+    lifting = _Lifting(skeleton, tensors, files)
+    lifting.lift(skeleton.graph, nested=False)
+    for function in skeleton.functions:
         for node in function.node:
             lifting.settle(node, lifts=False)
+    return skeleton, tensors
 
 
 class _Lifting:
@@ -145,3 +149,31 @@ def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     (attribute,) = node.attribute
     is_tensor = attribute.name == "value" and attribute.type == AttributeProto.TENSOR
     return attribute.t if is_tensor and math.prod(attribute.t.dims) > LARGEST_INLINE else None
+
+
+def _by_unique_name(named: Iterable[tuple[str, ir.TensorProtocol]]) -> dict[str, ir.TensorProtocol]:
+    tensors: dict[str, ir.TensorProtocol] = {}
+    for name, tensor in named:
+        if name in tensors:
+            raise ModelError(f"two initializers have the name '{name}'; names must be unique. Export the model again.")
+        tensors[name] = tensor
+    return tensors
+
+
+def _copy_without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    _copy_fields(model, copy, skip=("graph",))
+    _copy_fields(model.graph, copy.graph, skip=("initializer", "sparse_initializer"))
+    return copy
+
+
+def _copy_fields(source: onnx.ModelProto | onnx.GraphProto, target: object, skip: tuple[str, ...]) -> None:
+    for descriptor, value in source.ListFields():
+        if descriptor.name in skip:
+            continue
+        if hasattr(value, "extend"):
+            getattr(target, descriptor.name).extend(value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, descriptor.name).CopyFrom(value)
+        else:
+            setattr(target, descriptor.name, value)

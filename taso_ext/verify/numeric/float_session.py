@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from taso_ext._core import Graph, Node, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
-from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.verify.exact.finite_field import leaf_key
 
 Floats = npt.NDArray[np.float32]

@@ -37,13 +37,13 @@ def test_costs_are_what_the_graphs_take(name: str) -> None:
     """On a machine whose clock is exact, whatever its speed does."""
     runtime = TimedGraphs(FakeMachine(drift=0.005))
     env = GraphSubstitutionEnv(name, costs=fake_costs(runtime), max_steps=6)
-    truth = [true_ms(env.model.export_detached(env.state.graph))]
+    truth = [true_ms(env.model.export_checked(env.state.graph))]
     observation, info = env.reset(seed=0)
     agent, infos = RandomAgent(0, noop_probability=0.0), [info]
     for _ in range(6):
         observation, reward, *_, info = env.step(agent(observation))
         infos.append(info)
-        truth.append(true_ms(env.model.export_detached(env.state.graph)))
+        truth.append(true_ms(env.model.export_checked(env.state.graph)))
         assert reward == pytest.approx(100 * np.log(truth[-2] / truth[-1]), abs=1.5)
         assert observation["globals"][0] == pytest.approx(np.log(truth[-1] / truth[0]), abs=0.01)
     assert len({round(ms) for ms in truth}) > 1, "nothing changed, so nothing was tested"
@@ -139,12 +139,12 @@ def test_noise_is_reported_and_covers_the_truth() -> None:
         costs = fake_costs(runtime, replace(EFFORT, resolution=0.02))
         costs.clock.warn = lambda finding: None  # type: ignore[method-assign]  # whether it warns is not the question
         env = GraphSubstitutionEnv("bert-base-tiny", costs=costs, max_steps=5, reward="incremental")
-        start = true_ms(env.model.export_detached(env.model.graph))
+        start = true_ms(env.model.export_checked(env.model.graph))
         observation, _ = env.reset(seed=seed)
         agent = RandomAgent(seed, noop_probability=0.0)
         for _ in range(5):
             observation, *_, info = env.step(agent(observation))
-            ratio = true_ms(env.model.export_detached(env.state.graph)) / start
+            ratio = true_ms(env.model.export_checked(env.state.graph)) / start
             found = info["cost_ms"] / env.initial_cost.ms
             assert 0.005 < info["cost_noise"] < 0.2 and info["reward_noise"] >= 99 * info["cost_noise"] * found
             covered += abs(found - ratio) <= 1.05 * info["cost_noise"] * found

@@ -49,7 +49,7 @@ def test_every_name_is_found_and_says_its_name() -> None:
 
 
 def test_the_interface(costs: Costs) -> None:
-    model = OnnxModel.load(GraphSubstitutionEnv(MODEL).model.original)
+    model = OnnxModel.load(GraphSubstitutionEnv(MODEL).model.source.to_proto())
     prices = costs.of(model)
     assert isinstance(prices, ModelCosts)
     state = State(model.graph, RuleSet.default(), prices.native)

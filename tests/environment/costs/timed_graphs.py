@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import onnx
-
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.measurement.effort import Effort
-from environment.runtimes import Model
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.measurement.fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
 
 MS_PER_OPERATOR = {"Conv": 3.0, "MatMul": 2.0, "Gemm": 2.5}
 
 
-def true_ms(model: Model) -> float:
+def true_ms(model: CheckedModel) -> float:
     """What an inference takes on a quiet machine."""
-    return sum(MS_PER_OPERATOR.get(node.op_type, 1.0) for node in detach(model).skeleton.graph.node)
+    return sum(MS_PER_OPERATOR.get(node.op_type, 1.0) for node in model.skeleton.graph.node)
 
 
 @dataclass(eq=False)
@@ -32,8 +29,8 @@ class TimedGraphs(OnFakeMachine):
     machine: FakeMachine = field(default_factory=FakeMachine)
     timed: list[float] = field(default_factory=list)
 
-    def open(self, model: Model | Path, feeds: object) -> FakeSession:
-        assert isinstance(model, onnx.ModelProto) or not isinstance(model, Path)
+    def open(self, model: CheckedModel | Path, feeds: object) -> FakeSession:
+        assert isinstance(model, CheckedModel)
         self.timed.append(true_ms(model))
         return FakeSession(FakeRuntime(self.machine, f"{self.timed[-1]} ms", self.timed[-1] / 1e3, 0))
 

@@ -14,8 +14,7 @@ from environment.inputs.model_inputs import Feeds
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant
-from environment.runtimes import Model
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.measurement.fake_machine import FakeMachine, FakeRuntime, FakeSession, OnFakeMachine
 
 REFERENCE_MS = 0.25
@@ -34,9 +33,9 @@ class TimedKernels(OnFakeMachine):
     machine: FakeMachine = field(default_factory=FakeMachine)
     opened: list[tuple[str, int]] = field(default_factory=list)
 
-    def open(self, model: Model | Path, feeds: Feeds) -> FakeSession:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> FakeSession:
         assert not isinstance(model, Path)
-        graph = detach(model).skeleton.graph
+        graph = model.skeleton.graph
         assert {value.name for value in graph.input} == set(feeds)
         (op_type,) = {node.op_type for node in graph.node}
         self.opened.append((op_type, len(graph.node)))

@@ -13,8 +13,8 @@ import onnx
 
 from environment.measurement.effort import Clock, Effort
 from environment.measurement.timing import Timing, Variant, measure
-from environment.runtimes import Model
 from taso_ext.errors import ModelError
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 INFERENCE_S = 0.03
 """Too long to be run again before each sample."""
@@ -57,7 +57,7 @@ class FakeMachine:
         return self.time_s
 
     def variant(self, name: str, ratio: float = 1.0, *, inference_s: float = INFERENCE_S, scope: int = 0) -> Variant:
-        return Variant(name, FakeRuntime(self, name, ratio * inference_s, scope), onnx.ModelProto())
+        return Variant(name, FakeRuntime(self, name, ratio * inference_s, scope), CheckedModel(onnx.ModelProto(), {}))
 
     def measure(self, ratios: list[float], effort: Effort, **options: object) -> Timing:
         """Variants `0`, `1` … against a reference `r`."""
@@ -80,7 +80,7 @@ class FakeRuntime:
     def clock(self) -> Clock:
         return Clock(f"clock {self.scope}", self.scope, self.machine.now, lambda: self.machine.interruptions)
 
-    def open(self, model: Model | Path, feeds: object) -> FakeSession:
+    def open(self, model: CheckedModel | Path, feeds: object) -> FakeSession:
         self.machine.time_s += self.machine.opening_s
         self.machine.opened.append(self.name)
         return FakeSession(self)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from environment.measurement.effort import WALL, Clock
 from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory, peak_memory
-from environment.runtimes import Model, OnnxRuntime, UnavailableError
+from environment.runtimes import OnnxRuntime, UnavailableError
 from taso_ext.errors import ModelError
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 MIB = 1 << 20
 SLACK = 24 * MIB  # what an allocator rounds up, and Python's own objects
@@ -38,7 +38,7 @@ class Hungry:
     def clock(self) -> Clock:
         return WALL
 
-    def open(self, model: Model | Path, feeds: object) -> Hungry:
+    def open(self, model: CheckedModel | Path, feeds: object) -> Hungry:
         object.__setattr__(self, "memory", np.ones(self.held, np.uint8))
         return self
 
@@ -61,7 +61,7 @@ class Hungry:
         return []
 
 
-def gather(rows: int) -> onnx.ModelProto:
+def gather(rows: int) -> CheckedModel:
     """One row of a table of `rows` times 1 KiB."""
     table = numpy_helper.from_array(np.zeros((rows, 256), np.float32), "table")
     values = [
@@ -71,10 +71,11 @@ def gather(rows: int) -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "i"], ["y"])], "table", values[:1], values[1:], [table]
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return CheckedModel.from_proto(proto)
 
 
-def measured(runtime: Hungry | OnnxRuntime, model: onnx.ModelProto | None = None) -> PeakMemory:
+def measured(runtime: Hungry | OnnxRuntime, model: CheckedModel | None = None) -> PeakMemory:
     return peak_memory(runtime, model or gather(1), feeds={"i": np.array([0])})
 
 

@@ -15,6 +15,7 @@ from environment.measurement.interleaving import BLOCK
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError
+from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.measurement.fake_machine import INFERENCE_S, FakeMachine
 
 ALL = {"resolution": None}
@@ -278,7 +279,7 @@ def test_efforts_that_make_no_sense_are_refused(wrong: dict[str, float], said: s
 
 @pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny"])
 def test_real_sessions_are_measured(name: str) -> None:
-    model = zoo.build(name)
+    model = CheckedModel.from_proto(zoo.build(name))
     levels = [Variant(level, OnnxRuntime(level=level), model) for level in ("all", "disabled")]
     found = measure(levels[0], levels[1:], Effort(pairs=7, sessions=3, **ALL))
     assert (found.pairs, found.sessions, found.clock) == (7, 3, THREAD_CPU.name)
@@ -288,6 +289,6 @@ def test_real_sessions_are_measured(name: str) -> None:
 
 
 def test_several_threads_are_timed_by_the_wall_clock() -> None:
-    runtime, model = OnnxRuntime(threads=2), zoo.build("squeezenet1.1-tiny")
+    runtime, model = OnnxRuntime(threads=2), CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     found = measure(Variant("two threads", runtime, model), effort=Effort(pairs=2, sessions=1))
     assert found.clock == WALL.name and "2 threads" in found.reference.runtime

@@ -15,7 +15,6 @@ from environment import zoo
 from environment.inputs.model_inputs import input_specs, random_feeds
 from environment.measurement.effort import THREAD_CPU, WALL
 from environment.runtimes import (
-    Model,
     OnnxRuntime,
     OpenVino,
     Runtime,
@@ -27,7 +26,7 @@ from environment.runtimes import (
 )
 from environment.verification.comparison import Scale, difference, spread_of
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import LEVELS
 from taso_ext.onnx_io.writing import write_model
 
@@ -53,11 +52,11 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
     return RUNTIMES[request.param]()  # type: ignore[no-any-return]
 
 
-def feeds_of(model: DetachedModel, seed: int = 0) -> dict[str, np.ndarray]:
+def feeds_of(model: CheckedModel, seed: int = 0) -> dict[str, np.ndarray]:
     return random_feeds(input_specs(model), np.random.default_rng(seed))
 
 
-def results(runtime: Runtime, model: Model | Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+def results(runtime: Runtime, model: CheckedModel | Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     session = runtime.open(model, feeds)
     session.run()
     first = session.outputs()
@@ -68,7 +67,7 @@ def results(runtime: Runtime, model: Model | Path, feeds: dict[str, np.ndarray])
 
 @pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny", "nasnet-a-tiny", "nasrnn-tiny"])
 def test_runtimes_agree(runtime: Runtime, name: str) -> None:
-    model = detach(zoo.build(name))
+    model = CheckedModel.from_proto(zoo.build(name))
     feeds = feeds_of(model)
     expected = results(OnnxRuntime(level="disabled"), model, feeds)
     found = results(runtime, model, feeds)
@@ -106,7 +105,7 @@ def test_levels_reach_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(data, options, **others)
 
     monkeypatch.setattr(ort, "InferenceSession", spy)
-    model = detach(zoo.build("squeezenet1.1-tiny"))
+    model = CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     for threads, (level, value) in enumerate(LEVELS.items(), 1):
         OnnxRuntime(threads=threads, level=level).open(model, feeds_of(model))
         assert seen[-1] == (value, threads, 1)
@@ -116,7 +115,7 @@ def test_models_of_strings_run() -> None:
     """Their values cannot be bound to a session."""
     values = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "strings", values[:1], values[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = CheckedModel.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
     words = np.array(["a", "b"], dtype=object)
     assert results(OnnxRuntime(), model, {"x": words})[0].tolist() == ["a", "b"]
 
@@ -129,7 +128,7 @@ def test_large_weights_reach_the_runtime(runtime: Runtime) -> None:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 256]) for name in ("v0", f"v{len(weights)}")]
     constants = [numpy_helper.from_array(weight, f"w{i}") for i, weight in enumerate(weights)]
     graph = helper.make_graph(nodes, "chain", values[:1], values[1:], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = CheckedModel.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
     x = rng.standard_normal((3, 256), np.float32)
     expected = np.linalg.multi_dot([each.astype(np.float64) for each in (x, *weights)]).astype(np.float32)
     (found,) = results(runtime, model, {"v0": x})
@@ -137,7 +136,7 @@ def test_large_weights_reach_the_runtime(runtime: Runtime) -> None:
 
 
 def test_models_in_files_run_as_models_in_memory_do(runtime: Runtime, tmp_path: Path) -> None:
-    model = detach(zoo.build("squeezenet1.1-tiny"))
+    model = CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     write_model(model, tmp_path / "m.onnx")
     feeds = feeds_of(model)
     for one, other in zip(results(runtime, model, feeds), results(runtime, tmp_path / "m.onnx", feeds), strict=True):
@@ -175,7 +174,7 @@ def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:Specified provider")
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 def test_a_device_that_does_not_start_is_no_cpu(built_for_cuda: None, device: str) -> None:
-    model = detach(zoo.build("squeezenet1.1-tiny"))
+    model = CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     runtime = OnnxRuntime(device)
     assert device in runtime.label and runtime.clock is WALL
     with pytest.raises(UnavailableError, match=f"'{device}' cannot be used: .*cannot start it.*cuDNN") as error:
@@ -186,7 +185,7 @@ def test_a_device_that_does_not_start_is_no_cpu(built_for_cuda: None, device: st
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_device_that_gets_no_operator_takes_no_part(built_for_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_runtime, "require_working", lambda device: None)
-    model = detach(zoo.build("squeezenet1.1-tiny"))
+    model = CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     with pytest.raises(ModelError, match=r"cuda takes no part .*Conv.* to CPUExecutionProvider"):
         OnnxRuntime("cuda").open(model, feeds_of(model))
 
@@ -208,7 +207,7 @@ def one_node(node: onnx.NodeProto, inputs: dict[str, tuple[int, list[int]]], dom
     output = helper.make_tensor_value_info("y", next(iter(inputs.values()))[0], None)
     graph = helper.make_graph([node], "one-node", values, [output])
     opsets = [helper.make_opsetid("", 18), *([helper.make_opsetid(domain, 1)] if domain else [])]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return CheckedModel.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
 
 
 F, D, L = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
@@ -232,7 +231,7 @@ def test_onnx_runtime_names_the_operator_that_it_cannot_run(case: str) -> None:
     kinds = {F: np.float32, D: np.float64, L: np.int64}
     feeds = {
         value.name: np.full([dim.dim_value for dim in tensor.shape.dim], 9, kinds[tensor.elem_type])
-        for value in model.graph.input
+        for value in model.skeleton.graph.input
         if (tensor := value.type.tensor_type)
     }
     with pytest.raises(ModelError, match=NAMES[case]) as error:

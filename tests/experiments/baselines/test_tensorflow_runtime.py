@@ -26,7 +26,7 @@ from experiments.baselines.tensorflow.onnx_to_tensorflow import OPERATORS, tenso
 from experiments.baselines.tensorflow.runtime import TensorFlow
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.detached import DetachedModel, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.writing import write_model
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny")]
@@ -36,13 +36,13 @@ F, L = TensorProto.FLOAT, TensorProto.INT64
 
 
 def assert_agree(
-    model: onnx.ModelProto | DetachedModel, *, xla: bool, feeds: dict[str, np.ndarray] | None = None
+    model: onnx.ModelProto | CheckedModel, *, xla: bool, feeds: dict[str, np.ndarray] | None = None
 ) -> None:
-    detached = detach(model)
-    feeds = feeds or random_feeds(input_specs(detached), np.random.default_rng(0))
+    checked = model if isinstance(model, CheckedModel) else CheckedModel.from_proto(model)
+    feeds = feeds or random_feeds(input_specs(checked), np.random.default_rng(0))
     outputs = []
     for runtime in (OnnxRuntime(level="disabled"), TensorFlow(xla=xla)):
-        session = runtime.open(detached, feeds)
+        session = runtime.open(checked, feeds)
         session.run()
         outputs.append(session.outputs())
     assert len(outputs[0]) == len(outputs[1])
@@ -59,7 +59,7 @@ def test_zoo_graphs_compute_the_same(name: str, clean: str, xla: bool) -> None:
         assert_agree(model, xla=xla)
     else:
         loaded = OnnxModel.load(model, clean=clean)
-        assert_agree(loaded.export_detached(loaded.graph), xla=xla)
+        assert_agree(loaded.export_checked(loaded.graph), xla=xla)
 
 
 # Single operators
@@ -184,7 +184,7 @@ def test_operators_of_constants_compute_the_same(case: str) -> None:
         model.graph.initializer.append(numpy_helper.from_array(floats(*dims), value.name))
     del model.graph.input[:]
     assert_agree(model, xla=False)
-    operations = tensorflow_function(detach(model), xla=False).graph.get_operations()
+    operations = tensorflow_function(CheckedModel.from_proto(model), xla=False).graph.get_operations()
     assert {each.type for each in operations} <= {"Const", "Identity", "NoOp"}
 
 
@@ -233,7 +233,9 @@ def test_constants_are_computed_beforehand() -> None:
         nodes.insert(0, ("Constant", [], name, {"value_ints": value}))
     model = chain(nodes, (5, 2, 1))
     assert_agree(model, xla=False)
-    operations = {each.type for each in tensorflow_function(detach(model), xla=False).graph.get_operations()}
+    operations = {
+        each.type for each in tensorflow_function(CheckedModel.from_proto(model), xla=False).graph.get_operations()
+    }
     assert operations <= {"Placeholder", "Const", "Reshape", "MatMul", "Identity", "NoOp"}
 
 
@@ -301,7 +303,7 @@ def test_pools_compute_the_same(window: dict[str, Any], ceil: bool, include: boo
     model = one_node(op, [(2, 3, *(9, 8)[: len(window["kernel_shape"])])], **window, **more)
     try:
         OnnxRuntime(level="disabled").open(
-            model, random_feeds(input_specs(detach(model)), np.random.default_rng(0))
+            model, random_feeds(input_specs(CheckedModel.from_proto(model)), np.random.default_rng(0))
         ).run()
     except ModelError:  # windows that ONNX Runtime itself refuses
         assume(False)
@@ -320,7 +322,7 @@ def test_padded_pools_compute_the_same_with_xla(op: str) -> None:
 )
 def test_convolutions_share_one_layout(name: str) -> None:
     """The input is turned round once, and nothing after it."""
-    operations = tensorflow_function(detach(zoo.build(name)), xla=False).graph.get_operations()
+    operations = tensorflow_function(CheckedModel.from_proto(zoo.build(name)), xla=False).graph.get_operations()
     turned = [each for each in operations if each.type == "Transpose" and each.inputs[0].shape.rank == 4]
     assert len(turned) == 1 and turned[0].inputs[0].op.type == "Placeholder"
 
@@ -341,7 +343,7 @@ def test_convolutions_share_one_layout(name: str) -> None:
 )  # fmt: skip
 def test_what_is_not_known_is_named(model: onnx.ModelProto, said: str) -> None:
     with pytest.raises(ModelError, match=said) as error:
-        tensorflow_function(detach(model), xla=False)
+        tensorflow_function(CheckedModel.from_proto(model), xla=False)
     assert "\n" not in str(error.value)
 
 
@@ -349,13 +351,13 @@ def test_operators_of_other_domains_are_named() -> None:
     model = one_node("Relu", [X])
     model.graph.node[0].domain = "com.example"
     with pytest.raises(ModelError, match=r"Relu \(node 'relu_7'\) of the domain com.example"):
-        tensorflow_function(detach(model), xla=False)
+        tensorflow_function(CheckedModel.from_proto(model), xla=False)
 
 
 def test_shapes_that_are_computed_from_inputs_are_named() -> None:
     model = chain([("Cast", ["x"], "i", {"to": L}), ("Reshape", ["w", "i"], "y", {})], (2,))
     with pytest.raises(ModelError, match="a computed shape of the operator Reshape"):
-        tensorflow_function(detach(model), xla=False)
+        tensorflow_function(CheckedModel.from_proto(model), xla=False)
 
 
 def test_operators_that_fail_are_named() -> None:
@@ -365,17 +367,19 @@ def test_operators_that_fail_are_named() -> None:
 
 
 def test_kernels_over_two_gigabytes_are_refused() -> None:
-    model = detach(one_node("Conv", [(1, 2, 8, 8), floats(4, 2, 1, 1)]))
+    model = CheckedModel.from_proto(one_node("Conv", [(1, 2, 8, 8), floats(4, 2, 1, 1)]))
     huge = ir.Tensor(np.broadcast_to(np.float32(0), (2**29, 2, 1, 1)), name="i1")
     with pytest.raises(ModelError, match=r"end at 2 GiB, and the convolutions of this model have 4.0 GiB"):
-        tensorflow_function(DetachedModel(model.skeleton, {"i1": huge}), xla=False)
+        tensorflow_function(CheckedModel(model.skeleton, {"i1": huge}), xla=False)
 
 
 @pytest.mark.parametrize("xla", [False, True])
 def test_large_weights_are_handed_over(xla: bool) -> None:
     """They are no part of the function, but for the kernels of convolutions that Grappler knows what to do with."""
-    product = tensorflow_function(detach(one_node("MatMul", [(3, 300), floats(300, 300)])), xla=xla)
-    kernel = tensorflow_function(detach(one_node("Conv", [(1, 300, 2, 2), floats(300, 300, 1, 1)])), xla=xla)
+    product = tensorflow_function(CheckedModel.from_proto(one_node("MatMul", [(3, 300), floats(300, 300)])), xla=xla)
+    kernel = tensorflow_function(
+        CheckedModel.from_proto(one_node("Conv", [(1, 300, 2, 2), floats(300, 300, 1, 1)])), xla=xla
+    )
     assert product.graph.as_graph_def().ByteSize() < 20_000
     assert (kernel.graph.as_graph_def().ByteSize() > 360_000) == (not xla)
     assert_agree(one_node("MatMul", [(3, 300), floats(300, 300)]), xla=xla)
@@ -403,11 +407,11 @@ def test_its_threads_are_settled_in_another_process_too(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("feeds", [{}, {"i0": floats(*X), "other": floats(1)}])
 def test_inputs_that_do_not_fit_are_named(feeds: dict[str, np.ndarray]) -> None:
     with pytest.raises(ModelError, match=r"inputs are i0, and values are given for (none|i0, other)\."):
-        TensorFlow().open(CASES["Relu"], feeds)
+        TensorFlow().open(CheckedModel.from_proto(CASES["Relu"]), feeds)
 
 
 def test_it_is_timed_against_onnx_runtime() -> None:
-    model = zoo.build("squeezenet1.1-tiny")
+    model = CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     variants = [Variant("grappler", TensorFlow(), model), Variant("xla", TensorFlow(xla=True), model)]
     found = measure(Variant("ort", OnnxRuntime(), model), variants, Effort(pairs=2, sessions=1, control=False))
     assert found.clock == PROCESS_CPU.name
@@ -415,7 +419,7 @@ def test_it_is_timed_against_onnx_runtime() -> None:
 
 
 def test_models_in_files_run_too(tmp_path: Path) -> None:
-    model = detach(zoo.build("bert-base-tiny"))
+    model = CheckedModel.from_proto(zoo.build("bert-base-tiny"))
     write_model(model, tmp_path / "m.onnx")
     feeds = random_feeds(input_specs(model), np.random.default_rng(0))
     sessions = [TensorFlow().open(each, feeds) for each in (model, tmp_path / "m.onnx")]

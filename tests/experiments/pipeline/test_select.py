@@ -37,7 +37,7 @@ from experiments.runs.progress import make_progress
 from experiments.runs.result import MeasuredRatio
 from experiments.runs.run import Run
 from taso_ext import OnnxModel, RuleSet, State
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 CONFIG = RunConfig(controller="random", costs="measured:cpu")
 
@@ -128,7 +128,7 @@ def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkey
     """What is masked decides how long a softmax takes; of several input sets the first."""
     _, clock = selected(run, loaded, episode(loaded, [10, 9]), [0.9], monkeypatch)
     assert clock.feeds is None, "made up where they are timed"
-    specs = input_specs(detach(loaded.model.original))
+    specs = input_specs(CheckedModel.from_proto(loaded.model.source.to_proto()))
     sets = [random_feeds(specs, np.random.default_rng(seed)) for seed in range(2)]
     given = dataclasses.replace(loaded, inputs={name: np.stack([each[name] for each in sets]) for name in sets[0]})
     run = dataclasses.replace(run, directory=RunDirectory.open(run.directory.path.with_name("other"), {}, {}))
@@ -142,7 +142,7 @@ def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkey
 def measured_on(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> Feeds | None:
     clock = Clock([0.9])
     monkeypatch.setattr(measuring.timing, "measure", clock)
-    measuring.measure(run, loaded, loaded.model.original)
+    measuring.measure(run, loaded, loaded.model.source.to_proto())
     return clock.feeds
 
 

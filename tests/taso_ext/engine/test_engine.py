@@ -39,7 +39,7 @@ def random_walk(state: State, seed: int, steps: int) -> list[State]:
 def test_random_rewrites_keep_the_outputs(model: OnnxModel, seed: int) -> None:
     states = random_walk(State(model.graph, RuleSet.default(), RTX2070), seed, 30)
     for state in states[9::10]:
-        result = verify(model.original, model.export(state.graph), seed=seed)
+        result = verify(model.source, model.export_checked(state.graph), seed=seed)
         assert result.equal, result
 
 

@@ -39,7 +39,7 @@ def test_random_rewrites_of_random_graphs_keep_the_outputs(effort: Effort) -> No
     def holds(graph: PlainGraph) -> None:
         model = OnnxModel.load(model_of(graph), clean="none")
         feeds = [feeds_of(graph, seed) for seed in range(FEEDS)]
-        expected = [run(model.original, each) for each in feeds]
+        expected = [run(model.source.to_proto(), each) for each in feeds]
         for state in walk(start(model.graph), effort.steps, seed=len(graph.operators)):
             exported = model.export(state.graph)
             for each, outputs in zip(feeds, expected, strict=True):
@@ -76,7 +76,7 @@ def assert_outputs_kept(model: OnnxModel, state: State, seed: int, every: int) -
 
 
 def assert_verified(model: OnnxModel, state: State, seed: int) -> None:
-    result = verify(model.original, model.export(state.graph), seed=seed)
+    result = verify(model.source, model.export_checked(state.graph), seed=seed)
     assert result.equal, result
 
 

@@ -15,7 +15,7 @@ from onnx import NodeProto
 from taso_ext import Node, OnnxModel
 from taso_ext.onnx_io.canonical.form import RAW_DOMAIN
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
-from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 from tests.taso_ext.samples.onnx_cases import assert_round_trip, make_model, node, operators, random_feeds, run, value
 
 X = [2, 3, 4]

@@ -14,13 +14,11 @@ from onnxscript import optimizer
 
 from environment import zoo
 from taso_ext import ModelError, OnnxModel
-from taso_ext.onnx_io.cleanup.inlining import inline_functions
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.cleanup.ir_form import to_ir
-from taso_ext.onnx_io.cleanup.passes import LEVELS, clean_up
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.cleanup.passes import LEVELS, clean_up, prepared
 from taso_ext.onnx_io.dimensions import open_dims
 from taso_ext.onnx_io.reading import read_model
-from taso_ext.onnx_io.shapes import forget_inferable_shapes
 from tests.taso_ext.samples.onnx_cases import (
     assert_round_trip,
     assert_same,
@@ -176,7 +174,7 @@ def test_shape_computations_become_static(level: str, opset: int) -> None:
     assert set(found) == {"Tanh", "Clip", "Reshape"}
     assert found["Reshape"].attributes == {"shape": [2, 12]}
     feeds = {"x": normal(2, 3, 4)}
-    assert_same(run(model.original, feeds), run(model.export(model.graph), feeds))
+    assert_same(run(model.source.to_proto(), feeds), run(model.export(model.graph), feeds))
 
 
 def test_levels_differ_in_what_they_remove() -> None:
@@ -264,9 +262,9 @@ def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCap
     assert not caplog.records
 
 
-def reference_clean_up(model: DetachedModel) -> Counter[str]:
+def reference_clean_up(model: CheckedModel) -> Counter[str]:
     """Operators that onnxscript's own optimizer leaves, with all of its rules at every node."""
-    form = to_ir(forget_inferable_shapes(inline_functions(model)))
+    form = to_ir(prepared(model))
     optimizer.optimize_ir(form)
     return Counter(each.op_type for each in form.graph)
 

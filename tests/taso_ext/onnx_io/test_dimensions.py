@@ -89,7 +89,7 @@ def test_models_with_open_dimensions_can_be_priced_and_verified(name: str) -> No
     nodes, edges, _ = state.features()
     assert np.isfinite([state.cost.ms, state.cost.flops, state.cost.memory_bytes]).all()
     assert np.isfinite(nodes).all() and np.isfinite(edges).all()
-    found = verify(loaded.source, loaded.export_detached(loaded.graph))
+    found = verify(loaded.source, loaded.export_checked(loaded.graph))
     assert found.equal, found.reason
 
 

@@ -78,7 +78,7 @@ def test_what_onnx_runtime_cannot_fold_stays() -> None:
 def test_awkward_models_can_be_verified(name: str) -> None:
     """Verification finds inputs for them by itself, or says why not; it never takes one for different from itself."""
     model = OnnxModel.load(AWKWARD[name]())
-    found = verify(model.original, model.export(model.graph), num_inputs=6)
+    found = verify(model.source, model.export_checked(model.graph), num_inputs=6)
     assert found.equal or "give real ones" in found.reason, found.reason
     assert found.reacts == (not found.reason)
 
@@ -132,7 +132,9 @@ def test_names_of_values_are_unique_after_rewriting() -> None:
             names += [tensor.name for tensor in exported.graph.initializer]
             names += [each.name for each in exported.graph.input]
             assert len(names) == len(set(names))
-            assert [each.name for each in exported.graph.output] == [each.name for each in model.original.graph.output]
+            assert [each.name for each in exported.graph.output] == [
+                each.name for each in model.source.skeleton.graph.output
+            ]
 
 
 def small_network(opset: int) -> onnx.ModelProto:
@@ -172,7 +174,7 @@ def test_rewritten_graphs_are_valid_and_equal_at_every_opset(opset: int) -> None
     graphs = [graph for seed in range(3) for graph in random_walk(model.graph, np.random.default_rng(seed), 12)[1::2]]
     assert len(graphs) > 8
     for graph in graphs:
-        found = verify(model.original, model.export(graph), num_inputs=2)
+        found = verify(model.source, model.export_checked(graph), num_inputs=2)
         assert found.equal and found.reacts, found.reason
 
 
@@ -191,6 +193,6 @@ def test_overridable_defaults_survive() -> None:
 
 def test_cleaned_is_a_model_of_its_own() -> None:
     model = OnnxModel.load(zoo.build("bert-base-tiny"))
-    onnx.checker.check_model(model.cleaned)
-    found = verify(model.original, model.cleaned, num_inputs=2)
+    onnx.checker.check_model(model.cleaned.to_proto())
+    found = verify(model.source, model.cleaned, num_inputs=2)
     assert found.equal and found.reacts, found.reason

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.cleanup.passes import LEVELS
-from taso_ext.onnx_io.weights.sparse_tensors import LARGEST_DENSE
+from taso_ext.onnx_io.weights.handles import LARGEST_DENSE
 from taso_ext.onnx_io.wire_format import length_delimited
 from tests.taso_ext.samples.onnx_cases import node, operators, value
 
@@ -78,7 +78,7 @@ def test_few_numbers_are_not_turned_into_gigabytes(name: str, level: str) -> Non
     dtype = TensorProto.DOUBLE if name == "MatMul" else TensorProto.FLOAT
     given = model([growing, *SCALED], [value("x", [1], dtype)], [value("y", [1], dtype)], weights)
     loaded = OnnxModel.load(given, clean=level)
-    exported = loaded.export_detached(loaded.graph)
+    exported = loaded.export_checked(loaded.graph)
     assert name in operators(exported.skeleton)
     assert exported.nbytes < 1 << 20
 
@@ -92,7 +92,7 @@ def chain(length: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("length", [10_000, pytest.param(1_000_000, marks=pytest.mark.full)])
 def test_long_chains_load_and_export(length: int) -> None:
     loaded = OnnxModel.load(chain(length))
-    exported = loaded.export_detached(loaded.graph)
+    exported = loaded.export_checked(loaded.graph)
     assert len(exported.skeleton.graph.node) == length
 
 
@@ -118,7 +118,7 @@ def wide_split(width: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("width", [10_000, pytest.param(100_000, marks=pytest.mark.full)])
 def test_wide_operators_load_and_export(build: Callable[[int], onnx.ModelProto], width: int) -> None:
     loaded = OnnxModel.load(build(width), clean="full")
-    exported = loaded.export_detached(loaded.graph)
+    exported = loaded.export_checked(loaded.graph)
     (widest,) = (each for each in exported.skeleton.graph.node if each.op_type in ("Concat", "Split"))
     assert max(len(widest.input), len(widest.output)) == width
 

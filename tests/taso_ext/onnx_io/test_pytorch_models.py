@@ -37,7 +37,7 @@ def test_rewritten_models_compute_the_same(path: Path, level: str) -> None:
     model = load(path, level)
     graphs = random_walk(model.graph, np.random.default_rng(len(path.stem)), REWRITES)
     for graph in (graphs[0], graphs[-1]):
-        exported = model.export_detached(graph)
+        exported = model.export_checked(graph)
         found = verify(model.source, exported, num_inputs=2)
         assert found.equal and found.reacts, f"after {len(graphs) - 1} rewrites: {found.reason}"
 
@@ -48,7 +48,7 @@ def test_nodes_keep_their_names_and_metadata() -> None:
     for path in MODELS:
         before = {node.name: node for node in onnx.load(path).graph.node if node.name}
         model = load(path, "none")
-        for node in model.export_detached(model.graph).skeleton.graph.node:
+        for node in model.export_checked(model.graph).skeleton.graph.node:
             if node.name in before and node.op_type == before[node.name].op_type:
                 assert list(node.metadata_props) == list(before[node.name].metadata_props)
                 kept += 1

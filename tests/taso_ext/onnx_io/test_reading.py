@@ -155,7 +155,7 @@ def test_bound_dimensions_reach_inputs_and_outputs_and_leave_the_source_alone() 
     before = SYMBOLIC.SerializeToString()
     model = OnnxModel.load(SYMBOLIC, dims={"batch": 2, "seq": 3, "mask:2": 4})
     assert SYMBOLIC.SerializeToString() == before
-    for proto in (model.original, model.export(model.graph)):
+    for proto in (model.source.to_proto(), model.export(model.graph)):
         shapes = [
             [dim.dim_value for dim in each.type.tensor_type.shape.dim]
             for each in (*proto.graph.input, *proto.graph.output)
@@ -203,10 +203,12 @@ def test_external_data_is_read_from_beside_the_file(tmp_path: Path) -> None:
     onnx.save_model(model, tmp_path / "split.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     loaded = OnnxModel.load(tmp_path / "split.onnx")
     assert loaded.graph.hash == expected
-    feeds = {"input": np.zeros([d.dim_value for d in loaded.original.graph.input[0].type.tensor_type.shape.dim], "f4")}
+    feeds = {
+        "input": np.zeros([d.dim_value for d in loaded.source.skeleton.graph.input[0].type.tensor_type.shape.dim], "f4")
+    }
     np.testing.assert_allclose(
-        run(loaded.export(loaded.graph), {loaded.original.graph.input[0].name: feeds["input"]})[0],
-        run(loaded.original, {loaded.original.graph.input[0].name: feeds["input"]})[0],
+        run(loaded.export(loaded.graph), {loaded.source.skeleton.graph.input[0].name: feeds["input"]})[0],
+        run(loaded.source.to_proto(), {loaded.source.skeleton.graph.input[0].name: feeds["input"]})[0],
         rtol=1e-4,
         atol=1e-5,
     )

@@ -15,11 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from environment import zoo
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io import writing as model_writing
-from taso_ext.onnx_io.detached import attach, detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model
-from taso_ext.onnx_io.weights.handles import content_handle
-from taso_ext.onnx_io.weights.mapped_files import MappedFiles
-from taso_ext.onnx_io.weights.spill import Spill
+from taso_ext.onnx_io.weights.folding import Spill
+from taso_ext.onnx_io.weights.handles import MappedFiles, content_handle
 from taso_ext.onnx_io.wire_format import without_weights
 from taso_ext.onnx_io.writing import write_model
 from tests.perf import loading
@@ -82,7 +81,7 @@ def test_weights_of_every_type_come_out_bit_for_bit(
 def test_large_weights_stay_in_the_mapped_file(tmp_path: Path) -> None:
     onnx.save(zoo.build("bert-base-tiny"), tmp_path / "m.onnx")
     loaded = OnnxModel.load(tmp_path / "m.onnx")
-    exported = loaded.export_detached(loaded.graph)
+    exported = loaded.export_checked(loaded.graph)
     large = {name: tensor for name, tensor in loaded.source.tensors.items() if tensor.nbytes >= 1024}
     assert len(large) >= 14
     assert all(map(is_mapped, large.values()))
@@ -125,7 +124,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
     def fail() -> ir.TensorProtocol:
         raise OSError("no more data")
 
-    model = detach(model_with({"w": normal(64, 64)}))
+    model = CheckedModel.from_proto(model_with({"w": normal(64, 64)}))
     model.tensors["w"] = ir.LazyTensor(fail, dtype=ir.DataType.FLOAT, shape=ir.Shape((64, 64)), name="w")
     (tmp_path / "m.onnx").write_bytes(b"old")
     with pytest.raises(OSError, match="no more data"):
@@ -198,7 +197,7 @@ def test_weights_that_a_branch_gives_as_they_are_stay_in_it(clean: str, tmp_path
 def test_attaching_undoes_detaching() -> None:
     for name in ("squeezenet1.1-tiny", "bert-base-tiny"):
         model = zoo.build(name)
-        again = attach(detach(model))
+        again = CheckedModel.from_proto(model).to_proto()
         assert sorted(tensor.SerializeToString() for tensor in again.graph.initializer) == sorted(
             tensor.SerializeToString() for tensor in model.graph.initializer
         )

@@ -32,7 +32,7 @@ def test_forms_are_recognised_and_exported(form: Form) -> None:
     assert sum(left.values()) <= sum(operators(model.graph).values())
     exported = model.export(graph)
     onnx.checker.check_model(exported, full_check=True)
-    found = verify(model.source, exported)
+    found = verify(model.source, model.export_checked(graph))
     assert found.equal and found.reacts, found.reason
 
 
@@ -49,7 +49,7 @@ def test_attention_becomes_the_runtimes_own() -> None:
         expected = "Attention" if form.inputs else "MultiHeadAttention"
         assert operators(graph)[expected] == 1, form.name
         if not form.inputs:
-            found = verify(model.source, model.export(graph), num_inputs=1)
+            found = verify(model.source, model.export_checked(graph), num_inputs=1)
             assert found.equal, f"{form.name}: {found.reason}"
 
 
@@ -61,11 +61,11 @@ def test_rows_that_are_masked_out_entirely_stay_as_they_are(lowest: float) -> No
             continue
         model = OnnxModel.load(form.model())
         feeds = {"x": np.random.default_rng(0).standard_normal((1, 6, 8), dtype=np.float32)}
-        shape = [dim.dim_value for dim in model.original.graph.input[1].type.tensor_type.shape.dim]
+        shape = [dim.dim_value for dim in model.source.skeleton.graph.input[1].type.tensor_type.shape.dim]
         feeds["mask"] = np.full(shape, lowest, np.float32)
         expected, got = (
             onnxruntime.InferenceSession(each.SerializeToString()).run(None, feeds)[0]
-            for each in (model.original, model.export(recognised(model.graph)))
+            for each in (model.source.to_proto(), model.export(recognised(model.graph)))
         )
         np.testing.assert_allclose(got, expected, atol=1e-4 if lowest > -1e5 else 1e-6, err_msg=form.name)
 
@@ -89,5 +89,5 @@ def test_composites_of_whole_networks_are_found(model: onnx.ModelProto, found: s
     left = set(operators(graph))
     assert found <= left
     assert not gone & left
-    verification = verify(loaded.source, loaded.export(graph))
+    verification = verify(loaded.source, loaded.export_checked(graph))
     assert verification.equal and verification.reacts, verification.reason

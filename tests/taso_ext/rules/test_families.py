@@ -38,7 +38,7 @@ def test_rule_fires_on_its_form(form: FamilyForm) -> None:
     assert locations, [RULES.names[legal] for legal, _ in state.legal_actions()]
     state.step(rule, int(locations[0]))
     assert operators(state.graph) == form.left.split()
-    found = verify(model.source, model.export(state.graph))
+    found = verify(model.source, model.export_checked(state.graph))
     assert found.equal, found.reason
 
 
@@ -67,7 +67,7 @@ def test_products_with_shared_weights_are_hoisted_over_time_steps(name: str, hoi
         state.step(rule, location)
     assert Counter(operators(state.graph))["MatMul"] == hoisted + 8 * steps  # the state's part stays within its step
     assert state.cost.ms < start(model.graph).cost.ms
-    found = verify(model.source, model.export(state.graph), num_inputs=1)
+    found = verify(model.source, model.export_checked(state.graph), num_inputs=1)
     assert found.equal, found.reason
 
 
@@ -94,7 +94,7 @@ def test_the_scale_of_attention_ends_up_in_the_query_weights() -> None:
         assert legal, name
         state.step(rule, legal[0])
     assert operators(state.graph) == ["Add", "MatMul", "MatMul", "Reshape", "Transpose"]
-    found = verify(model.source, model.export(state.graph))
+    found = verify(model.source, model.export_checked(state.graph))
     assert found.equal, found.reason
 
 

@@ -114,7 +114,7 @@ def assert_round_trip(
     """Loads and exports without rewriting: the result is valid, has the same interface and computes the same."""
     loaded = OnnxModel.load(model, clean=clean)
     exported = loaded.export(loaded.graph)
-    onnx.checker.check_model(loaded.cleaned)
+    onnx.checker.check_model(loaded.cleaned.to_proto())
     onnx.checker.check_model(exported)
     assert [each.name for each in exported.graph.output] == [each.name for each in model.graph.output]
     feeds = random_feeds(model) if feeds is None else feeds

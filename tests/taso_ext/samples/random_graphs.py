@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import taso_ext
 from taso_ext import RuleSet
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
-from taso_ext.onnx_io.shapes import ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.weights.content import PATTERNS, materialise
 from tests.taso_ext.oracles.slow_graph import ABSENT, Operator, PlainGraph, Tensor
 

@@ -80,7 +80,7 @@ def test_a_neighbourhood_that_reaches_everything_is_the_whole(tmp_path: Path) ->
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     sketch = model.sketch(model.graph)
     some = next(iter(sketch.computed_by))
-    part = neighbourhood(sketch.model, [some], 1000, sketch.types)
+    part = neighbourhood(sketch.model, [some], 1000)
     kernels = [sorted(each.kernel.signature for each in lower(m, RUNTIME)) for m in (sketch.model, part)]
     assert kernels[0] == kernels[1]
 
@@ -92,7 +92,7 @@ def test_a_neighbourhood_of_any_size_runs(name: str) -> None:
     for value in list(sketch.computed_by)[::5]:
         sizes = []
         for distance in (0, 2):
-            part = neighbourhood(sketch.model, [value], distance, sketch.types)
+            part = neighbourhood(sketch.model, [value], distance)
             inside = {result for node in part.skeleton.graph.node for result in node.output}
             assert value in inside
             assert {each.value for each in lower(part, RUNTIME, sketch.model)} <= inside

@@ -24,7 +24,7 @@ from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower, remove_abandoned, scratch_folder
 from environment.runtimes import OnnxRuntime, UnavailableError, devices, onnx_runtime
 from taso_ext import ModelError
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 F, S = TensorProto.FLOAT, TensorProto.BFLOAT16
 SIZE = 128
@@ -43,7 +43,7 @@ def model(
 
 
 def kernels(source: onnx.ModelProto, level: Any = "disabled") -> list[Kernel]:
-    return [each.kernel for each in lower(detach(source), OnnxRuntime(level=level))]
+    return [each.kernel for each in lower(CheckedModel.from_proto(source), OnnxRuntime(level=level))]
 
 
 # Types of weights
@@ -120,7 +120,7 @@ def test_sessions_are_those_in_which_graphs_are_run(monkeypatch: pytest.MonkeyPa
         return real(data, options, **others)
 
     monkeypatch.setattr(ort, "InferenceSession", spy)
-    source = detach(model([helper.make_node("Relu", ["x"], ["y"])], []))
+    source = CheckedModel.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], []))
     runtime = OnnxRuntime(threads=2, level="basic")
     runtime.open(source, {"x": np.zeros((SIZE, SIZE), np.float32)})
     lower(source, runtime)
@@ -139,7 +139,7 @@ def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_device_that_does_not_start_makes_no_kernels(built_for_cuda: None) -> None:
     with pytest.raises(UnavailableError, match="'cuda' cannot be used"):
-        lower(detach(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
+        lower(CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
@@ -148,7 +148,7 @@ def test_kernels_of_another_device_are_not_taken_for_its_own(
 ) -> None:
     monkeypatch.setattr(onnx_runtime, "require_working", lambda device: None)
     with pytest.raises(ModelError, match="cuda takes no part"):
-        lower(detach(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
+        lower(CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny")), OnnxRuntime("cuda"))
 
 
 def test_a_model_that_fails_when_it_runs_is_one_error() -> None:

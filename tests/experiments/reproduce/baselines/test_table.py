@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import onnx
+import onnx_ir as ir
 import pytest
-from onnx import numpy_helper
 
 from environment import zoo
 from environment.costs.measured import kernel_prices
@@ -19,7 +18,7 @@ from environment.costs.prices.price_list import Price
 from environment.inputs.model_inputs import Feeds, input_specs, random_feeds
 from environment.measurement.effort import WALL, Clock
 from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory
-from environment.runtimes import Model, OnnxRuntime, Session, UnavailableError, openvino_runtime
+from environment.runtimes import OnnxRuntime, Session, UnavailableError, openvino_runtime
 from environment.verification.comparison import Scale, difference, spread_of
 from experiments.baselines import contestants, simplifier
 from experiments.baselines.contestants import Contestant, Maker, installed, onnx_runtime
@@ -34,7 +33,7 @@ from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.runs.result import Result
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.detached import detach
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.writing import write_model
 
 GRAPH = "squeezenet1.1-tiny"
@@ -51,7 +50,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "makers", lambda device: FEW)
     monkeypatch.setattr(contest, "peak_memory", lambda *_, **__: PeakMemory(300 * MIB, 100 * MIB))
     model = OnnxModel.load(zoo.build(GRAPH))
-    write_model(model.export_detached(model.graph), tmp_path / "ours" / f"{GRAPH}.onnx")
+    write_model(model.export_checked(model.graph), tmp_path / "ours" / f"{GRAPH}.onnx")
 
 
 def compete(monkeypatch: pytest.MonkeyPatch, **more: Maker) -> None:
@@ -64,24 +63,18 @@ def rows() -> dict[str, dict[str, str]]:
         return {row["figure"]: row for row in csv.DictReader(file)}
 
 
-def contestant(prepare: Callable[[onnx.ModelProto], Model], runtime: OnnxRuntime | None = None) -> Maker:
+def contestant(prepare: Callable[[CheckedModel], CheckedModel], runtime: OnnxRuntime | None = None) -> Maker:
     return lambda: Contestant("a tool of version 7", runtime or OnnxRuntime(), prepare)
 
 
-def refuse(_: onnx.ModelProto) -> Model:
+def refuse(_: CheckedModel) -> CheckedModel:
     raise ModelError("the operator Foo (node 'foo_7') is not known.")
 
 
-def damaged(model: onnx.ModelProto) -> onnx.ModelProto:
+def damaged(model: CheckedModel) -> CheckedModel:
     """With one kernel a hundredth larger."""
-    tensor = next(each for each in model.graph.initializer if len(each.dims) == 4)
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    index = list(model.graph.initializer).index(tensor)
-    changed.graph.initializer[index].CopyFrom(
-        numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.01), tensor.name)
-    )
-    return changed
+    name, kernel = next((name, each) for name, each in model.tensors.items() if len(each.shape) == 4)
+    return replace(model, tensors=model.tensors | {name: ir.tensor(kernel.numpy() * np.float32(1.01))})
 
 
 def test_ratios_of_the_reference_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +113,9 @@ def test_what_is_installed_later_is_measured_with_the_others(monkeypatch: pytest
     assert float(rows()["time"]["extra"]) > 0
 
 
-@pytest.mark.parametrize("prepare", [damaged, lambda model: zoo.build("resnet18-tiny")])
+@pytest.mark.parametrize("prepare", [damaged, lambda model: CheckedModel.from_proto(zoo.build("resnet18-tiny"))])
 def test_what_computes_something_else_is_refused(
-    prepare: Callable[[onnx.ModelProto], Model], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    prepare: Callable[[CheckedModel], CheckedModel], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compete(monkeypatch, wrong=contestant(prepare))
     assert main(COMMAND) == 2
@@ -143,7 +136,7 @@ def test_what_cannot_run_a_graph_gets_a_dash_and_a_reason(
 def test_memory_that_runs_out_is_a_dash_and_a_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measured(runtime: OnnxRuntime, model: Model, **_: object) -> PeakMemory:
+    def measured(runtime: OnnxRuntime, model: CheckedModel, **_: object) -> PeakMemory:
         if runtime.level == "disabled":
             raise MeasuringProcessError("the process was killed by SIGKILL.")
         return PeakMemory(300 * MIB, 100 * MIB)
@@ -169,7 +162,7 @@ def test_without_the_memory_of_the_reference_there_are_no_ratios(
 
 
 def test_our_own_graph_has_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    other = detach(zoo.build("bert-base-tiny"))
+    other = CheckedModel.from_proto(zoo.build("bert-base-tiny"))
     write_model(other, Path("ours") / f"{GRAPH}.onnx")
     assert main(COMMAND) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
@@ -199,7 +192,7 @@ def test_nothing_finished_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert main(COMMAND) == 0 and done == ["disabled"] and float(rows()["memory"]["ort-disabled"]) == 2
     monkeypatch.setattr(contest, "measure", time)
     model = OnnxModel.load(zoo.build(GRAPH), clean="none")
-    write_model(model.export_detached(model.graph), Path("ours") / f"{GRAPH}.onnx")
+    write_model(model.export_checked(model.graph), Path("ours") / f"{GRAPH}.onnx")
     assert main(COMMAND) == 0 and done == ["disabled", "all"]  # another graph of ours: only that is new
 
 
@@ -242,7 +235,7 @@ class _ByTheWall:
     def clock(self) -> Clock:
         return WALL
 
-    def open(self, model: Model | Path, feeds: Feeds) -> Session:
+    def open(self, model: CheckedModel | Path, feeds: Feeds) -> Session:
         return OnnxRuntime().open(model, feeds)
 
 
@@ -252,16 +245,14 @@ class _ByTheWall:
 @pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny", "nasnet-a-tiny", "nasrnn-tiny"])
 def test_onnxsim_keeps_the_function(name: str) -> None:
     pytest.importorskip("onnxsim", reason="onnxsim is not installed (pip install onnxsim)")
-    model = zoo.build(name)
-    before = model.SerializeToString()
+    model = CheckedModel.from_proto(zoo.build(name))
     found = simplified(model)
-    assert model.SerializeToString() == before
-    feeds = random_feeds(input_specs(detach(model)), np.random.default_rng(0))
+    feeds = random_feeds(input_specs(model), np.random.default_rng(0))
     for one, other in zip(outputs(model, feeds), outputs(found, feeds), strict=True):
         assert difference(one, other, Scale(spread_of((one,)), 1e-4)) <= 1e-4
 
 
-def outputs(model: Model, feeds: Feeds) -> list[np.ndarray]:
+def outputs(model: CheckedModel, feeds: Feeds) -> list[np.ndarray]:
     session = OnnxRuntime(level="disabled").open(model, feeds)
     session.run()
     return session.outputs()
@@ -273,7 +264,7 @@ def test_onnxsim_that_fails_is_a_model_error(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(simplifier, "_onnxsim", lambda: types.SimpleNamespace(simplify=simplify))
     with pytest.raises(ModelError, match="onnxsim cannot simplify the model: a pass failed"):
-        simplified(zoo.build(GRAPH))
+        simplified(CheckedModel.from_proto(zoo.build(GRAPH)))
 
 
 def test_every_tool_is_here_or_says_how_to_get_it() -> None:

@@ -27,7 +27,7 @@ from environment.statistics.intervals import Estimate
 from experiments.cli import main
 from experiments.reproduce.cost_model import discrepancy_study
 from experiments.reproduce.cost_model.discrepancy_study import Scale
-from taso_ext.onnx_io.detached import DetachedModel
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 GRAPHS = ("squeezenet1.1-tiny", "bert-base-tiny")
 
@@ -41,7 +41,7 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
     """Of a machine on which graphs take twice the sum of their kernels' prices."""
 
     def ms(variant: Variant) -> float:
-        assert isinstance(variant.model, DetachedModel) and isinstance(variant.runtime, OnnxRuntime)
+        assert isinstance(variant.model, CheckedModel) and isinstance(variant.runtime, OnnxRuntime)
         return 2 * sum(price(each.kernel) for each in lower(variant.model, variant.runtime))
 
     def timed(variant: Variant) -> VariantTiming:
@@ -53,7 +53,7 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
     return Timing(timed(reference), found, None, 3, 1, "pairs", effort.resolution, 0.01, "clock", 1.0)
 
 
-def fake_measure_beside(model: DetachedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
+def fake_measure_beside(model: CheckedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
     """Beside a reference kernel of one millisecond."""
     assert feeds
     reference, graph = Variant("reference kernel", runtime, model), Variant("model", runtime, model)

@@ -1,7 +1,9 @@
-"""Writing a graph in a newer opset than its model's, where a rewrite made an operator that the older one does not have.
+"""Bringing models from one opset to another.
 
-Operators in normal form are written as the newer opset has them anyway. The others stay as they are where the newer
-opset changed nothing but element types; the rest is converted node by node, without any weight, by onnx's converter.
+Models older than what the normal forms cover are raised when they are read. A graph is written in a newer opset than
+its model's where a rewrite made an operator that the older one does not have: operators in normal form are written as
+the newer opset has them anyway; the others stay as they are where the newer opset changed nothing but element types;
+the rest is converted node by node, without any weight, by onnx's converter.
 """
 
 from __future__ import annotations
@@ -15,9 +17,40 @@ from onnx import helper, numpy_helper
 from taso_ext._core import Node
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.canonical.lowering import is_constant
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS
-from taso_ext.onnx_io.shapes import ValueType
-from taso_ext.onnx_io.subgraphs import bodies
+from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies
+from taso_ext.onnx_io.weights.handles import lazy_tensor
+
+OLDEST_OPSET = 7
+"""Opset 7 brought NumPy broadcasting; before it, elementwise operators mean something else."""
+
+
+def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
+    """A model of at least `OLDEST_OPSET`: the model itself, or one that onnx's version converter has raised.
+
+    Raises:
+      ModelError: the converter does not know an operator of the model.
+    """
+    old = [entry.version for entry in model.skeleton.opset_import if entry.domain in DEFAULT_DOMAINS]
+    if not old or old[0] >= OLDEST_OPSET:
+        return model
+    try:
+        converted = onnx.version_converter.convert_version(model.for_onnx(), OLDEST_OPSET)
+    except Exception as error:  # it throws C++ exceptions of several kinds
+        raise ModelError(
+            f"{name} uses opset {old[0]}; at least opset {OLDEST_OPSET} is needed, because older elementwise operators "
+            f"broadcast differently, and onnx.version_converter cannot raise it: {one_paragraph(error)} "
+            f"Export the network again with a newer opset."
+        ) from error
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(model.skeleton)
+    for field in ("node", "value_info"):
+        skeleton.graph.ClearField(field)
+    skeleton.graph.node.extend(converted.graph.node)
+    del skeleton.opset_import[:]
+    skeleton.opset_import.extend(converted.opset_import)
+    added = {tensor.name: lazy_tensor(tensor) for tensor in converted.graph.initializer}
+    return CheckedModel(skeleton, added | model.tensors, model.defaults)
 
 
 def needed_opset(nodes: Iterable[Node], opset: int) -> int:

@@ -1,0 +1,144 @@
+"""What onnxscript's passes do wrongly, slowly or for newer opsets only, and how the clean-up works around it.
+
+Operators that the passes mistreat are hidden from them. The library tries every rewrite rule at every node, which takes
+most of the time of a clean-up; here only rules remain whose operators a model has, and a rule first looks whether a
+node is the operator that its pattern ends in. The passes are made for opset 18 and later: older models are prepared,
+and what is newer than their opset is taken back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript.rewriter import _DEFAULT_REWRITE_RULES, RewritePass
+from onnxscript.rewriter.pattern import MatchResult, PatternMatcher, RewriteRule
+
+from taso_ext.onnx_io.cleanup.ir_form import nodes
+from taso_ext.onnx_io.operators import is_random
+
+_HIDDEN_DOMAIN = "rlflow.hidden"
+_MOST_VISITS = 10**7
+"""A pattern with several last nodes is tried on all combinations of them; beyond this many nodes it is left out."""
+
+
+@contextmanager
+def hidden(model: ir.Model) -> Iterator[None]:
+    """Hides mistreated operators, each under a domain of its own, so that none is taken for another's equal."""
+    opset = model.opset_imports.get("", 0)
+    found = [node for node in nodes(model) if _is_mistreated(node, opset)]
+    for index, node in enumerate(found):
+        node.domain = f"{_HIDDEN_DOMAIN}.{index}"
+    yield
+    for node in found:
+        node.domain = ""
+
+
+def _is_mistreated(node: ir.Node, opset: int) -> bool:
+    """Whether onnxscript 0.7 would fold, merge, misread or crash on an operator."""
+    if node.domain != "":
+        return False
+    if is_random(node.op_type, node.domain, len(node.inputs)):
+        return True  # it merges two equal Bernoulli, or Dropout while training
+    if node.op_type in ("Clip", "Min", "Max", "Pad"):
+        return opset < 11  # it looks for bounds and pads among the inputs, where older opsets have attributes
+    if node.op_type == "CastLike":
+        return len(node.attributes) > 0  # the Cast it becomes lacks them: saturate, round_mode
+    if node.op_type == "ConcatFromSequence":
+        return opset < 13  # it writes Unsqueeze as opset 13 does
+    if node.op_type == "SplitToSequence":
+        return opset < 13 or not _is_constant(node.inputs[1:])  # the same for Split; it fails where sizes are computed
+    return False
+
+
+def _is_constant(values: Sequence[ir.Value | None]) -> bool:
+    return all(ir.convenience.get_const_tensor(value) is not None for value in values if value is not None)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A rule, the operators its pattern needs, and the last of them if the pattern has a single one."""
+
+    rule: RewriteRule
+    operators: frozenset[str]
+    root: str
+    num_roots: int
+
+    def applies_to(self, counts: Counter[str]) -> bool:
+        visits = counts[self.root] * counts.total() ** (self.num_roots - 1)
+        return self.operators <= counts.keys() and (self.num_roots == 1 or visits <= _MOST_VISITS)
+
+
+def rewrite_once(model: ir.Model) -> bool:
+    """Applies the rules at every node once; whether anything changed."""
+    counts = Counter(node.op_type for node in model.graph.all_nodes())
+    rules = [each.rule for each in _rules() if each.applies_to(counts)]
+    return bool(rules) and bool(RewritePass(rules)(model).modified)
+
+
+@cache
+def _rules() -> tuple[_Rule, ...]:
+    return tuple(_prepared(rule) for rule in _DEFAULT_REWRITE_RULES)
+
+
+def _prepared(rule: RewriteRule) -> _Rule:
+    pattern = rule._target_pattern
+    root = str(pattern.output_nodes[0].op)
+    quick = copy.copy(rule)
+    quick._matcher = _FromRoot(rule._matcher, root)
+    return _Rule(quick, frozenset(str(node.op) for node in pattern), root, len(pattern.output_nodes))
+
+
+class _FromRoot(PatternMatcher):
+    """A matcher that gives up at once unless the node is the operator its pattern ends in."""
+
+    def __init__(self, matcher: PatternMatcher, root: str) -> None:
+        super().__init__(matcher.pattern)
+        self._matcher, self._root = matcher, root
+
+    def match(
+        self, model: ir.Model, graph_or_function: ir.Graph, node: ir.Node, **options: object
+    ) -> MatchResult | None:
+        if node.op_type != self._root:
+            return None
+        return self._matcher.match(model, graph_or_function, node, **options)
+
+
+def replace_old_dropouts(model: ir.Model) -> None:
+    """Before opset 12 Dropout does nothing at inference; onnxscript only knows the newer one."""
+    if model.opset_imports.get("", 0) >= 12:
+        return
+    for node in list(nodes(model, "Dropout")):
+        if len(node.outputs) == 1 or (not node.outputs[1].uses() and not node.outputs[1].is_graph_output()):
+            identity = ir.node("Identity", inputs=[node.inputs[0]], name=node.name)
+            assert node.graph is not None, "nodes found in a graph belong to it"
+            ir.convenience.replace_nodes_and_values(
+                node.graph, node, [node], [identity], node.outputs[:1], identity.outputs
+            )
+
+
+def fit_to_opset(model: ir.Model) -> None:
+    """Takes back what the passes write in the form of a newer opset."""
+    opset = model.opset_imports.get("", 0)
+    for node in nodes(model, "Reshape") if opset < 14 else ():
+        node.attributes.pop("allowzero", None)  # it is only set where the shape holds no zero
+    for node in nodes(model, "Split") if opset < 18 else ():
+        node.attributes.pop("num_outputs", None)  # equal parts are what older opsets assume
+    for node in list(nodes(model, "Gemm")) if opset < 11 else ():
+        weight = node.inputs[1]
+        if len(node.inputs) == 2 and weight is not None and weight.dtype is not None:
+            node.resize_inputs(3)
+            node.replace_input_with(2, _zero(model.graph, f"{node.outputs[0].name}_zero", weight.dtype))
+
+
+def _zero(graph: ir.Graph, name: str, dtype: ir.DataType) -> ir.Value:
+    tensor = ir.tensor(np.zeros(1, dtype=dtype.numpy()), name=name)
+    value = ir.Value(name=name, const_value=tensor, shape=ir.Shape((1,)), type=ir.TensorType(dtype))
+    graph.register_initializer(value)
+    return value

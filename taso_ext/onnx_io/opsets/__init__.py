@@ -1,1 +1,0 @@
-"""Models older or newer than what the engine and the clean-up work on."""
