@@ -14,10 +14,11 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.statistics.intervals import Estimate
 from experiments.cli import main
-from experiments.output_file import write_model
 from experiments.reproduce.search import never_slower
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.writing import write_model
 
 GRAPH = "squeezenet1.1-tiny"
 
@@ -31,7 +32,7 @@ def optimise_to(monkeypatch: pytest.MonkeyPatch, measured: object) -> None:
     """Has runs end with the model itself, and say that they have measured so."""
 
     def optimised(request: Request, progress: ProgressDisplay) -> tuple[Any, Path]:
-        write_model(zoo.build(request.model), request.output)
+        write_model(CheckedModel.from_proto(zoo.build(request.model)), request.output)
         rules = {"a rule": 2} if measured else {}
         found = SimpleNamespace(improvements={"search": 3.0}, measured=measured, rules_applied=rules)
         found.stage_seconds, found.selection = {"load": 60.0}, ""
