@@ -149,6 +149,8 @@ class MdnRnnConfig:
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
       telling_bits: whether mean rewards are told apart by one bit of the neighbourhood (see `telling_bits`).
+      hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
+        rule showed in the training data (see `known_changes`). Training itself is never held.
       inertia: logit by which a bit keeps its value, at the start of training.
       dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
@@ -169,6 +171,7 @@ class MdnRnnConfig:
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
     telling_bits: bool = True
+    hold_changes: bool = True
     inertia: float = 7.0
     dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
     reward_head: Literal["shared", "separate"] = "shared"

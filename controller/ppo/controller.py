@@ -53,6 +53,7 @@ class PpoController(Controller):
         view: Callable[[Any], Any],
         seed: int = 0,
         sampling_temperature: float = 1.0,
+        no_repeat: bool = True,
     ) -> None:
         """
         Args:
@@ -62,6 +63,7 @@ class PpoController(Controller):
           view: wraps the real environment into one whose observations the policy takes.
           seed: of everything drawn in training.
           sampling_temperature: of the policy in sampled episodes; 1 is the policy as trained.
+          no_repeat: see `act`.
         Raises:
           ValueError: for a sampling temperature below `LOWEST_TEMPERATURE`.
         """
@@ -73,7 +75,7 @@ class PpoController(Controller):
         self.policy = policy
         self._config, self._view, self._seed = config, view, seed
         self._learner = PpoLearner(policy, config, seed=seed)
-        self._temperature = sampling_temperature
+        self._temperature, self._no_repeat = sampling_temperature, no_repeat
         self._episode_seed, self._step = 0, 0
         self._taken: dict[bytes, list[int]] = {}
         self._programs: dict[bool, Callable[..., tf.Tensor]] = {}
@@ -87,6 +89,7 @@ class PpoController(Controller):
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
+        no_repeat: bool = True,
     ) -> PpoController:
         """Trains in a `DreamEnv` of `world_model`, acts in the real environment through `LatentEnv`."""
         network = LatentPolicy.for_world_model(world_model, config=policy, seed=seed)
@@ -96,6 +99,7 @@ class PpoController(Controller):
             view=lambda env: LatentEnv(env, world_model),
             seed=seed,
             sampling_temperature=sampling_temperature,
+            no_repeat=no_repeat,
         )
 
     @classmethod
@@ -108,10 +112,18 @@ class PpoController(Controller):
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
+        no_repeat: bool = True,
     ) -> PpoController:
         """Trains in a `RealWorld` of environments like `env`, model-free, and acts on their graphs."""
         network = GraphPolicy(env, encoder, policy, seed=seed)
-        return cls(network, config, view=GraphView, seed=seed, sampling_temperature=sampling_temperature)
+        return cls(
+            network,
+            config,
+            view=GraphView,
+            seed=seed,
+            sampling_temperature=sampling_temperature,
+            no_repeat=no_repeat,
+        )
 
     @property
     def num_updates(self) -> int:
@@ -152,12 +164,12 @@ class PpoController(Controller):
         self._taken = {}
 
     def act(self, observation: Any, *, deterministic: bool) -> int:
-        """Never takes the same action in the same state twice in an episode: it would lead where it led before.
+        """Picks an action; with `no_repeat`, never the same in the same state twice in an episode.
 
-        Without that, the deterministic policy is lost as soon as a rewrite and its reverse are each the likeliest.
+        It would lead where it led before. Without that, the deterministic policy is lost as soon as a rewrite and its reverse are each the likeliest.
         """
         self._step += 1
-        taken = self._taken.setdefault(self.policy.state_key(observation), [])
+        taken = self._taken.setdefault(self.policy.state_key(observation), []) if self._no_repeat else []
         seed = tf.constant([self._episode_seed, self._step], tf.int32)
         choose = self._program(observation, deterministic)
         action = int(choose(observation, tf.constant(taken, tf.int32), seed)[0])

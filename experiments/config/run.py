@@ -149,10 +149,12 @@ class EvaluateConfig:
     Attributes:
       sampled_episodes: N of part (c), beside the one deterministic episode.
       sampling_temperature: of the policy in those; 1 is the policy as trained.
+      no_repeat: whether ppo never takes the same action in the same state twice in an episode.
     """
 
     sampled_episodes: int = 20
     sampling_temperature: float = 1.0
+    no_repeat: bool = True
 
     def __post_init__(self) -> None:
         _require("sampled_episodes", self.sampled_episodes, 0)

@@ -126,9 +126,14 @@ class Learning:
         from controller.ppo.controller import PpoController
         from worldmodel.dream.dream_env import DreamEnv
 
-        seed, temperature = self.run.seed(of_round(STAGE, number)), config.evaluate.sampling_temperature
+        seed = self.run.seed(of_round(STAGE, number))
         controller = PpoController.for_dream(
-            model.fresh(), config.ppo, config.policy, seed=seed, sampling_temperature=temperature
+            model.fresh(),
+            config.ppo,
+            config.policy,
+            seed=seed,
+            sampling_temperature=config.evaluate.sampling_temperature,
+            no_repeat=config.evaluate.no_repeat,
         )
 
         def make_dream() -> DreamEnv:
@@ -223,6 +228,7 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeReco
         config.world_model.encoder,
         seed=run.seed(STAGE),
         sampling_temperature=config.evaluate.sampling_temperature,
+        no_repeat=config.evaluate.no_repeat,
     )
     stored = run.directory.read_json(BEST_IN_TRAINING)
     world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)

@@ -192,14 +192,18 @@ class MdnRnn(snt.Module):
     def predict(
         self, h: tf.Tensor, z: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes
     ) -> tuple[Prediction, ...]:
-        """What a step brings, according to every member, the latent no further than `SceneInputs.rule_changes`.
+        """What a step brings, according to every member.
+
+        With `MdnRnnConfig.hold_changes`, the latent moves no further than `SceneInputs.rule_changes`.
 
         Args:
           h: [n, hidden], output of `advance` for this step; z: [n, Z] before it; actions: int32 [n];
           mask: float32 [n, A + 1], legal actions before it; codes: from `action_codes`.
         """
-        least, most = self._reach(z, actions, codes.inputs)
         freely = [self.predict_freely(i, h, z, actions, mask, codes) for i in range(len(self.members))]
+        if not self.config.hold_changes:
+            return tuple(freely)
+        least, most = self._reach(z, actions, codes.inputs)
         return tuple(
             each._replace(latent=head.latent.held(each.latent, least, most))
             for head, each in zip(self.members, freely, strict=True)
