@@ -74,6 +74,7 @@ LIGHT_MODULES = [
     "experiments.reproduce.world_model.accuracy_ablations",
     "experiments.reproduce.world_model.accuracy_transfer",
     "experiments.reproduce.world_model.exploit",
+    "experiments.reproduce.world_model.mechanisms",
     "experiments.reports.accuracy_plots",
 ]
 

@@ -166,7 +166,8 @@ class PpoController(Controller):
     def act(self, observation: Any, *, deterministic: bool) -> int:
         """Picks an action; with `no_repeat`, never the same in the same state twice in an episode.
 
-        It would lead where it led before. Without that, the deterministic policy is lost as soon as a rewrite and its reverse are each the likeliest.
+        It would lead where it led before. Without that, the deterministic policy is lost as soon as a rewrite and its
+        reverse are each the likeliest.
         """
         self._step += 1
         taken = self._taken.setdefault(self.policy.state_key(observation), []) if self._no_repeat else []

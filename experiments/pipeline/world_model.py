@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Mapping
 from types import TracebackType
@@ -44,12 +45,16 @@ class RoundModel:
     def __init__(self, run: Run, number: int, signature: Signature) -> None:
         self.number, self.signature = number, signature
         self._bundle = run.directory.checkpoint(of_round(BUNDLE, number))
+        self._hold_changes = run.config.world_model.mdn_rnn.hold_changes
 
     def fresh(self) -> WorldModel:
         """Returns the model with the embeddings of its training data, and no others."""
         from worldmodel.world_model import WorldModel
 
-        return WorldModel.load(self._bundle, self.signature)
+        model = WorldModel.load(self._bundle, self.signature)
+        # Training is never held, so that runs which differ in this share a model.
+        model.mdn_rnn.config = dataclasses.replace(model.mdn_rnn.config, hold_changes=self._hold_changes)
+        return model
 
 
 def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:

@@ -64,6 +64,9 @@ TABLES = {
         "world_model.accuracy_transfer", "what world models predict of graphs that they were not trained on"
     ),
     "exploit": Table("world_model.exploit", "what keeps a policy from living on the mistakes of its dream"),
+    "mechanisms": Table(
+        "world_model.mechanisms", "what each mechanism brings that the published design does not have, left out alone"
+    ),
     "fig-pairwise": Table(
         "cost_model.fig_pairwise",
         "how run time goes with operations, memory accesses and kernel launches, as a picture too",

@@ -84,6 +84,12 @@ class Setting:
         """Returns the same with another seed."""
         return Setting(self.graph, dataclasses.replace(self.config, seed=seed))
 
+    def trained(self) -> Setting:
+        """Returns the setting without what changes predictions of a trained world model, but not its training."""
+        mdn_rnn = dataclasses.replace(self.config.world_model.mdn_rnn, hold_changes=True)
+        world_model = dataclasses.replace(self.config.world_model, mdn_rnn=mdn_rnn)
+        return Setting(self.graph, dataclasses.replace(self.config, world_model=world_model))
+
     def record(self) -> dict[str, Any]:
         """Returns all that training depends on, as JSON values; fingerprints of rules, features and graph included."""
         return self.model_record() | sections_of(self.config, OF_THE_POLICY)
@@ -105,6 +111,9 @@ def sections_of(config: RunConfig, names: Sequence[str]) -> dict[str, Any]:
     for name, keys in WITHOUT_EFFECT.items():
         for key in keys if name in sections else ():
             del sections[name][key]
+    mdn_rnn = sections.get("world_model", {}).get("mdn_rnn", {})
+    if mdn_rnn.get("hold_changes"):  # units that are older than this setting were made with it
+        del mdn_rnn["hold_changes"]
     return sections
 
 

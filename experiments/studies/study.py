@@ -112,13 +112,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def training_config(options: argparse.Namespace) -> RunConfig:
+def training_config(options: argparse.Namespace, scale: Scale | None = None) -> RunConfig:
     """The settings of `--scale`, `--preset` and `--set`.
 
+    Args:
+      scale: instead of the one of `SCALES` that `--scale` names.
     Raises:
       UserError: unknown ones, or some under which improvements cannot be told.
     """
-    scale = SCALES[options.scale]
+    scale = scale or SCALES[options.scale]
     usual = load_config(options.preset or scale.preset, {}, scale.overrides)
     config = load_config(options.preset or scale.preset, {}, [*scale.overrides, *options.set])
     if config.environment.reward != "log_ratio":
@@ -214,7 +216,10 @@ class Study:
         loaded = load(self._setting.graph, self._setting.config)
         model, rounds = (
             self._run(what, record)
-            for what, record in (("model", self._setting.model_record()), ("policies", self._setting.record()))
+            for what, record in (
+                ("model", self._setting.trained().model_record()),
+                ("policies", self._setting.record()),
+            )
         )
         restart_peak()  # what other studies of this command have used is not this one's
         return Learning(rounds, loaded, first=model)

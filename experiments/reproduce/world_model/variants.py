@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from experiments.config.run import RunConfig
 from experiments.errors import UserError, nearest_match
 from experiments.studies.study import training_config
+
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,22 @@ def chosen(given: str | None, variants: Mapping[str, Variant]) -> dict[str, Vari
     Raises:
       UserError: if there is none of a name.
     """
-    names = list(variants) if given is None else [name.strip() for name in given.split(",")]
+    return named(given, variants, "variant")
+
+
+def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
+    """The choices of some names with commas between them, or all.
+
+    Args:
+      kind: what a choice is called in an error.
+    Raises:
+      UserError: if there is none of a name.
+    """
+    names = list(choices) if given is None else [name.strip() for name in given.split(",")]
     for name in names:
-        if name not in variants:
-            raise UserError(f"No variant is called '{name}'. {nearest_match(name, list(variants))}")
-    return {name: variants[name] for name in names}
+        if name not in choices:
+            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")
+    return {name: choices[name] for name in names}
 
 
 def config_of(variant: Variant, options: argparse.Namespace) -> RunConfig:

@@ -181,6 +181,9 @@ def test_no_episode_goes_round_in_circles(deterministic: bool) -> None:
     player = PpoController(policy, CONFIG, view=lambda env: env)
     record = play_episode(Reversible(), player, seed=0, deterministic=deterministic)
     assert [action[0] for action in record.actions] == [0, 1, 2]
+    careless = PpoController(policy, CONFIG, view=lambda env: env, no_repeat=False)
+    record = play_episode(Reversible(), careless, seed=0, deterministic=deterministic)
+    assert [action[0] for action in record.actions] == [0, 1] * 25
 
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:

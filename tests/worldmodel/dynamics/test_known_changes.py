@@ -63,6 +63,21 @@ def test_dreams_go_no_further_than_rules_went(wild: WorldModel, split: tuple[Epi
     np.testing.assert_allclose(moved, np.broadcast_to(reached[0][:, np.newaxis], moved.shape), atol=1e-4)
 
 
+def test_predictions_that_are_not_held_go_where_the_network_says(
+    wild: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]
+) -> None:
+    windows = cut_windows(wild, split[1], steps=1, stride=4)
+    free = WorldModel(*wild._parts()[:5], embeddings=wild._embeddings)  # nothing of it is traced yet
+    held = wild.mdn_rnn.config
+    wild.mdn_rnn.config = dataclasses.replace(held, hold_changes=False)
+    try:
+        moved = np.diff(play(free, windows).z, axis=0)[0]
+    finally:
+        wild.mdn_rnn.config = held
+    rewrites = wild.table.rules[windows.actions[0]] < NOOP
+    assert rewrites.any() and (moved[rewrites] > 900.0).all()
+
+
 def test_what_is_infinite_is_found_and_not_held(wild: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     bias = wild.mdn_rnn.members[0].latent._linear.b  # type: ignore[attr-defined]
     before = tf.identity(bias)

@@ -1,0 +1,355 @@
+"""What each mechanism brings that the published design does not have.
+
+rlflow reproduce mechanisms
+
+Each mechanism is left out alone, and all of them together, at the settings of the preset `demo`. A mechanism moves a
+figure if leaving it out changes the figure beyond chance and beyond the spread of the seeds (see `VERDICT`). A unit of
+work is one graph, setting and seed. The order is breadth first, so that whatever is finished says something of every
+mechanism: all settings of the first seed come before the second seed.
+
+A unit is named by the preset and by what `--set` and the mechanism change, not by all settings that the preset stands
+for. So the units stay valid when a mechanism and its switch are deleted. `experiments/results/mechanisms/tried.md` says
+which commit made them; after a change of the program that they depend on, remove them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from environment.statistics.paired import paired_test
+from experiments.config.run import RunConfig, load_config
+from experiments.config.tree import parse_overrides, replaced
+from experiments.executors.local import Unit
+from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
+from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.units import Record, once
+from experiments.reproduce.world_model import variants
+from experiments.runs.progress import ProgressDisplay
+from experiments.studies import study
+from experiments.studies.evaluation import GREEDY, RANDOM
+from experiments.studies.mechanisms import (
+    BEAM,
+    CROSS_ENTROPY,
+    EVERYTHING,
+    IN_DREAMS,
+    PLAY,
+    POLICY,
+    PREDICTION,
+    Case,
+    Part,
+    Planning,
+)
+from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
+from experiments.studies.setting import Effort
+from experiments.studies.study import Scale, seeds_of, training_config
+from worldmodel.accuracy import figure_names as names
+
+TABLE, FULL = "mechanisms", "full"
+ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """How a mechanism is left out.
+
+    Attributes:
+      assignments: as for `--set`.
+      parts: what it can change; everything else is taken from the full setting.
+    """
+
+    assignments: tuple[str, ...]
+    parts: frozenset[Part]
+
+
+MECHANISMS = {
+    "no-repeat play": Mechanism(("evaluate.no_repeat=false",), frozenset({PLAY})),
+    "strict threshold": Mechanism(("dream.legal_from=0.5",), IN_DREAMS),
+    "known ranges": Mechanism((f"{MDN_RNN}.hold_changes=false",), EVERYTHING),
+    "conditioning actions": Mechanism((f"{MDN_RNN}.telling_bits=false",), EVERYTHING),
+    "cost in the latent": Mechanism((f"{ENCODER}.total_time=false",), EVERYTHING),
+    "open-loop training": Mechanism((f"{MDN_RNN}_training.open_loop_steps=0",), EVERYTHING),
+    "neighbourhoods": Mechanism((f"{MDN_RNN}.neighbours=0",), EVERYTHING),
+}
+ALL = "all of them"
+MECHANISMS[ALL] = Mechanism(tuple(each for one in MECHANISMS.values() for each in one.assignments), EVERYTHING)
+"""Without neighbourhoods there are no conditioning actions either: they are looked for among the neighbours."""
+
+SCALES = {
+    "smoke": Scale("demo", study.SCALES["smoke"].overrides, study.SCALES["smoke"].effort),
+    "full": Scale("demo", (), Effort(episodes=100)),
+}
+PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
+GRAPHS = {
+    "smoke": ("squeezenet1.1-tiny",),
+    "full": ("squeezenet1.1", "composed-0", "bert-base", "composed-1"),
+}
+SEEDS = "0,1,2"
+SIGNIFICANT = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """One figure of a unit.
+
+    Attributes:
+      part, keys: where a unit has it; of predictions, play and name, to which the number of steps is added.
+      meaning: for the table.
+      more_is_better: else less is.
+      steps: of predictions: as many, or the most that were judged if these are fewer.
+    """
+
+    part: Part
+    keys: tuple[str, str] | tuple[str]
+    meaning: str
+    more_is_better: bool = False
+    steps: int = 0
+
+
+MEASURES = {
+    **{
+        f"{column}{suffix}": Measure(PREDICTION, (play, name), f"{meaning}, {play} play", better, steps)
+        for column, name, steps, better, meaning in (
+            ("reward", names.REWARD_RANKS, 1, True, "rank correlation of one reward"),
+            ("total", names.TOTAL_R2, 20, True, "R² of the total of 20 steps"),
+            ("masks", names.MASK_ERROR, 10, False, "wrong bits after 10 steps per wrong bit of copying"),
+            ("latents", names.LATENT_ERROR, 20, False, "error of latents after 20 steps per error of copying"),
+        )
+        for suffix, play in (("", RANDOM), ("_greedy", GREEDY))
+    },
+    "policy_real": Measure(POLICY, (FOR_REAL, "real_percent"), "policy of PPO, real masks: real improvement [%]", True),
+    "policy_gap": Measure(POLICY, (FOR_REAL, "gap"), "policy of PPO, real masks: |dreamed - real| [points]"),
+    "policy_dream_gap": Measure(POLICY, (IN_THE_DREAM, "gap"), "policy of PPO in the dream, then replayed: the same"),
+    "policy_illegal": Measure(POLICY, (IN_THE_DREAM, "illegal_share"), "the same: share of illegal rewrites"),
+    "beam_gap": Measure(BEAM, ("gap",), "plan of the beam search, replayed: |dreamed - real| [points]"),
+    "beam_illegal": Measure(BEAM, ("illegal_share",), "the same: share of illegal rewrites"),
+    "cross_entropy_gap": Measure(CROSS_ENTROPY, ("gap",), "plan of the cross-entropy planning, replayed: the gap"),
+    "cross_entropy_illegal": Measure(CROSS_ENTROPY, ("illegal_share",), "the same: share of illegal rewrites"),
+    "play": Measure(PLAY, ("best_percent",), "controller, deterministic: real improvement [%]", True),
+    "play_sampled": Measure(
+        PLAY, ("sampled_percent",), "controller, sampled episodes: mean real improvement [%]", True
+    ),
+    "play_gap": Measure(PLAY, ("gap",), "controller, all its episodes: |dreamed - real| [points]"),
+}
+
+COLUMNS = {
+    "mechanism": "what is left out",
+    "graph": "cleaned in full, under the cost model of the settings",
+    "figure": "; ".join(f"{name}: {measure.meaning}" for name, measure in MEASURES.items()),
+    "full": "with all mechanisms, mean over seeds",
+    "without": "the same without this one",
+    "difference": "without - full, mean over seeds",
+    "spread": "standard deviation over seeds, pooled over both settings",
+    "in_spreads": "the difference in units of the spread",
+    "p_value": "of a paired t-test that the difference is 0",
+    "verdict": "see below",
+    "seeds": "how many have both settings",
+}
+FORMATS = {**dict.fromkeys(("full", "without", "difference", "spread"), ".3f"), "in_spreads": ".1f", "p_value": ".3f"}
+NOTHING, WORSE, BETTER = "moves nothing", "worse without", "better without"
+VERDICT = (
+    "A mechanism moves a figure if the 95 % interval of the paired difference over seeds excludes 0 (p below "
+    f"{SIGNIFICANT}) and the difference is larger than the spread of the seeds. '{WORSE}' then speaks for the "
+    f"mechanism and '{BETTER}' against it. Of fewer than two seeds nothing is said."
+)
+SUMMARY_COLUMNS = {"mechanism": "what is left out; by graph, the figures that it moves"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options beside those of all tables."""
+    add_graphs(parser, default=", ".join(GRAPHS["full"]))
+    parser.add_argument("--seeds", metavar="A,B,…", help=f"seeds ({SEEDS})")
+    parser.add_argument("--without", metavar="A,B,…", help=f"mechanisms to leave out (all: {', '.join(MECHANISMS)})")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting of the preset (repeatable)"
+    )
+    parser.add_argument("--finished", action="store_true", help="make the table of the units that are finished")
+
+
+class _Unfinished(Exception):
+    """A unit that nobody has done yet, where only finished ones are asked for."""
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Trains and evaluates every setting on each graph and seed; finished units are not done again."""
+    options.preset, assignments = None, tuple(options.set)
+    config = training_config(options, SCALES[options.scale])
+    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
+    mechanisms = variants.named(options.without, MECHANISMS, "mechanism")
+    keys = [
+        (label, graph, seed)
+        for seed in seeds_of("", options.seeds or SEEDS)
+        for graph in chosen
+        for label in (FULL, *mechanisms)
+    ]
+    if options.finished:
+        records = [_finished(*key, options.scale, assignments, progress) for key in keys]
+    else:
+        units = [
+            Unit(
+                f"{graph} {label} seed {seed}",
+                functools.partial(_unit, label, graph, seed, options.scale, assignments),
+                lane=f"{graph} seed {seed}",
+            )
+            for label, graph, seed in keys
+        ]
+        records = [*run_units(units, options, progress)]
+    found = {key: record for key, record in zip(keys, records, strict=True) if record is not None}
+    rows = list(_rows(found, list(mechanisms), chosen))
+    return Table(
+        "What each mechanism brings that the published design does not have",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"{config.costs}. {len(found)} of {len(keys)} units are finished. {VERDICT}",
+        summary=_summary(rows, list(mechanisms), chosen),
+    )
+
+
+def _finished(
+    label: str, graph: str, seed: int, scale: str, assignments: tuple[str, ...], progress: ProgressDisplay
+) -> Record | None:
+    try:
+        return _unit(label, graph, seed, scale, assignments, progress, only_finished=True)
+    except _Unfinished:
+        return None
+
+
+def _unit(
+    label: str,
+    graph: str,
+    seed: int,
+    scale: str,
+    assignments: tuple[str, ...],
+    progress: ProgressDisplay,
+    *,
+    only_finished: bool = False,
+) -> Record:
+    """Trains and evaluates one setting; what its mechanism cannot change is taken from the full one.
+
+    Args:
+      label: the mechanism that is left out, or `FULL`.
+      assignments: of `--set`.
+      only_finished: raises `_Unfinished` instead of doing it.
+    """
+    mechanism = Mechanism((), EVERYTHING) if label == FULL else MECHANISMS[label]
+    settings = {
+        "graph": graph,
+        "seed": seed,
+        "preset": SCALES[scale].preset,
+        "set": [*SCALES[scale].overrides, *assignments, *mechanism.assignments],
+        "effort": dataclasses.asdict(SCALES[scale].effort),
+        "planning": dataclasses.asdict(PLANNING[scale]),
+    }
+
+    def work() -> Record:
+        if only_finished:
+            raise _Unfinished
+        shared = EVERYTHING - mechanism.parts
+        full = _unit(FULL, graph, seed, scale, assignments, progress) if shared else {}
+        begun = time.process_time()
+        case = _case(graph, seed, scale, assignments)
+        case.progress = progress
+        config = replaced(
+            _config(scale, assignments), parse_overrides(mechanism.assignments), f"what is without {label}"
+        )
+        found = case.examine(config, mechanism.parts) | {part: full[part] for part in shared}
+        spent = {"cpu_seconds": time.process_time() - begun}
+        return {"settings": settings, "without": label, "spent": spent, **found}
+
+    name = FULL if label == FULL else f"without-{label.replace(' ', '-')}"
+    return once(TABLE, f"{graph}-{name}-seed{seed}", settings, work, anywhere=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _case(graph: str, seed: int, scale: str, assignments: tuple[str, ...]) -> Case:
+    """The last case, whose random play and held-out episodes all its settings have in common."""
+    return Case(graph, seed, _config(scale, assignments), SCALES[scale].effort, PLANNING[scale])
+
+
+def _config(scale: str, assignments: tuple[str, ...]) -> RunConfig:
+    return load_config(SCALES[scale].preset, {}, [*SCALES[scale].overrides, *assignments])
+
+
+def _rows(
+    found: Mapping[tuple[str, str, int], Record], mechanisms: Sequence[str], chosen: Sequence[str]
+) -> list[Record]:
+    """One row for each mechanism, graph and figure that some seed has with and without it."""
+    rows = []
+    for label in mechanisms:
+        for graph in chosen:
+            seeds = [
+                seed for one, other, seed in found if (one, other) == (label, graph) and (FULL, graph, seed) in found
+            ]
+            for name, measure in MEASURES.items():
+                pairs = [[_value(found[key, graph, seed], measure) for key in (FULL, label)] for seed in seeds]
+                pairs = [pair for pair in pairs if all(math.isfinite(value) for value in pair)]
+                if pairs:
+                    common = {"mechanism": label, "graph": graph, "figure": name}
+                    rows.append(common | compared(np.array(pairs), more_is_better=measure.more_is_better))
+    return rows
+
+
+def _value(record: Record, measure: Measure) -> float:
+    """NaN where a unit does not have the figure."""
+    found: Any = record[measure.part]
+    if measure.part == PREDICTION:
+        play, name = measure.keys[0], measure.keys[-1]
+        steps = [step for step in range(1, measure.steps + 1) if f"{name} after {step}" in found[play]]
+        found = found[play][f"{name} after {steps[-1]}"] if steps else None
+    else:
+        for key in measure.keys:
+            found = found[key]
+    return float("nan") if found is None else float(found)
+
+
+def compared(pairs: np.ndarray, *, more_is_better: bool) -> Record:
+    """What leaving out a mechanism does to one figure.
+
+    Args:
+      pairs: [seeds, 2], the figure with all mechanisms and without this one.
+    Returns:
+      The columns of a row from "full" on; a paired test and a verdict only from two seeds on.
+    """
+    full, without = pairs.mean(axis=0)
+    row: Record = {"full": full, "without": without, "difference": without - full, "seeds": len(pairs)}
+    if len(pairs) < 2:
+        return row | dict.fromkeys(("spread", "in_spreads", "p_value", "verdict"), UNDEFINED)
+    spread = float(np.sqrt(pairs.var(axis=0, ddof=1).mean()))
+    test = paired_test(pairs[:, 1], pairs[:, 0], method="t")
+    row |= {"spread": spread, "p_value": test.p_value}
+    row["in_spreads"] = test.difference / spread if spread else math.copysign(math.inf, test.difference)
+    if not test.difference:
+        row["in_spreads"] = 0.0
+    moves = test.p_value < SIGNIFICANT and abs(test.difference) > spread
+    helps = (test.difference < 0) == more_is_better
+    return row | {"verdict": NOTHING if not moves else WORSE if helps else BETTER}
+
+
+def _summary(rows: Sequence[Record], mechanisms: Sequence[str], chosen: Sequence[str]) -> Table:
+    """Which figures each mechanism moves on each graph."""
+    lines = []
+    for label in mechanisms:
+        line: Record = {"mechanism": label}
+        for graph in chosen:
+            here = [row for row in rows if (row["mechanism"], row["graph"]) == (label, graph)]
+            line[graph] = _cell([row for row in here if row["verdict"] != UNDEFINED])
+        lines.append(line)
+    columns = SUMMARY_COLUMNS | dict.fromkeys(chosen, "the figures that it moves")
+    return Table("Mechanisms", columns, {}, lines, "", VERDICT)
+
+
+def _cell(rows: Sequence[Record]) -> str:
+    if not rows:
+        return UNDEFINED
+    moved = {verdict: [row["figure"] for row in rows if row["verdict"] == verdict] for verdict in (WORSE, BETTER)}
+    said = [f"{verdict}: {', '.join(figures)}" for verdict, figures in moved.items() if figures]
+    return "; ".join(said) or NOTHING

@@ -1,0 +1,222 @@
+"""The figures that show what a mechanism of the world model or of play brings, of one setting, graph and seed.
+
+All settings of one graph and seed learn from the same random play and are judged on the same held-out episodes. A
+mechanism that acts in dreams alone shares the trained world model with the setting that has it, and one that acts in
+real play shares the policy too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from controller.ppo.telescoping import settled
+from experiments.config.run import RunConfig
+from experiments.pipeline.learning import Learning
+from experiments.reproduce.units import Record
+from experiments.runs.progress import ProgressDisplay, make_progress
+from experiments.studies.evaluation import GREEDY, RANDOM, held_out_play
+from experiments.studies.policy import exploit
+from experiments.studies.setting import Effort, Setting
+from experiments.studies.study import Study
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.splits import states_of
+
+if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
+    from worldmodel.accuracy.exploit import Plan, Trajectory
+    from worldmodel.dream.dream_env import DreamEnv
+
+Part = Literal["prediction", "policy", "beam search", "cross-entropy planning", "play"]
+PREDICTION: Part = "prediction"
+POLICY: Part = "policy"
+BEAM: Part = "beam search"
+CROSS_ENTROPY: Part = "cross-entropy planning"
+PLAY: Part = "play"
+IN_DREAMS: frozenset[Part] = frozenset((POLICY, BEAM, CROSS_ENTROPY, PLAY))
+EVERYTHING: frozenset[Part] = IN_DREAMS | {PREDICTION}
+
+
+@dataclasses.dataclass(frozen=True)
+class Planning:
+    """How hard the planning exploiters look for what a dream promises too much for.
+
+    Attributes:
+      width: states of a depth that the beam search goes on from.
+      population, elites, iterations: of the cross-entropy planning.
+    """
+
+    width: int = 64
+    population: int = 256
+    elites: int = 32
+    iterations: int = 20
+
+
+class Case:
+    """One graph and seed, under all settings.
+
+    Args:
+      graph: name in the zoo.
+      seed: of everything that is drawn.
+      config: the settings without any mechanism left out. They say how random play is collected.
+      effort: how much is judged.
+      planning: of the planning exploiters.
+
+    Attributes:
+      progress: shows what is done next.
+    """
+
+    def __init__(self, graph: str, seed: int, config: RunConfig, effort: Effort, planning: Planning) -> None:
+        self._graph, self._seed = graph, seed
+        self._effort, self._planning = effort, planning
+        self._config = config
+        self.progress: ProgressDisplay = make_progress()
+
+    @functools.cached_property
+    def _full(self) -> Learning:
+        return self._learning(self._config)
+
+    @functools.cached_property
+    def _held_out(self) -> Mapping[str, EpisodeBuffer]:
+        """Held-out episodes by the kind of play."""
+        env = self._full.loaded.environment(self._effort.max_steps)
+        return {play: held_out_play(self._full, env, play, self._effort) for play in (RANDOM, GREEDY)}
+
+    def examine(self, config: RunConfig, parts: frozenset[Part]) -> Record:
+        """Trains what is not trained yet under some settings, and judges it.
+
+        Args:
+          config: as that of the case, with mechanisms left out.
+          parts: what is judged.
+        Returns:
+          By part its figures: of `PREDICTION` by play, name and number of steps, see `_prediction`; of `POLICY` the
+          fields of `worldmodel.accuracy.exploit.Comparison` by way of playing; of the others the same fields; of
+          `PLAY` also "best_percent", the improvement of the best graph of the deterministic episode, and
+          "sampled_percent", the mean of the best graphs of the sampled ones.
+        """
+        learning = self._learning(config)
+        learning.random_play = self._full.random_play
+        judges: dict[Part, Callable[[Learning], Record]] = {
+            PREDICTION: self._prediction,
+            POLICY: self._policy,
+            BEAM: self._beam,
+            CROSS_ENTROPY: self._cross_entropy,
+            PLAY: self._play,
+        }
+        return {part: judge(learning) for part, judge in judges.items() if part in parts}
+
+    def _learning(self, config: RunConfig) -> Learning:
+        return Study(Setting(self._graph, config), self._seed, self._effort, self.progress).learning
+
+    def _prediction(self, learning: Learning) -> Record:
+        """By play: {"NAME after STEPS": value}, predictions from states that training did not meet."""
+        model, (training, _) = learning.model(0).fresh(), learning.episodes(0)
+        from worldmodel.accuracy.baselines import Trivial
+        from worldmodel.accuracy.latents import latent_figures
+        from worldmodel.accuracy.open_loop import longest_open_loop
+        from worldmodel.accuracy.rewards_and_masks import mask_figures, reward_figures, total_figures
+
+        effort, seen, trivial = self._effort, states_of(training), Trivial.of(training, model)
+        found: Record = {}
+        for play, held_out in self._held_out.items():
+            once = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)
+            played = longest_open_loop(
+                model, held_out, effort.steps, first=effort.first, stride=effort.stride, seen=seen,
+                at_least=effort.at_least,
+            )  # fmt: skip
+            if once is None or played is None:
+                found[play] = {}
+                continue
+            figures = reward_figures(once, trivial, resamples=0)
+            for step in (step for step in effort.steps if step <= played.real.steps):
+                figures += total_figures(played, trivial, step, resamples=0)
+                figures += mask_figures(played, trivial, model.table.rules[:-1], step, resamples=0)
+                figures += latent_figures(played, trivial, step, resamples=0)
+            found[play] = {f"{figure.name} after {figure.step}": figure.model.value for figure in figures}
+        return found
+
+    def _policy(self, learning: Learning) -> Record:
+        """What the trained policy makes of the dream and of reality, see `experiments.studies.policy.exploit`."""
+        record = exploit(learning, 0, self._effort)
+        left_out = ("each", "trivial_gap")
+        return {
+            way: {key: value for key, value in figures.items() if key not in left_out}
+            for way, figures in record.items()
+            if isinstance(figures, dict)
+        }
+
+    def _beam(self, learning: Learning) -> Record:
+        from worldmodel.accuracy.planning_exploiters import beam_search
+
+        return self._planned(
+            learning, "beam search", lambda dream, depth: beam_search(dream, width=self._planning.width, depth=depth)
+        )
+
+    def _cross_entropy(self, learning: Learning) -> Record:
+        from worldmodel.accuracy.planning_exploiters import cross_entropy_planning
+
+        planning, seed = self._planning, learning.run.seed("cross-entropy planning")
+
+        def search(dream: DreamEnv, depth: int) -> Plan:
+            return cross_entropy_planning(
+                dream,
+                depth=depth,
+                population=planning.population,
+                elites=planning.elites,
+                iterations=planning.iterations,
+                seed=seed,
+            )
+
+        return self._planned(learning, "cross-entropy planning", search)
+
+    def _planned(self, learning: Learning, title: str, search: Callable[[DreamEnv, int], Plan]) -> Record:
+        """The best plan that a search finds in the dream without chance, tried in reality."""
+        model, config = learning.model(0).fresh(), learning.run.config
+        from worldmodel.accuracy.exploit import plan_replayed
+        from worldmodel.dream.start_dream import root_dream
+
+        settings = config.dream.from_root() | {"temperature": 0.0}
+        depth = min(config.environment.max_steps, model.statistics.longest)
+        with learning.run.bar(title, 1) as bar:
+            plan = search(root_dream(model, learning.loaded.env, **settings), depth)
+            bar.update(1)
+        return _compared([plan_replayed(model, learning.loaded.env, plan)])
+
+    def _play(self, learning: Learning) -> Record:
+        """Real episodes of the controller, one deterministic and the others sampled, dreamed beside."""
+        model, controller, config = learning.model(0).fresh(), learning.controller(0), learning.run.config
+        import numpy as np
+
+        from controller.evaluation import play_episode
+        from worldmodel.accuracy.exploit import dreamed_beside
+
+        env, seed, count = learning.loaded.env, learning.run.seed("play"), 1 + config.evaluate.sampled_episodes
+        with learning.run.bar("play", count) as bar:
+            records = []
+            for number in range(count):
+                records.append(play_episode(env, controller, seed=seed + number, deterministic=number == 0))
+                bar.update(number + 1)
+        played = []
+        for record in records:
+            pairs = [pair for pair in record.actions if pair[0] < model.table.num_rules]
+            costs_ms = record.costs_ms[: len(pairs) + 1]
+            actions = model.table.encode(np.array(pairs, np.int32).reshape(-1, 2)).tolist()
+            played.append((actions, tuple(100.0 * (1.0 - cost_ms / costs_ms[0]) for cost_ms in costs_ms)))
+        trajectories = dreamed_beside(
+            model,
+            env,
+            played,
+            settle=settled if config.ppo.telescoping else None,
+            pessimism=config.dream.pessimism,
+            legal_from=config.dream.legal_from,
+        )
+        best = [100.0 * record.improvement for record in records]
+        return _compared(trajectories) | {"best_percent": best[0], "sampled_percent": sum(best[1:]) / max(1, count - 1)}
+
+
+def _compared(trajectories: list[Trajectory]) -> Record:
+    """The fields of `worldmodel.accuracy.exploit.Comparison`."""
+    from worldmodel.accuracy.exploit import compare
+
+    return dataclasses.asdict(compare(trajectories))

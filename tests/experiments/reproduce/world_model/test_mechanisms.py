@@ -1,0 +1,135 @@
+"""`rlflow reproduce mechanisms`: what is left out, what is shared, and when a mechanism moves a figure."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from experiments.config.run import load_config
+from experiments.config.tree import parse_overrides, replaced
+from experiments.pipeline import learning
+from experiments.reproduce.table import UNDEFINED
+from experiments.reproduce.world_model import mechanisms
+from experiments.reproduce.world_model.mechanisms import ALL, BETTER, MEASURES, MECHANISMS, NOTHING, WORSE, compared
+from experiments.runs.run import Run
+from experiments.studies.mechanisms import PREDICTION
+from tests import tracing
+
+pytestmark = pytest.mark.xdist_group("mechanisms")  # one worker: what all look at is made once
+
+COMMAND = ["reproduce", "mechanisms", "--scale", "smoke", "--seeds", "0", "--without", "no-repeat play,known ranges"]
+for smaller in ("world_model.encoder_training.steps=1", "world_model.mdn_rnn_training.steps=2", "ppo.updates=1"):
+    COMMAND += ["--set", smaller]
+
+
+def read_rows() -> dict[tuple[str, str], dict[str, str]]:
+    with Path("runs/reproduce/mechanisms/table.csv").open(encoding="utf-8") as file:
+        return {(row["mechanism"], row["figure"]): row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mechanisms")
+
+
+@pytest.fixture(scope="module")
+def trained(workplace: Path) -> list[Path]:
+    """The models that the whole table at its smallest trains, once for all tests."""
+    made: list[Path] = []
+    with pytest.MonkeyPatch.context() as patch, tracing.untraced():
+        train = learning.train_world_model
+
+        def watched(run: Run, *arguments: object) -> object:
+            if not run.directory.finished("encoder"):
+                made.append(run.directory.path)
+            return train(run, *arguments)  # type: ignore[arg-type]
+
+        patch.setattr(learning, "train_world_model", watched)
+        patch.chdir(workplace)
+        assert main(COMMAND) == 0
+    return made
+
+
+@pytest.fixture(autouse=True)
+def there(workplace: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
+    monkeypatch.chdir(workplace)
+
+
+def test_a_mechanism_that_acts_in_dreams_alone_trains_no_model(trained: list[Path]) -> None:
+    """Nor does one that acts in play alone."""
+    assert len(trained) == 1
+
+
+def test_play_alone_changes_nothing_else(trained: list[Path]) -> None:
+    rows = read_rows()
+    assert {figure for label, figure in rows if label == "no-repeat play"} >= {"reward", "policy_gap", "beam_gap"}
+    for name, measure in MEASURES.items():
+        if (row := rows.get(("no-repeat play", name))) and measure.part != mechanisms.PLAY:
+            assert float(row["difference"]) == 0.0, name
+
+
+def test_dreams_that_are_not_held_predict_otherwise(trained: list[Path]) -> None:
+    rows = read_rows()
+    assert float(rows["known ranges", "latents"]["difference"]) != 0.0
+
+
+def test_finished_units_are_read_and_unfinished_ones_left_out(
+    trained: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = read_rows()
+    monkeypatch.setattr(mechanisms.Case, "examine", lambda *_: pytest.fail("done again"))
+    assert main(COMMAND) == 0
+    assert read_rows() == before
+    everything = [*COMMAND[:4], "--finished", "--seeds", "0,1", *COMMAND[8:]]
+    assert main(everything) == 0
+    assert read_rows() == before
+    assert "moves" in capsys.readouterr().out
+
+
+def test_every_mechanism_leaves_something_out() -> None:
+    config = load_config("demo", {})
+    for label, mechanism in MECHANISMS.items():
+        assert replaced(config, parse_overrides(mechanism.assignments), label) != config
+    without_all = replaced(config, parse_overrides(MECHANISMS[ALL].assignments), ALL)
+    assert not without_all.world_model.encoder.total_time and not without_all.world_model.mdn_rnn.neighbours
+    assert {mechanism.parts >= {PREDICTION} for mechanism in MECHANISMS.values()} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("full", "without", "more_is_better", "verdict"),
+    [
+        ([0.90, 0.91, 0.92], [0.70, 0.71, 0.73], True, WORSE),
+        ([0.90, 0.91, 0.92], [0.70, 0.71, 0.73], False, BETTER),
+        ([1.0, 1.1, 1.2], [3.0, 3.1, 3.3], False, WORSE),
+        ([1.0, 2.0, 3.0], [1.1, 2.1, 3.1], False, NOTHING),  # the same for every seed, but less than they differ
+        ([1.0, 1.1, 1.2], [3.0, 1.0, 1.3], False, NOTHING),  # of one seed only
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False, NOTHING),
+        ([0.0, 0.0], [0.2, 0.2], False, WORSE),  # no seed differs from another
+    ],
+)
+def test_a_figure_moves_beyond_chance_and_beyond_the_seeds(
+    full: list[float], without: list[float], more_is_better: bool, verdict: str
+) -> None:
+    row = compared(np.array([full, without]).T, more_is_better=more_is_better)
+    assert row["verdict"] == verdict and row["seeds"] == len(full)
+    assert row["difference"] == pytest.approx(np.mean(without) - np.mean(full))
+
+
+def test_the_difference_is_in_units_of_the_seeds() -> None:
+    row = compared(np.array([[1.0, 4.0], [3.0, 8.0]]), more_is_better=True)
+    assert row["spread"] == pytest.approx(np.sqrt((2.0 + 8.0) / 2))
+    assert row["in_spreads"] == pytest.approx(4.0 / np.sqrt(5.0))
+
+
+def test_one_seed_says_nothing() -> None:
+    row = compared(np.array([[1.0, 5.0]]), more_is_better=True)
+    assert row["verdict"] == row["spread"] == UNDEFINED and row["difference"] == 4.0
+
+
+def test_an_unknown_mechanism_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "mechanisms", "--without", "neighbourhood"]) == 2
+    assert "'neighbourhoods'" in capsys.readouterr().err
