@@ -70,10 +70,8 @@ LIGHT_MODULES = [
     "experiments.cli",
     "experiments.pipeline.optimise",
     "experiments.reproduce.world_model.accuracy",
-    "experiments.reproduce.world_model.accuracy_curve",
-    "experiments.reproduce.world_model.accuracy_ablations",
-    "experiments.reproduce.world_model.accuracy_transfer",
-    "experiments.reproduce.world_model.exploit",
+    "experiments.reproduce.world_model.curve",
+    "experiments.reproduce.world_model.comparisons",
     "experiments.reproduce.world_model.mechanisms",
     "experiments.reports.accuracy_plots",
 ]

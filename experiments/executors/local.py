@@ -7,7 +7,7 @@
         ...
 
 `records` is that loop for tables, which need every record. A unit keeps its own result in a file and reads it the next
-time (`experiments.reproduce.units.once`), so an executor stores nothing, and an interrupted command goes on where it
+time (`experiments.executors.units.once`), so an executor stores nothing, and an interrupted command goes on where it
 was.
 """
 
@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from experiments.errors import UserError
+from experiments.executors.units import Record
 from experiments.runs.interruption import Interrupted, listening, raise_if_received
 from experiments.runs.progress import Bar, ProgressDisplay
 
-Record = dict[str, Any]
 Work = Callable[[ProgressDisplay], Record]
 SECONDS_TO_STOP = 10.0
 """A process that was asked to stop has this long to leave its files in order, and is then killed."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the command line is quick to say what there is
     from experiments.reproduce.table import Experiment
 
 
-class Table(NamedTuple):
+class Entry(NamedTuple):
     """The module that makes a table, below this package, with the name of its `Experiment` if it has one.
 
     Attributes:
@@ -28,46 +28,47 @@ class Table(NamedTuple):
 
 
 TABLES = {
-    "rule-sets": Table(
+    "rule-sets": Entry(
         "search.rule_sets", "which rules apply to each zoo graph and what they find, against another rule set"
     ),
-    "end-to-end": Table(
+    "end-to-end": Entry(
         "search.end_to_end", "what rewriting gains on this machine when candidates are ranked by the clock"
     ),
-    "discrepancy": Table(
+    "discrepancy": Entry(
         "cost_model.discrepancy",
         "what the measured cost model predicts for whole and for rewritten graphs, against the clock",
     ),
-    "discrepancy-rules": Table(
+    "discrepancy-rules": Entry(
         "cost_model.discrepancy:RULES", "the same rule by rule: what each does where it is applied wherever it applies"
     ),
-    "never-slower": Table(
+    "never-slower": Entry(
         "search.never_slower", "what a search under measured costs makes of the zoo, checked end to end"
     ),
-    "baselines": Table(
+    "baselines": Entry(
         "baselines.table", "time and memory of other tools and of our best graphs, as ratios in one interleaved run"
     ),
-    "steptime": Table(
+    "steptime": Entry(
         "speed.steptime", "what a step takes in the real environment and in the dream, beside the papers' figures"
     ),
-    "accuracy": Table(
-        "world_model.accuracy", "what trained world models predict, and what policies make of their dreams"
+    "accuracy": Entry(
+        "world_model.accuracy:ACCURACY", "what trained world models predict, and what policies make of their dreams"
     ),
-    "accuracy-curve": Table(
-        "world_model.accuracy_curve",
+    "accuracy-curve": Entry(
+        "world_model.curve:CURVE",
         "how accuracy grows with the real steps that a world model is trained on, as a picture too",
     ),
-    "accuracy-ablations": Table(
-        "world_model.accuracy_ablations", "what helps a world model to predict: settings that differ in one thing each"
+    "accuracy-ablations": Entry(
+        "world_model.comparisons:ABLATIONS",
+        "what helps a world model to predict: settings that differ in one thing each",
     ),
-    "accuracy-transfer": Table(
-        "world_model.accuracy_transfer", "what world models predict of graphs that they were not trained on"
+    "accuracy-transfer": Entry(
+        "world_model.accuracy:TRANSFER", "what world models predict of graphs that they were not trained on"
     ),
-    "exploit": Table("world_model.exploit", "what keeps a policy from living on the mistakes of its dream"),
-    "mechanisms": Table(
+    "exploit": Entry("world_model.comparisons:EXPLOIT", "what keeps a policy from living on the mistakes of its dream"),
+    "mechanisms": Entry(
         "world_model.mechanisms", "what each mechanism brings that the published design does not have, left out alone"
     ),
-    "fig-pairwise": Table(
+    "fig-pairwise": Entry(
         "cost_model.fig_pairwise",
         "how run time goes with operations, memory accesses and kernel launches, as a picture too",
     ),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from environment import GraphSubstitutionEnv, zoo
 from environment.policies.greedy import GreedyAgent
 from environment.policies.random import RandomAgent
+from experiments.executors.units import Record
 from experiments.pipeline.collect import named
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.world_model import ENCODER, MDN_RNN
-from experiments.reproduce.units import Record
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import Bar
 from experiments.runs.run import of_round

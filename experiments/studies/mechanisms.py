@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from controller.ppo.telescoping import settled
 from experiments.config.run import RunConfig
+from experiments.executors.units import Record
 from experiments.pipeline.learning import Learning
-from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.studies.evaluation import GREEDY, RANDOM, held_out_play
 from experiments.studies.policy import exploit

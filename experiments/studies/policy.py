@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.ppo.telescoping import settled
+from experiments.executors.units import Record
 from experiments.pipeline.learning import Learning
-from experiments.reproduce.units import Record
 from experiments.studies.setting import Effort
 from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
 

@@ -13,9 +13,9 @@ from environment import GraphSubstitutionEnv
 from environment.measurement.process_memory import restart_peak
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
+from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.load import load
-from experiments.reproduce.units import Record, once
 from experiments.runs.directory import RunDirectory
 from experiments.runs.identity import digest, stored_formats
 from experiments.runs.manifest import make_manifest

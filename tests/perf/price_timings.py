@@ -19,7 +19,7 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.prices.price_list import PriceList
 from environment.statistics.paired import spearman
 from experiments.reproduce.cost_model.discrepancy import BEYOND, signs_right
-from experiments.reproduce.cost_model.discrepancy_study import Study
+from experiments.reproduce.cost_model.discrepancy_study import MeasuredGraph
 from experiments.runs.progress import ProgressDisplay, make_progress
 from taso_ext import RuleSet
 from tests.perf.prices import table
@@ -31,7 +31,7 @@ COLUMNS = ("graph", "timings of each kernel", "rank correlation", "signs right",
 def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> list[list[str]]:
     """One for each pass over a graph's kernels."""
     costs = Measured("cpu", database=folder / f"{name}.sqlite")
-    study = Study(name, RuleSet.default(), costs, "full", 0, progress)
+    study = MeasuredGraph(name, RuleSet.default(), costs, "full", 0, progress)
     found = []
     for number in range(1, timings + 1):
         study.time_kernels(number)

@@ -17,7 +17,7 @@ from environment.statistics.intervals import Estimate
 from environment.verification.comparison import Scale, difference, spread_of
 from experiments.baselines.contestants import Contestant
 from experiments.errors import UserError
-from experiments.reproduce.units import Record, once
+from experiments.executors.units import Record, once
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model

@@ -22,11 +22,11 @@ from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from experiments.baselines.contestants import THREADS, Contestant, installed, makers
 from experiments.executors.local import Unit
+from experiments.executors.units import Record
 from experiments.reproduce.baselines.contest import Contest, estimate
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.table import Row, Table
-from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
 

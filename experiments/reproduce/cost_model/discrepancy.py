@@ -26,10 +26,10 @@ from environment.costs.measured.cost_model import Measured
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from environment.statistics.paired import Numbers, spearman
 from experiments.errors import UserError
-from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, Study, of_rules, records
+from experiments.executors.units import Record
+from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, MeasuredGraph, of_rules, records
 from experiments.reproduce.options import add_device, add_graphs, add_seed, chosen_graphs, chosen_seed
 from experiments.reproduce.table import UNDEFINED, Experiment, Table
-from experiments.reproduce.units import Record
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.warnings_noted import warnings_noted
 from taso_ext import RuleSet
@@ -102,7 +102,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     )
 
 
-def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Study]:
+def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[MeasuredGraph]:
     """Of the chosen graphs.
 
     Raises:
@@ -110,7 +110,7 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Stud
     """
     names, costs, rules = chosen_graphs(options.graphs), costs_of(options), RuleSet.default()
     seed = chosen_seed(options)
-    return [Study(name, rules, costs, options.scale, seed, progress) for name in names]
+    return [MeasuredGraph(name, rules, costs, options.scale, seed, progress) for name in names]
 
 
 def costs_of(options: argparse.Namespace) -> Measured:
@@ -141,7 +141,7 @@ def label(options: argparse.Namespace) -> str:
     return costs_of(options).runtime.label
 
 
-def _looks(found: Sequence[Study], times: int, progress: ProgressDisplay) -> list[float]:
+def _looks(found: Sequence[MeasuredGraph], times: int, progress: ProgressDisplay) -> list[float]:
     """Milliseconds of the zoo's graphs: means of looks, between which all others were looked at."""
     looks = [(number, study) for number in range(times) for study in found]
     logarithms: dict[str, list[float]] = defaultdict(list)

@@ -23,7 +23,7 @@ from environment.inputs.model_inputs import TIMED_ON, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.policies.random import random_step
-from experiments.reproduce.units import Record, once, unit_path
+from experiments.executors.units import Record, once, unit_path
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.files import write_text
@@ -41,7 +41,7 @@ _RATIO = "of_yardstick"
 
 
 @dataclass(frozen=True)
-class Scale:
+class Rewrites:
     """How many graphs of rewriting are measured, and how well.
 
     Attributes:
@@ -56,8 +56,8 @@ class Scale:
 
 QUICK = Effort(resolution=None, pairs=3, sessions=1, control=False)
 SCALES = {
-    "smoke": Scale(4, False, QUICK),
-    "full": Scale(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
+    "smoke": Rewrites(4, False, QUICK),
+    "full": Rewrites(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
 TIMINGS = {"smoke": 1, "full": 3}
 """Of each kernel, at least: a price is their mean, and one timing is off by what its neighbours did just then."""
@@ -140,7 +140,7 @@ def early(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Itera
             yield Rewritten(state, f"{names[rule]}, early", steps)
 
 
-class Study:
+class MeasuredGraph:
     """One graph of the zoo and those that rewriting makes of it; what is finished is not measured again."""
 
     def __init__(
@@ -272,7 +272,7 @@ def of_rules(record: Record) -> list[Record]:
     return [point for point in record["points"] if point["how"] != RANDOM]
 
 
-def records(found: Sequence[Study], timings: int) -> list[Record]:
+def records(found: Sequence[MeasuredGraph], timings: int) -> list[Record]:
     """The records of studies whose kernels have been timed a number of times, each time all others after it.
 
     A neighbour that keeps the machine busy for some minutes is then in one of a kernel's timings, not in all.

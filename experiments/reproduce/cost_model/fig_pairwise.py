@@ -29,9 +29,9 @@ from environment.policies.random import random_step
 from environment.statistics.paired import Numbers, pearson, spearman
 from experiments.errors import UserError
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, add_seed, chosen_graphs, chosen_seed, run_units
 from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import Bar, ProgressDisplay
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
@@ -71,7 +71,7 @@ AWAY = 20
 
 
 @dataclass(frozen=True)
-class Scale:
+class Ways:
     """How many ways there are; `budget` is of each search, in graphs."""
 
     walks: int
@@ -87,7 +87,7 @@ class Scale:
         )
 
 
-SCALES = {"smoke": Scale(2, 10, 2, 20), "full": Scale(10, 40, 10, 200)}
+SCALES = {"smoke": Ways(2, 10, 2, 20), "full": Ways(10, 40, 10, 200)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +190,7 @@ def points_of(name: str, kind: str, costs_name: str, scale: str, seed: int, prog
     return once("fig-pairwise", f"{name}-{kind}-{scale}", settings, work)
 
 
-def _walk(met: Met, ways: Scale, seed: int, bar: Bar) -> None:
+def _walk(met: Met, ways: Ways, seed: int, bar: Bar) -> None:
     """A step that leads to a graph without a price, or too large to be run, ends a walk."""
     for walk in range(ways.walks):
         rng, state = np.random.default_rng((seed, walk)), met.start.copy()
@@ -201,7 +201,7 @@ def _walk(met: Met, ways: Scale, seed: int, bar: Bar) -> None:
             bar.update(walk * ways.steps + step + 1)
 
 
-def _follow(met: Met, ways: Scale, seed: int, bar: Bar) -> None:
+def _follow(met: Met, ways: Ways, seed: int, bar: Bar) -> None:
     """Searches from the start graph, then from graphs that random rewriting leads to."""
     for search in range(ways.searches):
         rng, state = np.random.default_rng((seed, search)), met.start.copy()

@@ -22,9 +22,9 @@ from environment.inputs.model_inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record, once
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import OnnxModel, RuleSet
 from taso_ext.onnx_io.session import LEVELS

@@ -28,10 +28,10 @@ from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.optimise import optimised
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record, once, unit_path
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.seeds import seed_for

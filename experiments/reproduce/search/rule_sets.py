@@ -15,9 +15,9 @@ from functools import partial
 from environment import zoo
 from experiments.errors import UserError
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record, once
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_taso
 

@@ -27,9 +27,9 @@ from environment.policies.random import RandomAgent, uniform_rewrite
 from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record, once
 from experiments.runs.interruption import raise_if_received
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import OnnxModel, RuleSet, State
@@ -68,7 +68,7 @@ FORMATS = {"ms": ".3f", "ratio": ".3g", "papers_ms": ".0f", "papers_ratio": ".0f
 
 
 @dataclass(frozen=True)
-class Scale:
+class Counts:
     """How much is done.
 
     Attributes:
@@ -87,8 +87,8 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale(4, 10, 2, Effort(resolution=None, pairs=2, sessions=1, control=False), 2),
-    "full": Scale(200, 500, 5, EFFORT, 10),
+    "smoke": Counts(4, 10, 2, Effort(resolution=None, pairs=2, sessions=1, control=False), 2),
+    "full": Counts(200, 500, 5, EFFORT, 10),
 }
 
 
@@ -101,7 +101,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Times the steps of each graph; finished graphs are not timed again."""
     names = chosen_graphs(options.graphs or DEFAULT_GRAPHS)
-    study = Study(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort))
+    study = StepTimes(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort))
     units = [Unit(name, partial(study.times, name, options.scale)) for name in names]
     found = dict(zip(names, run_units(units, options, progress, measures=True), strict=True))
     noise = max(record["noise"] for record in found.values())
@@ -186,10 +186,10 @@ def _limits(effort: Effort) -> str:
     return " or ".join(text for text, limit in named.items() if limit)
 
 
-class Study:
-    """Times the steps of graphs."""
+class StepTimes:
+    """The times of all kinds of steps of a graph."""
 
-    def __init__(self, scale: Scale, costs: EndToEnd) -> None:
+    def __init__(self, scale: Counts, costs: EndToEnd) -> None:
         """`costs`: measures whole graphs."""
         self._scale, self._costs = scale, costs
         self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model

@@ -2,40 +2,48 @@
 
 rlflow reproduce accuracy
 
-World models are trained on random play. They are judged on held-out random and greedy play, from states that training
-did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed. Then
-real episodes of the policy are added to the training data, the model goes on learning and another policy is trained, a
-few times, unless nobody knows how to improve the graph; the last model is judged on held-out play again.
+World models are trained on random play. They are evaluated on held-out random and greedy play, from states that
+training did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed.
+Then real episodes of the policy are added to the training data, the model goes on learning and another policy is
+trained, a few times, unless nobody knows how to improve the graph; the last model is evaluated on held-out play again.
 
-A unit of work is what is judged of one model or policy, of one graph, seed and round; finished units are not done again
-(see `experiments.reproduce.units`).
-`--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
+A unit of work is what is evaluated of one model or policy, of one graph, seed and round; finished units are not done
+again. `--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
 """
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from experiments.config.run import RunConfig
-from experiments.reproduce.options import add_graphs, chosen_graphs
-from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record
-from experiments.reproduce.world_model.accuracy_rows import best_dream, best_known, raises_alarm, table_rows
-from experiments.reproduce.world_model.accuracy_summary import summary
-from experiments.runs.progress import ProgressDisplay
-from experiments.studies import study
-from experiments.studies.setting import Effort, Setting
-from experiments.studies.study import COUNTS_FROM_PERCENT, SCALES, Study, seeds_of, training_config
+from experiments.errors import UserError
+from experiments.executors.units import Record
+from experiments.reproduce.world_model.experiment import (
+    ONE_CONDITION,
+    SEARCH,
+    Conditions,
+    Part,
+    Records,
+    WorldModelTable,
+)
+from experiments.reproduce.world_model.rows import (
+    BEST_KNOWN,
+    NO,
+    YES,
+    best_dream,
+    best_known,
+    figure_rows,
+    held_out_rows,
+    raises_alarm,
+    table_rows,
+)
+from experiments.reproduce.world_model.summary import summary
+from experiments.studies.setting import Effort, Target
+from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 from worldmodel.accuracy.rewards_and_masks import RESOLUTION_PERCENT
-
-GRAPHS = {
-    "smoke": ("squeezenet1.1-tiny",),
-    "full": ("inception-v3", "resnet18", "resnet50", "squeezenet1.1", "bert-base", "vit-base"),
-}
-"""Those of the papers, when none are named."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -55,56 +63,53 @@ COLUMNS = {
 FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
-    add_graphs(parser, default="the six of the papers")
-    study.add_options(parser)
+def _add_without_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without-policy", action="store_true", help="only judge predictions; train no policy")
 
 
-def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """Trains and judges; finished units are not done again."""
-    effort, config = SCALES[options.scale].effort, training_config(options)
-    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
-    seeds = {name: seeds_of(name, options.seeds) for name in chosen}
-    rounds = config.recollect.rounds
-    rows: list[Record] = []
-    for name in chosen:
-        # A study anew wherever one is needed: what it has collected is let go when it is done.
-        of_seed = partial(Study, Setting(name, config), effort=effort, progress=progress)
-        search = of_seed(0).search()
-        judged = [of_seed(seed).accuracy() for seed in seeds[name]]
-        last = rounds if best_known(search, judged, []) >= COUNTS_FROM_PERCENT else 0  # of all seeds, or of none
-        played: list[Record] = []
-        for seed in seeds[name] if not options.without_policy else ():
-            one = of_seed(seed)
-            played += [one.exploit(number) for number in range(1 + last)]
-            judged += [one.accuracy(last)] if last else []
-        best_percent = best_known(search, judged, played)
-        for record in (record for record in played if raises_alarm(record, best_percent)):
-            progress.note(alarm(record, best_percent))
-        rows += table_rows(name, best_percent, judged, played, effort.steps)
-    return Table(
-        "What world models predict of held-out episodes",
-        COLUMNS,
-        FORMATS,
-        rows,
-        options.command_line,
-        notes(effort, config),
-        summary=summary(rows, f"graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} %"),
-    )
+def _of(records: Records, method: str) -> list[Record]:
+    return [record for studied in records if studied.part[0] == method for record in studied.records]
 
 
-def alarm(played: Record, best_percent: float) -> str:
-    """What is said of a dream that is too good to be true."""
+def _best_known(records: Records) -> float:
+    (search,) = _of(records, "search")
+    return best_known(search, _of(records, "accuracy"), _of(records, "exploit"))
+
+
+def _with_policies(records: Records, config: RunConfig, options: argparse.Namespace) -> Sequence[Part]:
+    """Returns the parts of policies; rounds of recollection follow where there is something to find, for all seeds."""
+    if options.without_policy:
+        return ()
+    last = config.recollect.rounds if _best_known(records) >= COUNTS_FROM_PERCENT else 0
+    return [*(("exploit", number) for number in range(1 + last)), *([("accuracy", last)] if last else [])]
+
+
+def _accuracy_rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:
+    return table_rows(graph, _best_known(records), _of(records, "accuracy"), _of(records, "exploit"), effort.steps)
+
+
+def _alarms(graph: str, records: Records) -> Iterator[str]:
+    """Yields what is said of dreams that are too good to be true."""
+    best_percent = _best_known(records)
+    for played in _of(records, "exploit"):
+        if raises_alarm(played, best_percent):
+            yield (
+                f"Alarm: {graph}, seed {played['seed']}, round {played['round']}: the policy dreams of "
+                f"{best_dream(played):.1f} % where the best known real result is {best_percent:.1f} %. "
+                "It makes use of the model's mistakes: add rounds of recollection."
+            )
+
+
+def _met(rows: Sequence[Record]) -> str:
+    """Returns how many of the figures that are asked for are met, in a sentence."""
+    met, missed = (sum(row.get("met") == mark for row in rows) for mark in (YES, NO))
     return (
-        f"Alarm: {played['graph']}, seed {played['seed']}, round {played['round']}: the policy dreams of "
-        f"{best_dream(played):.1f} % where the best known real result is {best_percent:.1f} %. "
-        "It makes use of the model's mistakes: add rounds of recollection."
+        f"{met} of {met + missed} figures that are asked for and counted are met; the best known improvements are "
+        + (", ".join(f"{row['graph']} {row['model']:.1f} %" for row in rows if row["figure"] == BEST_KNOWN) + ".")
     )
 
 
-def notes(effort: Effort, config: RunConfig) -> str:
+def notes(config: RunConfig, effort: Effort) -> str:
     """What the table was made with."""
     collecting = config.collect
     made_with = (
@@ -147,3 +152,103 @@ TELESCOPING = (
     "comes back to the legal rewrites of an earlier state has earned nothing in between. That much of the agreement "
     "with reality is known beforehand, and not learned."
 )
+
+
+ACCURACY = WorldModelTable(
+    title="What world models predict of held-out episodes",
+    columns=COLUMNS,
+    formats=FORMATS,
+    graphs={
+        "smoke": ("squeezenet1.1-tiny",),
+        "full": ("inception-v3", "resnet18", "resnet50", "squeezenet1.1", "bert-base", "vit-base"),
+    },
+    parts=lambda graph, config: [SEARCH, ("accuracy", 0)],
+    later_parts=_with_policies,
+    rows=_accuracy_rows,
+    alarms=_alarms,
+    notes=notes,
+    finding=_met,
+    add_options=_add_without_policy,
+    summary=lambda rows: summary(rows, f"graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} %"),
+).experiment(__doc__ or "")
+
+
+TRANSFER_COLUMNS = {
+    "trained_on": "cleaned in full, under the cost model of the settings",
+    "graph": "that is judged",
+    "play": "held-out random or greedy episodes of it",
+    "figure": "what is measured; rewards in percent",
+    "step": "after how many steps without a look at reality",
+    "model": "of the world model, mean over seeds",
+    "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
+    "high": "upper end",
+    **{key: f"trivial predictor, made of random play of the judged graph: {text}" for key, text in PREDICTORS.items()},
+    "asked": "what is asked of a model on the graph that it was trained on",
+    "met": "nothing is asked of other graphs",
+    "seeds": "how many there are",
+    "windows": "predictions judged, over all seeds",
+}
+TARGETS = {
+    "resnet18": (Target("resnet50"),),
+    "bert-base": (
+        Target("bert-base", {"layers": 6}),
+        Target("bert-base", {"layers": 24}),
+        Target("bert-base", {"sequence": 64}),
+    ),
+    "squeezenet1.1": (Target("squeezenet1.1", {"image_size": 160}),),
+    "squeezenet1.1-tiny": (Target("squeezenet1.1-tiny", {"image_size": 48}),),
+}
+"""By the graph that is trained on."""
+
+
+def _transfer_conditions(graph: str, options: argparse.Namespace) -> Conditions:
+    if graph not in TARGETS:
+        raise UserError(f"No other graph is like '{graph}'. Choose among {', '.join(TARGETS)}.")
+    return ONE_CONDITION
+
+
+def _transfer_rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:
+    for studied in records:
+        judged = studied.records
+        for row in (*held_out_rows(judged), *figure_rows(judged, counted=False, steps=effort.steps)):
+            yield {"trained_on": graph, **row}
+
+
+def _transfer_notes(config: RunConfig, effort: Effort) -> str:
+    return (
+        f"{config.costs}. {held_out_notes(effort)} What training met is here random play of the judged graph, of which "
+        "the model is told the rewrites."
+    )
+
+
+def _totals(rows: Sequence[Record]) -> str:
+    """Returns R² of the longest totals on every graph, in a sentence."""
+    totals = [row for row in rows if row["figure"] == names.TOTAL_R2]
+    last = max((row["step"] for row in totals), default=0)
+    each = [
+        f"{row['graph']} {format(row['model'], '' if isinstance(row['model'], str) else '.2f')} ({row['play']})"
+        for row in totals
+        if row["step"] == last
+    ]
+    return f"R² of the total of {last} steps: {', '.join(each)}."
+
+
+TRANSFER = WorldModelTable(
+    title="What world models predict of graphs that they were not trained on",
+    columns=TRANSFER_COLUMNS,
+    formats=FORMATS,
+    graphs={"smoke": ("squeezenet1.1-tiny",), "full": ("resnet18", "bert-base", "squeezenet1.1")},
+    seeds="0,1",
+    conditions=_transfer_conditions,
+    parts=lambda graph, config: [("transfer", target) for target in TARGETS[graph]],
+    rows=_transfer_rows,
+    notes=_transfer_notes,
+    finding=_totals,
+    summary=lambda rows: summary(rows, "graphs that a model was not trained on"),
+).experiment("""What world models predict of graphs that they were not trained on.
+
+rlflow reproduce accuracy-transfer
+
+The models are those of `rlflow reproduce accuracy` before recollection: trained on random play of one graph, they are
+asked about other depths and input shapes of it. They are told the other graph's rewrites, and learn nothing from it.
+""")

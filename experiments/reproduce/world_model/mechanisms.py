@@ -28,10 +28,10 @@ from environment.statistics.paired import paired_test
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.reproduce.units import Record, once
-from experiments.reproduce.world_model import variants
+from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
 from experiments.studies.evaluation import GREEDY, RANDOM
@@ -182,7 +182,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     options.preset, assignments = None, tuple(options.set)
     config = training_config(options, SCALES[options.scale])
     chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
-    mechanisms = variants.named(options.without, MECHANISMS, "mechanism")
+    mechanisms = named(options.without, MECHANISMS, "mechanism")
     keys = [
         (label, graph, seed)
         for seed in seeds_of("", options.seeds or SEEDS)

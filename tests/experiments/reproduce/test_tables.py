@@ -10,7 +10,7 @@ import pytest
 
 from experiments import reproduce
 from experiments.cli import main
-from experiments.reproduce import units
+from experiments.executors import units
 from experiments.reproduce.search import rule_sets
 from taso_ext import RuleSet
 

@@ -10,8 +10,10 @@ import pytest
 
 from experiments.cli import main
 from experiments.config.run import load_config
-from experiments.reproduce.world_model import accuracy_ablations, accuracy_transfer, exploit
-from experiments.reproduce.world_model.accuracy_rows import UNDEFINED
+from experiments.reproduce.table import UNDEFINED
+from experiments.reproduce.world_model.accuracy import TARGETS
+from experiments.reproduce.world_model.comparisons import DREAM_VARIANTS, PREDICTION_VARIANTS
+from experiments.reproduce.world_model.experiment import Conditions
 from worldmodel.accuracy import figure_names as names
 
 QUICK = ["--scale", "smoke", "--seeds", "0"]
@@ -61,17 +63,16 @@ def test_a_pessimistic_ensemble_is_put_to_the_exploit_test() -> None:
     assert all(row["gap_in_the_dream"] != UNDEFINED for row in rows)
 
 
-@pytest.mark.parametrize("module", [accuracy_ablations, exploit])
-def test_each_variant_is_other_settings(module: object) -> None:
+@pytest.mark.parametrize("variants", [PREDICTION_VARIANTS, DREAM_VARIANTS])
+def test_each_variant_is_other_settings(variants: Conditions) -> None:
     """And ones that can be: a typing error would show after hours."""
-    variants = dict(module.VARIANTS)  # type: ignore[attr-defined]
-    settings = [(load_config("best", {}, list(each.assignments)), each.actions) for each in variants.values()]
+    settings = [load_config("best", {}, list(assignments)) for assignments in variants.values()]
     assert len({str(each) for each in settings}) == len(variants)
     assert not any("," in label for label in variants), "commas stand between them on the command line"
 
 
 def test_graphs_to_meet_are_other_graphs() -> None:
-    for trained_on, targets in accuracy_transfer.TARGETS.items():
+    for trained_on, targets in TARGETS.items():
         assert trained_on not in {target.label for target in targets}
 
 

@@ -26,7 +26,7 @@ from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from experiments.cli import main
 from experiments.reproduce.cost_model import discrepancy_study
-from experiments.reproduce.cost_model.discrepancy_study import Scale
+from experiments.reproduce.cost_model.discrepancy_study import Rewrites
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 GRAPHS = ("squeezenet1.1-tiny", "bert-base-tiny")
@@ -200,5 +200,5 @@ def test_bad_options_are_one_sentence(arguments: list[str], said: str, capsys: p
 
 
 def test_the_full_scale_measures_at_least_sixty_graphs_and_all_rules() -> None:
-    scale: Scale = discrepancy_study.SCALES["full"]
+    scale: Rewrites = discrepancy_study.SCALES["full"]
     assert scale.random >= 60 and scale.rules

@@ -13,9 +13,9 @@ from matplotlib.image import imread
 from environment.costs.measured import kernel_prices, operator_costs
 from environment.costs.prices.price_list import Price
 from experiments.cli import main
+from experiments.executors.units import Record
 from experiments.reports.plots import plot_pairs
 from experiments.reproduce.cost_model import fig_pairwise
-from experiments.reproduce.units import Record
 
 MODEL = "squeezenet1.1-tiny"
 OUTPUT = Path("runs/reproduce/fig-pairwise")

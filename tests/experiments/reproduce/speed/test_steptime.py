@@ -35,7 +35,7 @@ def test_every_kind_of_step_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> No
     for step, text in steptime.STEPS.items():
         assert float(found[text]["ratio"]) == pytest.approx(times_ms[step] / times_ms["dream"])
     assert times_ms["timed"] > times_ms["real"], "it runs the graph several times"
-    monkeypatch.setattr(steptime.Study, "_time", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(steptime.StepTimes, "_time", lambda *_: pytest.fail("timed again"))
     assert main(command) == 0
 
 

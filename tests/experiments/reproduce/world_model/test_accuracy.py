@@ -12,19 +12,20 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import main
-from experiments.reproduce.units import COMMITTED, UNITS
-from experiments.reproduce.world_model import accuracy, accuracy_curve
-from experiments.reproduce.world_model.accuracy_rows import (
+from experiments.executors.units import COMMITTED, UNITS
+from experiments.reproduce.table import UNDEFINED
+from experiments.reproduce.world_model import accuracy
+from experiments.reproduce.world_model.curve import amounts_of
+from experiments.reproduce.world_model.rows import (
     ALARM,
     BEST_KNOWN,
     FITTED_ELSEWHERE,
-    UNDEFINED,
     best_known,
     best_trivial,
     raises_alarm,
     table_rows,
 )
-from experiments.reproduce.world_model.accuracy_summary import summary
+from experiments.reproduce.world_model.summary import summary
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, Asked, asked
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
@@ -410,7 +411,7 @@ def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_ea
 def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:
     assert seeds_of("bert-base", None) == SEEDS and seeds_of("resnet18", None) == FEWER_SEEDS
     assert seeds_of("bert-base", "3, 1,3") == (3, 1)
-    assert accuracy_curve.amounts_of("3000, 1000,3000") == (1000, 3000)
+    assert amounts_of("3000, 1000,3000") == (1000, 3000)
 
 
 @pytest.mark.parametrize(("graph", "met"), [("bert-base", ["yes", "yes", "no", "no"]), ("vit-base", [None] * 4)])

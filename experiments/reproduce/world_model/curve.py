@@ -8,31 +8,26 @@ The figures are those of `rlflow reproduce accuracy`, for models that have seen 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.reproduce.options import add_graphs, chosen_graphs
-from experiments.reproduce.table import Table
-from experiments.reproduce.units import Record
+from experiments.executors.units import Record
+from experiments.reproduce.table import UNDEFINED, Figure
 from experiments.reproduce.world_model.accuracy import held_out_notes
-from experiments.reproduce.world_model.accuracy_rows import best_trivial, figure_rows
-from experiments.runs.progress import ProgressDisplay
-from experiments.studies import study
+from experiments.reproduce.world_model.experiment import Conditions, Records, WorldModelTable
+from experiments.reproduce.world_model.rows import NO, best_trivial, figure_rows
 from experiments.studies.asked import asked
 from experiments.studies.evaluation import GREEDY, RANDOM
-from experiments.studies.setting import Effort, Setting
-from experiments.studies.study import SCALES, Study, seeds_of, training_config
+from experiments.studies.setting import Effort
 from worldmodel.accuracy import figure_names as names
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     from experiments.reports.plots import Band
 
-GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)}
-SEEDS = "0,1"
 REAL_STEPS = {"smoke": (100, 400), "full": (1_000, 3_000, 10_000, 30_000, 100_000)}
 FIGURES = {
     names.REWARD_RANKS: 1,
@@ -61,39 +56,17 @@ COLUMNS = {
 FORMATS = {"real_steps": ",.0f", "states": ",.0f", **dict.fromkeys(("model", "low", "high", "trivial"), ".3f")}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
-    add_graphs(parser, default="bert-base")
-    study.add_options(parser)
+def _add_real_steps(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--real-steps", metavar="A,B,…", help="amounts of training data (1000,3000,10000,30000,100000)")
 
 
-def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """Trains and judges one model for each graph, amount and seed; finished units are not done again."""
-    effort, config = SCALES[options.scale].effort, training_config(options)
-    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
-    seeds = {name: seeds_of(name, options.seeds or SEEDS) for name in chosen}
+def _amounts(graph: str, options: argparse.Namespace) -> Conditions:
     amounts = amounts_of(options.real_steps) if options.real_steps else REAL_STEPS[options.scale]
-    rows: list[Record] = []
-    for name in chosen:
-        for amount in amounts:
-            collect = dataclasses.replace(config.collect, steps=amount)
-            setting = Setting(name, dataclasses.replace(config, collect=collect))
-            rows += curve_rows([Study(setting, seed, effort, progress).accuracy() for seed in seeds[name]], effort)
-    return Table(
-        "Accuracy of world models against the real steps they were trained on",
-        COLUMNS,
-        FORMATS,
-        rows,
-        options.command_line,
-        f"{config.costs}. {held_out_notes(effort)} – stands where training met too few rewrites for so many steps of "
-        "held-out play to be predicted.",
-        figures={name: partial(draw, name, _of(rows, name)) for name in chosen},
-    )
+    return {f"{amount} steps": (f"collect.steps={amount}",) for amount in amounts}
 
 
 def amounts_of(text: str) -> tuple[int, ...]:
-    """Numbers of real steps, ascending.
+    """Returns numbers of real steps, ascending.
 
     Raises:
       UserError: if they are none.
@@ -104,8 +77,13 @@ def amounts_of(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
+def _rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:
+    for studied in records:
+        yield from curve_rows(studied.records, effort)
+
+
 def curve_rows(judged: Sequence[Record], effort: Effort) -> list[Record]:
-    """The rows of one amount, from the records of its seeds."""
+    """Returns the rows of one amount, from the records of its seeds."""
     facts = {key: sum(record[key] for record in judged) / len(judged) for key in ("real_steps", "states")}
     shown = {figure: effort.furthest(step) for figure, step in FIGURES.items()}
     return [
@@ -115,8 +93,34 @@ def curve_rows(judged: Sequence[Record], effort: Effort) -> list[Record]:
     ]
 
 
-def _of(rows: Sequence[Record], name: str) -> list[Record]:
-    return [row for row in rows if row["graph"] == name]
+def _notes(config: RunConfig, effort: Effort) -> str:
+    return (
+        f"{config.costs}. {held_out_notes(effort)} – stands where training met too few rewrites for so many steps of "
+        "held-out play to be predicted."
+    )
+
+
+def _enough(rows: Sequence[Record]) -> str:
+    """Returns from how many real steps on every figure is as asked, in a sentence a graph."""
+    sentences = []
+    for graph, of_graph in _by_graph(rows).items():
+        missed = [row["real_steps"] for row in of_graph if row.get("met") in (NO, UNDEFINED)]
+        enough = sorted({row["real_steps"] for row in of_graph if row["real_steps"] > max(missed, default=0)})
+        sentences.append(
+            f"{graph}: with {enough[0]:,.0f} real steps or more every figure is as asked."
+            if enough
+            else f"{graph}: some figures are not as asked with {max(missed):,.0f} real steps either."
+        )
+    return " ".join(sentences)
+
+
+def _by_graph(rows: Sequence[Record]) -> dict[str, list[Record]]:
+    names_of_graphs = dict.fromkeys(row["graph"] for row in rows)
+    return {graph: [row for row in rows if row["graph"] == graph] for graph in names_of_graphs}
+
+
+def _figures(rows: Sequence[Record]) -> Mapping[str, Figure]:
+    return {graph: partial(draw, graph, of_graph) for graph, of_graph in _by_graph(rows).items()}
 
 
 def draw(name: str, rows: Sequence[Record], path: Path) -> None:
@@ -151,3 +155,19 @@ def _wanted(lines: Mapping[str, Sequence[Record]], figure: str) -> dict[str, flo
         if found is not None:
             bounds[play] = found.at_most if found.at_least == -float("inf") else found.at_least
     return bounds
+
+
+CURVE = WorldModelTable(
+    title="Accuracy of world models against the real steps they were trained on",
+    columns=COLUMNS,
+    formats=FORMATS,
+    graphs={"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base",)},
+    seeds="0,1",
+    conditions=_amounts,
+    parts=lambda graph, config: [("accuracy", 0)],
+    rows=_rows,
+    notes=_notes,
+    finding=_enough,
+    add_options=_add_real_steps,
+    figures=_figures,
+).experiment(__doc__ or "")

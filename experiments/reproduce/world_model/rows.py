@@ -8,16 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
-from experiments.reproduce.units import Record
+from experiments.executors.units import Record
+from experiments.reproduce.table import UNDEFINED
 from experiments.runs.alarm import is_too_good
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, OF_TRAINING, REAL_GAP, TRAINED_FOR, asked, asked_figures
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
-
-UNDEFINED = "–"
-"""Stands for a figure that does not exist, as the correlation with something that never changes."""
 
 YES, NO, NOT_COUNTED = "yes", "no", "not counted"
 """Whether a figure is what is asked; UNDEFINED where there is none."""

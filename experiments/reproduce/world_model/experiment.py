@@ -1,0 +1,200 @@
+"""What tables of world models have in common: conditions × seeds → units of work → rows.
+
+A table is a `WorldModelTable`: the conditions that it compares on each graph (each a few assignments, as for `--set`),
+the parts of a study that every condition and seed goes through, and what makes rows of their records. Another table
+adds these and nothing else; see `comparisons`, whose tables are lists of settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from experiments.config.run import RunConfig
+from experiments.errors import UserError, nearest_match
+from experiments.executors.local import Unit
+from experiments.executors.units import Record
+from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
+from experiments.reproduce.table import Experiment, Figure, Table
+from experiments.runs.identity import digest
+from experiments.runs.progress import ProgressDisplay
+from experiments.studies import study
+from experiments.studies.setting import Effort, Setting
+from experiments.studies.study import SCALES, Study, seeds_of, training_config
+
+Choice = TypeVar("Choice")
+Part = tuple[Any, ...]
+"""A method of `Study` with its arguments, for example ("exploit", 1)."""
+SEARCH: Part = ("search",)
+"""Is of the graph, whatever is trained: only the first condition and seed of a table do it."""
+
+
+class Studied(NamedTuple):
+    """The records of all seeds, in their order, of one part of one condition on one graph."""
+
+    graph: str
+    label: str
+    part: Part
+    records: list[Record]
+
+
+Records = Sequence[Studied]
+Conditions = Mapping[str, Sequence[str]]
+"""By label: what is different, as assignments for `--set`."""
+ONE_CONDITION: Conditions = {"": ()}
+
+
+def _nothing(*_: Any) -> Sequence[Any]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class WorldModelTable:
+    """A table of world models.
+
+    Attributes:
+      title, columns, formats: see `Table`.
+      graphs: the default ones, by scale.
+      parts: (graph, settings) -> the parts of every condition and seed, in their order.
+      rows: (graph, records, effort) -> the rows of a graph.
+      notes: (settings, effort) -> what the table was made with.
+      finding: rows -> what the table says.
+      seeds: the default ones; None: see `seeds_of`.
+      conditions: (graph, options) -> the conditions of a graph; raises UserError for what the user cannot have meant.
+      later_parts: (records, settings, options) -> parts that the records of `parts` decide on.
+      alarms: (graph, records) -> lines to show.
+      assignments: changes to the settings of a scale, before `--set`, by scale.
+      most_episodes: limit of held-out episodes of each kind of play.
+      add_options: adds options of this table alone.
+      summary: rows -> the table to print.
+      figures: rows -> figures, by graph.
+    """
+
+    title: str
+    columns: Mapping[str, str]
+    formats: Mapping[str, str]
+    graphs: Mapping[str, Sequence[str]]
+    parts: Callable[[str, RunConfig], Sequence[Part]]
+    rows: Callable[[str, Records, Effort], Iterable[Record]]
+    notes: Callable[[RunConfig, Effort], str]
+    finding: Callable[[Sequence[Record]], str]
+    seeds: str | None = None
+    conditions: Callable[[str, argparse.Namespace], Conditions] = lambda graph, options: ONE_CONDITION
+    later_parts: Callable[[Records, RunConfig, argparse.Namespace], Sequence[Part]] = _nothing
+    alarms: Callable[[str, Records], Iterable[str]] = _nothing
+    assignments: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    most_episodes: int | None = None
+    add_options: Callable[[argparse.ArgumentParser], object] = _nothing
+    summary: Callable[[Sequence[Record]], Table] | None = None
+    figures: Callable[[Sequence[Record]], Mapping[str, Figure]] = lambda rows: {}
+
+    def experiment(self, description: str) -> Experiment:
+        """Returns the table as a command."""
+        return Experiment(description, self._add_options, self.reproduce)
+
+    def _add_options(self, parser: argparse.ArgumentParser) -> None:
+        add_graphs(parser, default=", ".join(self.graphs["full"]))
+        study.add_options(parser)
+        self.add_options(parser)
+
+    def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+        """Trains and evaluates what is not finished yet, and makes the table.
+
+        Raises:
+          UserError: options that make no sense, before anything is trained.
+        """
+        effort = SCALES[options.scale].effort
+        effort = dataclasses.replace(effort, episodes=min(self.most_episodes or effort.episodes, effort.episodes))
+        assignments = [*self.assignments.get(options.scale, ()), *options.set]
+        config = _config(options, assignments)
+        names = chosen_graphs(options.graphs or self.graphs[options.scale])
+        settings = {
+            (name, label): Setting(name, _config(options, [*assignments, *different]))
+            for name in names
+            for label, different in self.conditions(name, options).items()
+        }
+        seeds = {name: seeds_of(name, options.seeds or self.seeds) for name in names}
+        run = partial(_run, settings, seeds, effort, options, progress)
+        first = run({each: self.parts(each[0], setting.config) for each, setting in settings.items()})
+        later = {
+            each: self.later_parts([found for found in first if found.graph == each[0]], setting.config, options)
+            for each, setting in settings.items()
+        }
+        studied, rows = [*first, *run(later)], list[Record]()
+        for name in names:
+            of_graph = [found for found in studied if found.graph == name]
+            rows += self.rows(name, of_graph, effort)
+            for line in self.alarms(name, of_graph):
+                progress.note(line)
+        return Table(
+            self.title,
+            self.columns,
+            self.formats,
+            rows,
+            options.command_line,
+            self.notes(config, effort),
+            self.finding(rows),
+            self.figures(rows),
+            self.summary(rows) if self.summary else None,
+        )
+
+
+def _config(options: argparse.Namespace, assignments: Sequence[str]) -> RunConfig:
+    return training_config(argparse.Namespace(**{**vars(options), "set": list(assignments)}))
+
+
+def _run(
+    settings: Mapping[tuple[str, str], Setting],
+    seeds: Mapping[str, Sequence[int]],
+    effort: Effort,
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+    wanted: Mapping[tuple[str, str], Sequence[Part]],
+) -> list[Studied]:
+    """Runs parts of studies, by graph and label, for all seeds."""
+    studied, units, places = list[Studied](), list[Unit](), list[list[Record]]()
+    for (name, label), parts in wanted.items():
+        setting, searched = settings[name, label], any(each.graph == name and each.part == SEARCH for each in studied)
+        found = [Studied(name, label, part, []) for part in parts if not searched or part != SEARCH]
+        studied += found
+        for number, seed in enumerate(seeds[name] if parts else ()):
+            lane = digest(setting.seeded(seed).model_record())  # conditions that share a model wait for each other
+            for each in found:
+                if each.part != SEARCH or not number:
+                    title = " ".join(filter(None, (name, label, f"seed {seed}:", *map(str, each.part))))
+                    units.append(Unit(title, partial(_study, setting, seed, effort, each.part), lane))
+                    places.append(each.records)
+    for place, record in zip(places, run_units(units, options, progress), strict=True):
+        place.append(record)
+    return studied
+
+
+def _study(setting: Setting, seed: int, effort: Effort, part: Part, progress: ProgressDisplay) -> Record:
+    method, *arguments = part
+    record: Record = getattr(Study(setting, seed, effort, progress), method)(*arguments)
+    return record
+
+
+def add_variants(parser: argparse.ArgumentParser, variants: Conditions) -> None:
+    """Adds the choice among the conditions of a table."""
+    parser.add_argument(
+        "--variants", metavar="A,B,…", help=f"names with commas between them (all: {', '.join(variants)})"
+    )
+
+
+def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
+    """Returns the choices whose names stand in an option, with commas between them; all where it is not given.
+
+    Args:
+      kind: what a choice is called in an error.
+    Raises:
+      UserError: if there is none of a name.
+    """
+    names = list(choices) if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in choices:
+            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")
+    return {name: choices[name] for name in names}
