@@ -201,8 +201,8 @@ def _with_subcommands(options: argparse.Namespace) -> int:
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.output_file import require_writable
+    from taso_ext.onnx_io.model_file import write_model
     from taso_ext.onnx_io.reading import read_model
-    from taso_ext.onnx_io.writing import write_model
 
     if options.name is None:
         print("\n".join(zoo.names()))

@@ -23,7 +23,7 @@ from environment.measurement.process_memory import STATUS, status_bytes
 from environment.runtimes import Runtime, UnavailableError
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
 _ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (ModelError, UnavailableError)}

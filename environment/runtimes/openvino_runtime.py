@@ -17,7 +17,7 @@ from environment.runtimes.interface import UnavailableError
 from environment.runtimes.threads import require_threads, threads_text
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run
 from experiments.runs.warnings_noted import warnings_noted
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 SOURCES = {
     "collection": "(a) random collection",

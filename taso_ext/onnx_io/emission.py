@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 
 from taso_ext._core import Node, Value
-from taso_ext.onnx_io.canonical import has_normal_form
 from taso_ext.onnx_io.canonical.form import RAW_DOMAIN
+from taso_ext.onnx_io.canonical.lifting import has_normal_form
 from taso_ext.onnx_io.canonical.lowering import NormalNode, is_constant, lower
 from taso_ext.onnx_io.checked_model import UNKNOWN, ValueType
 from taso_ext.onnx_io.importing import AttributeStore

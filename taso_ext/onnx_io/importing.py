@@ -13,13 +13,12 @@ from onnx import AttributeProto, helper
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.canonical import has_normal_form, lift
 from taso_ext.onnx_io.canonical.form import RAW_DOMAIN, Attribute, RawNode
-from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType
+from taso_ext.onnx_io.canonical.lifting import has_normal_form, lift
+from taso_ext.onnx_io.checked_model import LARGEST_INLINE, UNKNOWN, CheckedModel, ValueType
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, captured_names, is_random
 from taso_ext.onnx_io.weights.content import content_of
 from taso_ext.onnx_io.weights.handles import content_handle, lazy_tensor, read_values, static_dims
-from taso_ext.onnx_io.weights.lifting import LARGEST_INLINE
 
 _ABSENT = -1
 

@@ -14,8 +14,8 @@ from taso_ext.onnx_io.cleanup.passes import clean_up
 from taso_ext.onnx_io.dimensions import require_sizes
 from taso_ext.onnx_io.exporting import ExportSource, Sketch, export_model, sketch_model
 from taso_ext.onnx_io.importing import import_model
+from taso_ext.onnx_io.model_file import write_model
 from taso_ext.onnx_io.reading import Source, name_of, read_model
-from taso_ext.onnx_io.writing import write_model
 
 
 class OnnxModel:

@@ -23,8 +23,8 @@ import numpy as np
 from environment.inputs.model_inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.files import write_text
+from taso_ext.onnx_io.model_file import write_model
 from taso_ext.onnx_io.reading import read_model
-from taso_ext.onnx_io.writing import write_model
 from tests.perf.loading import big_model
 
 _SETTINGS = ("measure.pairs=2", "measure.sessions=1", "measure.control=false")

@@ -26,7 +26,7 @@ from onnx import helper
 from environment import zoo
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 COLUMNS = {
     "model": "zoo graph, `big`, or file",

@@ -21,8 +21,17 @@ from onnxscript import optimizer
 
 from taso_ext.errors import ModelError, one_paragraph, root_cause
 from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_inferable_shapes
-from taso_ext.onnx_io.cleanup.ir_form import from_ir, has_graphs, learn_shapes, nodes, to_ir
-from taso_ext.onnx_io.cleanup.library_limits import fit_to_opset, hidden, replace_old_dropouts, rewrite_once
+from taso_ext.onnx_io.cleanup.library import (
+    fit_to_opset,
+    from_ir,
+    has_graphs,
+    hidden,
+    learn_shapes,
+    nodes,
+    replace_old_dropouts,
+    rewrite_once,
+    to_ir,
+)
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, inner_nodes
 
 LEVELS = ("full", "basic", "none")

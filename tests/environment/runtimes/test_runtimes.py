@@ -27,8 +27,8 @@ from environment.runtimes import (
 from environment.verification.comparison import Scale, difference, spread_of
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.model_file import write_model
 from taso_ext.onnx_io.session import LEVELS
-from taso_ext.onnx_io.writing import write_model
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny")]
 TOLERANCE = 1e-4  # of an output's spread, in float32

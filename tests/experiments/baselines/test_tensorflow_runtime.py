@@ -27,7 +27,7 @@ from experiments.baselines.tensorflow.runtime import TensorFlow
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny")]
 TOLERANCE = 1e-4  # of an output's spread

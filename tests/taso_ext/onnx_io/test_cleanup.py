@@ -15,7 +15,7 @@ from onnxscript import optimizer
 from environment import zoo
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.cleanup.ir_form import to_ir
+from taso_ext.onnx_io.cleanup.library import to_ir
 from taso_ext.onnx_io.cleanup.passes import LEVELS, clean_up, prepared
 from taso_ext.onnx_io.dimensions import open_dims
 from taso_ext.onnx_io.reading import read_model

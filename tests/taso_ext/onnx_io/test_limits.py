@@ -12,8 +12,8 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.cleanup.passes import LEVELS
+from taso_ext.onnx_io.model_file import length_delimited
 from taso_ext.onnx_io.weights.handles import LARGEST_DENSE
-from taso_ext.onnx_io.wire_format import length_delimited
 from tests.taso_ext.samples.onnx_cases import node, operators, value
 
 BIG = 2**30

@@ -14,13 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
 from taso_ext import ModelError, OnnxModel
-from taso_ext.onnx_io import writing as model_writing
+from taso_ext.onnx_io import model_file as model_writing
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.model_file import without_weights, write_model
 from taso_ext.onnx_io.reading import read_model
 from taso_ext.onnx_io.weights.folding import Spill
 from taso_ext.onnx_io.weights.handles import MappedFiles, content_handle
-from taso_ext.onnx_io.wire_format import without_weights
-from taso_ext.onnx_io.writing import write_model
 from tests.perf import loading
 from tests.taso_ext.samples.onnx_cases import assert_same, is_mapped, make_model, model_with, node, normal, run, value
 

@@ -34,7 +34,7 @@ from experiments.runs.result import Result
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 GRAPH = "squeezenet1.1-tiny"
 COMMAND = ["reproduce", "baselines", "--scale", "smoke", "--ours", "ours", GRAPH]

@@ -18,7 +18,7 @@ from experiments.reproduce.search import never_slower
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.writing import write_model
+from taso_ext.onnx_io.model_file import write_model
 
 GRAPH = "squeezenet1.1-tiny"
 
