@@ -10,11 +10,11 @@ import numpy as np
 from environment.costs.interface import MeasuredCost, Priced
 from environment.costs.limits import NoisyClock, Recent
 from environment.costs.roofline import foretelling_preset
-from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
+from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, Runtime
-from environment.runtimes.devices import require_working
+from environment.runtimes.onnx_runtime import require_working
 from taso_ext import CostModel, OnnxModel, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 

@@ -12,7 +12,7 @@ from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Measured, Recorded
 from environment.costs.roofline import Analytic
 from environment.runtimes import available_devices
-from environment.runtimes.devices import kernel_devices
+from environment.runtimes.onnx_runtime import kernel_devices
 from taso_ext import CostModel
 
 DATABASE = ".sqlite"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
+from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort, Ended, common_clock
 from environment.measurement.interleaving import Groups, Interleaving, Sampler
 from environment.runtimes import Runtime

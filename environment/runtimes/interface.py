@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement.effort import Clock
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -55,3 +55,14 @@ class Runtime(Protocol):
           ModelError: a model that this runtime cannot run; the message names the operator wherever one is at fault.
           UnavailableError: the library or the device is not here.
         """
+
+
+def require_threads(threads: int) -> None:
+    """Raises ValueError unless there is a thread to work with."""
+    if threads < 1:
+        raise ValueError(f"expected at least 1 thread, got {threads}")
+
+
+def threads_text(threads: int) -> str:
+    """`1 thread` or `2 threads`."""
+    return f"{threads} thread{'s' * (threads > 1)}"

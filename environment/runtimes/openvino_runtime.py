@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement.effort import THREAD_CPU, WALL, Clock
-from environment.runtimes.interface import UnavailableError
-from environment.runtimes.threads import require_threads, threads_text
+from environment.runtimes.interface import UnavailableError, require_threads, threads_text
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model

@@ -16,7 +16,7 @@ from environment.costs.measured.kernel_prices import KernelPrices, split_key
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import PriceList
 from environment.policies.random import random_step
-from environment.runtimes.devices import require_working
+from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError

@@ -10,7 +10,7 @@ from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Measured, Recorded, runtime_here
 from environment.costs.prices.settings import setting_of
 from environment.runtimes import OnnxRuntime
-from environment.runtimes.threads import threads_text
+from environment.runtimes.interface import threads_text
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from controller.records import EpisodeRecord
-from environment.verification.outputs import Verification, find_first_bad_rewrite, verify
+from environment.verification import Verification, find_first_bad_rewrite, verify
 from experiments.errors import UserError, VerificationFailed
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run

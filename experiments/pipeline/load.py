@@ -12,7 +12,7 @@ import numpy as np
 
 from environment import GraphSubstitutionEnv
 from environment.costs.interface import Costs
-from environment.runtimes.devices import require_working
+from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline.cost_model import find_costs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from environment.inputs.model_inputs import Feeds, check_given, input_specs
+from environment.inputs import Feeds, check_given, input_specs
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from environment.measurement.process_memory import peak_bytes
+from environment.measurement.memory import peak_bytes
 from experiments.errors import UserError
 from taso_ext.files import write_text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from environment import GraphSubstitutionEnv
-from environment.measurement.process_memory import restart_peak
+from environment.measurement.memory import restart_peak
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
 from experiments.executors.units import Record, once

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from environment.inputs.model_inputs import input_specs, random_feeds
+from environment.inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.files import write_text
 from taso_ext.onnx_io.model_file import write_model

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 
 from environment.costs.measured.kernel import Kernel, Operand, attributes_of, untimeable
 from environment.costs.prices.price_list import Price
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime

@@ -25,7 +25,7 @@ from environment.costs.prices.settings import Setting, setting_of
 from environment.costs.prices.sqlite_file import DatabaseError
 from environment.costs.roofline import foretelling_preset
 from environment.runtimes import OnnxRuntime, UnavailableError
-from environment.runtimes.devices import require_kernels, require_working
+from environment.runtimes.onnx_runtime import require_kernels, require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
 from taso_ext.onnx_io.session import Level
 
@@ -55,7 +55,7 @@ class Measured:
     Where a price is not sure to `kernel_prices.NOISY`, the first one comes with a `NoisyClockWarning`.
 
     Args:
-      device: one of `environment.runtimes.devices.kernel_devices()`.
+      device: one of `environment.runtimes.onnx_runtime.kernel_devices()`.
       threads: of one operator.
       level: of ONNX Runtime's optimisation, which makes the kernels.
       database: file of the prices; None: the user's own.

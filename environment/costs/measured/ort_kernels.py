@@ -31,7 +31,7 @@ from environment.costs.measured.kernel import (
     attributes_text,
     untimeable,
 )
-from environment.inputs.model_inputs import input_specs, random_feeds
+from environment.inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel

@@ -12,8 +12,8 @@ from pathlib import Path
 import onnxruntime as ort
 
 from environment.runtimes import OnnxRuntime, UnavailableError
-from environment.runtimes.devices import NVIDIA, provider_of
-from environment.runtimes.threads import threads_text
+from environment.runtimes.interface import threads_text
+from environment.runtimes.onnx_runtime import NVIDIA, provider_of
 from taso_ext.onnx_io.session import Level
 
 _DRIVER = "libcuda.so.1"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement.effort import PROCESS_CPU, WALL, Clock
 from environment.runtimes import UnavailableError
-from environment.runtimes.threads import require_threads, threads_text
+from environment.runtimes.interface import require_threads, threads_text
 from experiments.baselines.tensorflow.onnx_to_tensorflow import input_names, tensorflow_function
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from environment import zoo
-from environment.inputs.model_inputs import TIMED_ON, Feeds, InputSpec, input_specs, random_feeds, timing_feeds
+from environment.inputs import TIMED_ON, Feeds, InputSpec, input_specs, random_feeds, timing_feeds
 from environment.measurement.effort import Effort
-from environment.measurement.peak_memory import MeasuringProcessError, peak_memory
+from environment.measurement.memory import MeasuringProcessError, peak_memory
 from environment.measurement.timing import Variant, measure
 from environment.statistics.intervals import Estimate
-from environment.verification.comparison import Scale, difference, spread_of
+from environment.verification import Scale, difference, spread_of
 from experiments.baselines.contestants import Contestant
 from experiments.errors import UserError
 from experiments.executors.units import Record, once

@@ -19,7 +19,7 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
 from environment.costs.prices.price_list import OPERATOR_COSTS
 from environment.costs.prices.settings import setting_of
-from environment.inputs.model_inputs import TIMED_ON, input_specs, timing_feeds
+from environment.inputs import TIMED_ON, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.policies.random import random_step

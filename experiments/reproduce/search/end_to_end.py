@@ -18,7 +18,7 @@ from controller.search.measured_climb import Candidate, ClimbLimits, MeasuredCli
 from controller.search.replayed import StopCause
 from environment import zoo
 from environment.costs.prices.settings import setting_of
-from environment.inputs.model_inputs import TIMED_ON
+from environment.inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from experiments.executors.local import Unit

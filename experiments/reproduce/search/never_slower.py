@@ -20,7 +20,7 @@ from pathlib import Path
 
 from environment import zoo
 from environment.costs.prices.settings import setting_of
-from environment.inputs.model_inputs import TIMED_ON
+from environment.inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime

@@ -21,7 +21,7 @@ import numpy as np
 from environment import GraphSubstitutionEnv, zoo
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.limits import NoisyClockWarning
-from environment.inputs.model_inputs import TIMED_ON
+from environment.inputs import TIMED_ON
 from environment.measurement.effort import PROCESS_CPU, Effort
 from environment.policies.random import RandomAgent, uniform_rewrite
 from experiments.config.run import load_config

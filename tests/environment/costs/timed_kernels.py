@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from environment.costs.measured import benchmark
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
-from environment.inputs.model_inputs import input_specs, random_feeds
+from environment.inputs import input_specs, random_feeds
 from environment.measurement.effort import THREAD_CPU, WALL
 from environment.runtimes import (
     OnnxRuntime,
@@ -20,11 +20,10 @@ from environment.runtimes import (
     Runtime,
     UnavailableError,
     available_devices,
-    devices,
     onnx_runtime,
     openvino_runtime,
 )
-from environment.verification.comparison import Scale, difference, spread_of
+from environment.verification import Scale, difference, spread_of
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
@@ -168,7 +167,7 @@ def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """As onnxruntime-gpu on a machine without CUDA: it lists the provider, and leaves it out of every session."""
     providers = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
-    devices.require_working.cache_clear()
+    onnx_runtime.require_working.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")

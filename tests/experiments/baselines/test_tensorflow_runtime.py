@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from environment import zoo
-from environment.inputs.model_inputs import input_specs, random_feeds
+from environment.inputs import input_specs, random_feeds
 from environment.measurement.effort import PROCESS_CPU, Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, UnavailableError
-from environment.verification.comparison import Scale, difference, spread_of
+from environment.verification import Scale, difference, spread_of
 from experiments.baselines.tensorflow import runtime as tensorflow_runtime
 from experiments.baselines.tensorflow.onnx_to_tensorflow import OPERATORS, tensorflow_function
 from experiments.baselines.tensorflow.runtime import TensorFlow

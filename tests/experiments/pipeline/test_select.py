@@ -20,7 +20,7 @@ from environment.costs.measured.cost_model import MeasuredPrices
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import Price
 from environment.costs.prices.settings import setting_of
-from environment.inputs.model_inputs import Feeds, input_specs, random_feeds
+from environment.inputs import Feeds, input_specs, random_feeds
 from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate

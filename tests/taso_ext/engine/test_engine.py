@@ -8,7 +8,7 @@ import onnx.shape_inference
 import pytest
 
 from environment import zoo
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import CostModel, Graph, GraphBuilder, OnnxModel, RuleSet, State, search_taso
 
 FLOAT = onnx.TensorProto.FLOAT

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from environment import zoo
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import OnnxModel, RuleSet, State
 from tests.taso_ext.oracles.slow_graph import PlainGraph
 from tests.taso_ext.samples.efforts import Effort, for_all, sampled_and_full

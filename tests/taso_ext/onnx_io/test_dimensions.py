@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import CostModel, ModelError, OnnxModel, RuleSet, State
 from taso_ext.onnx_io.cleanup.passes import LEVELS
 from tests.taso_ext.samples.onnx_cases import assert_same, make_model, node, normal, run, value

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto
 
 from environment import zoo
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import OnnxModel
 from taso_ext.onnx_io.cleanup.passes import LEVELS
 from tests.taso_ext.samples.awkward_models import (

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import OnnxModel
 from taso_ext.onnx_io.cleanup.passes import LEVELS
 from taso_ext.onnx_io.dimensions import open_dims

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from environment import zoo
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import Graph, OnnxModel
 from tests.taso_ext.samples.composite_forms import FORMS, Form, attentions, recognised
 

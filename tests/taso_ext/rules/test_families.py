@@ -12,7 +12,7 @@ import pytest
 
 import taso_ext
 from environment import zoo
-from environment.verification.outputs import verify
+from environment.verification import verify
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_greedy
 from tests.taso_ext.samples.family_forms import FORMS, FamilyForm
 

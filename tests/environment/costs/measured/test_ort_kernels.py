@@ -22,7 +22,7 @@ from environment.costs.measured import ort_kernels as lowering
 from environment.costs.measured import ort_kernels as module
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower, remove_abandoned, scratch_folder
-from environment.runtimes import OnnxRuntime, UnavailableError, devices, onnx_runtime
+from environment.runtimes import OnnxRuntime, UnavailableError, onnx_runtime
 from taso_ext import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -133,7 +133,7 @@ def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """As onnxruntime-gpu on a machine without CUDA: it lists the provider, and leaves it out of every session."""
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
-    devices.require_working.cache_clear()
+    onnx_runtime.require_working.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")

@@ -15,11 +15,11 @@ import pytest
 from environment import zoo
 from environment.costs.measured import kernel_prices
 from environment.costs.prices.price_list import Price
-from environment.inputs.model_inputs import Feeds, input_specs, random_feeds
+from environment.inputs import Feeds, input_specs, random_feeds
 from environment.measurement.effort import WALL, Clock
-from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory
+from environment.measurement.memory import MeasuringProcessError, PeakMemory
 from environment.runtimes import OnnxRuntime, Session, UnavailableError, openvino_runtime
-from environment.verification.comparison import Scale, difference, spread_of
+from environment.verification import Scale, difference, spread_of
 from experiments.baselines import contestants, simplifier
 from experiments.baselines.contestants import Contestant, Maker, installed, onnx_runtime
 from experiments.baselines.simplifier import simplified

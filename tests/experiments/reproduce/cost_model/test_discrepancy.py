@@ -19,7 +19,7 @@ from environment.costs.measured.benchmark import usual_ms
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import Price
-from environment.inputs.model_inputs import Feeds
+from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.runtimes import OnnxRuntime

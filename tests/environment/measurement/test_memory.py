@@ -12,8 +12,16 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from environment.measurement import memory
 from environment.measurement.effort import WALL, Clock
-from environment.measurement.peak_memory import MeasuringProcessError, PeakMemory, peak_memory
+from environment.measurement.memory import (
+    MeasuringProcessError,
+    PeakMemory,
+    peak_bytes,
+    peak_memory,
+    restart_peak,
+    status_bytes,
+)
 from environment.runtimes import OnnxRuntime, UnavailableError
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -125,3 +133,23 @@ def test_a_process_that_hangs_is_given_up() -> None:
 def test_what_a_user_can_mend_is_told_as_it_is(end: str, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"the operator Foo is unknown|device 'x' is not here"):
         measured(Hungry(end=end))
+
+
+LARGE = 200 << 20
+
+
+def test_the_peak_begins_anew() -> None:
+    if not restart_peak():
+        pytest.skip("this system does not let a process restart its peak")
+    before = peak_bytes()
+    large = np.ones(LARGE, np.uint8)
+    assert status_bytes("VmRSS") > before + 0.9 * LARGE
+    del large
+    assert peak_bytes() > before + 0.9 * LARGE
+    assert restart_peak() and peak_bytes() < before + 0.5 * LARGE
+
+
+def test_elsewhere_it_is_an_upper_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(memory, "_CLEAR", tmp_path / "not" / "there")
+    assert not restart_peak() and peak_bytes() > 10 << 20

@@ -10,12 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from environment import verification as outputs
 from environment import zoo
-from environment.inputs.model_inputs import edge_feeds, input_specs, random_feeds, timing_feeds
-from environment.inputs.ranges import InputReaders, accepted_range
-from environment.verification import outputs
-from environment.verification.comparison import Scale, difference
-from environment.verification.outputs import Verification
+from environment.inputs import InputReaders, accepted_range, edge_feeds, input_specs, random_feeds, timing_feeds
+from environment.verification import Scale, Verification, difference
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.checked_model import CheckedModel
 

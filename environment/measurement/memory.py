@@ -1,6 +1,6 @@
-"""How much memory an inference takes, measured in a process that does nothing else.
+"""How much memory this process has, and how much an inference takes in a process that does nothing else.
 
-`peak_memory` starts `python -m environment.measurement.peak_memory DIRECTORY`; that command is not meant for people.
+`peak_memory` starts `python -m environment.measurement.memory DIRECTORY`; that command is not meant for people.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -18,17 +19,40 @@ from pathlib import Path
 
 import numpy as np
 
-from environment.inputs.model_inputs import Feeds, input_specs, timing_feeds
-from environment.measurement.process_memory import STATUS, status_bytes
+from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.runtimes import Runtime, UnavailableError
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
 
+STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
 _ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (ModelError, UnavailableError)}
 PATIENCE_S = 1800.0
 """For a process to answer: compiling the zoo's largest graphs for XLA or TensorRT takes minutes, not half an hour."""
+
+
+def status_bytes(field: str) -> int:
+    """A figure of this process, "VmRSS" or "VmHWM"; unlike the one of `getrusage`, its peak begins with the program."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return 1024 * int(line.split()[1])
+
+
+def peak_bytes() -> int:
+    """The largest size so far, since `restart_peak` where that works and else of the process: then an upper bound."""
+    if STATUS.exists():
+        return status_bytes("VmHWM")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def restart_peak() -> bool:
+    """Lets `peak_bytes` begin anew from what is resident now; False where the system forbids it."""
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 class MeasuringProcessError(RuntimeError):
@@ -90,7 +114,7 @@ def peak_memory(
 def _run_process(directory: Path, label: str, patience_s: float) -> PeakMemory:
     """Starts this module as a program on a request, and reads its answer."""
     # -P: a package `environment` of the current directory would be found first.
-    command = [sys.executable, "-P", "-m", "environment.measurement.peak_memory", str(directory)]
+    command = [sys.executable, "-P", "-m", "environment.measurement.memory", str(directory)]
     search_path = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": search_path}
     try:

@@ -1,1 +1,0 @@
-"""Inputs to run a model on."""

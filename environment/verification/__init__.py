@@ -1,1 +1,0 @@
-"""Whether two models compute the same, shown by running them."""
