@@ -1,4 +1,4 @@
-"""`endtoend:<device>`: whole graphs, timed in the runtime that they are made for."""
+"""`endtoend:<device>`: the run time of whole graphs, measured in the runtime that they are made for."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from taso_ext import CostModel, OnnxModel, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
-"""Of one price. On a quiet machine 9 to 61 pairs give one percent; the other limits are for machines that are not."""
+"""Effort of one price. On a quiet machine 9 to 61 pairs reach one percent; the other limits are for noisy machines."""
 _START = {"resolution": None, "pairs": 6, "sessions": 2}
-"""The start graph's own time is only a unit: what counts are ratios to it."""
+"""Changes of the effort for the start graph: its time is only a unit, since all rewards compare ratios to it."""
 _MOST_PRICES = 1 << 16
-"""Graphs of a model whose prices are kept, about 20 MB."""
+"""Largest number of kept prices of one model, about 20 MB."""
 _MOST_MODELS = 64
 
 
 @dataclass
 class _Known:
-    """What was measured of the graphs that rewriting makes of one start graph.
+    """The measurements of one start graph and of the graphs that rewriting makes of it.
 
     Attributes:
-      start_ms: of one inference of the start graph; None before it was measured.
-      prices: by graph hash.
+      start_ms: run time of one inference of the start graph; None before it was measured.
+      prices: prices by graph hash.
     """
 
     start_ms: float | None = None
@@ -41,28 +41,28 @@ class _Known:
 
 
 class EndToEnd:
-    """The whole graph timed against the start graph, in one interleaved run.
+    """Times each whole graph against the start graph, in one interleaved run.
 
         costs = EndToEnd("cpu", effort=replace(EFFORT, resolution=0.005, seconds=60.0))
         env = GraphSubstitutionEnv("squeezenet1.1", costs=costs, reward="percent")
 
-    A price is the start graph's time, measured once, times the measured ratio: a machine that becomes slower makes no
-    graph dearer. FLOPs, bytes and launches are counted by `native`, a roofline (xeon for CPUs, h200 for NVIDIA's
-    devices), which also foretells what rewrites would cost: nothing is timed for a look-ahead or a search. Every graph
-    is timed once; prices are kept in memory, for all environments that share this object.
+    A price is the start graph's time, which is measured once, times the measured ratio. A machine that becomes slower
+    therefore makes no graph dearer. `native`, a roofline (xeon for CPUs, h200 for NVIDIA's devices), counts FLOPs,
+    bytes and launches. It also predicts the costs of rewrites, so that a look-ahead or a search times nothing. Every
+    graph is timed once; all environments that share this object share its prices, which stay in memory.
 
-    Where the clock is too noisy for the asked resolution, prices come with the interval that was reached, and the first
-    one with a `cost_warnings.NoisyClockWarning`.
+    Where the clock is too noisy for the asked resolution, prices state the interval that was reached, and the first
+    such price comes with a `NoisyClockWarning`.
     """
 
     def __init__(self, device: str = "cpu", *, runtime: Runtime | None = None, effort: Effort = EFFORT) -> None:
         """
         Args:
           device: one of `environment.runtimes.available_devices()`.
-          runtime: what runs the graphs there; None: ONNX Runtime with one thread and all its optimisations.
-          effort: of one price: resolution, seconds, pairs, sessions.
+          runtime: runs the graphs there; None means ONNX Runtime with one thread and all its optimisations.
+          effort: effort of one price: resolution, seconds, pairs, sessions.
         Raises:
-          UnavailableError: no such device here; the message lists those that are and how to install others.
+          UnavailableError: the device is not here; the message lists the devices that are and how to install others.
         """
         self.device, self.effort = device, effort
         self.runtime: Runtime = OnnxRuntime(device) if runtime is None else runtime
@@ -76,14 +76,14 @@ class EndToEnd:
         return f"endtoend:{self.device}"
 
     def of(self, model: OnnxModel) -> EndToEndPrices:
-        """See `Costs.of`. Models with one start graph, such as the same model loaded twice, share their prices."""
+        """See `Costs.of`. Models with the same start graph share their prices."""
         if isinstance(self.runtime, OnnxRuntime):
             require_working(self.runtime.device)
         return EndToEndPrices(self, model, self._known.get(model.graph.hash, _Known))
 
 
 class EndToEndPrices:
-    """`EndToEnd` of one model."""
+    """The end-to-end costs of one model's graphs."""
 
     is_free = False
 
@@ -96,7 +96,7 @@ class EndToEndPrices:
         return self._costs.native
 
     def price(self, state: State) -> Priced:
-        """See `ModelCosts.price`; the start graph's price has no noise, since all others are ratios to it."""
+        """See `ModelCosts.price`. The start graph's price has no noise, since all others are ratios to it."""
         return self._known.prices.get(state.hash, partial(self._measured, state))
 
     def _measured(self, state: State) -> Priced:

@@ -1,14 +1,14 @@
-"""What a cost model is: something that prices the rewrites of a model, exactly or by measuring them.
+"""The interface of cost models, which price the graphs of a model exactly or by measuring them.
 
     costs = cost_models.find("endtoend:cpu")
     prices = costs.of(model)                                 # for the rewrites of one model
-    state = State(model.graph, rules, prices.native)         # candidates are foretold by `native`
-    priced = prices.price(state)                             # what the state's own graph costs
+    state = State(model.graph, rules, prices.native)         # `native` predicts the costs of candidates
+    priced = prices.price(state)                             # the cost of the state's own graph
     print(f"{priced.cost.ms:.3f} ms ±{100 * priced.noise:.1f} %")
 
-A new cost model is a class with the members of `Costs`, whose `of` returns one with those of `ModelCosts`, which may
-be the same object, and a line in `environment.costs.registry`. One of your own is handed to `GraphSubstitutionEnv` as
-it is.
+A new cost model is a class with the members of `Costs` and a line in `environment.costs.registry`. Its `of` returns an
+object with the members of `ModelCosts`, which may be the same object. `GraphSubstitutionEnv` also takes a cost model
+that is not registered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taso_ext import OnnxModel, State
 
 
 class Cost(Protocol):
-    """What one inference of a graph costs. `taso_ext.Cost` is one, `MeasuredCost` is another."""
+    """The cost of one inference of a graph; `taso_ext.Cost` and `MeasuredCost` have this interface."""
 
     @property
     def ms(self) -> float:
@@ -40,12 +40,12 @@ class Cost(Protocol):
 
     @property
     def kernel_launches(self) -> int:
-        """Kernels that are started."""
+        """Number of kernels that are started."""
 
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """A cost whose run time comes from somewhere else than the native model.
+    """A cost whose run time does not come from the native model.
 
     Attributes:
       ms, flops, memory_bytes, kernel_launches: see `Cost`.
@@ -58,21 +58,21 @@ class MeasuredCost:
 
     @classmethod
     def timed(cls, ms: float, counted: Cost) -> MeasuredCost:
-        """A run time with the counts of another cost of the same graph."""
+        """Combines a run time with the counts of another cost of the same graph."""
         return cls(ms, counted.flops, counted.memory_bytes, counted.kernel_launches)
 
 
 @dataclass(frozen=True)
 class Priced:
-    """What a graph costs, and how sure that is.
+    """The cost of a graph, and its uncertainty.
 
         Priced(cost)                                    # nothing was measured
         Priced(cost, {state.hash: 0.02 * cost.ms})      # this graph was measured, to ±2 %
 
     Attributes:
-      cost: of one inference.
-      errors: of the independent measurements that `cost.ms` rests on, by a name for each: half the width of the 95 %
-        interval of what it contributes, in ms. Graphs that rest on the same measurement have it wrong together.
+      cost: the cost of one inference.
+      errors: by name of each independent measurement that `cost.ms` rests on, half the width of the 95 % interval of
+        its contribution, in ms. Graphs that rest on the same measurement share its error.
     """
 
     cost: Cost
@@ -85,7 +85,7 @@ class Priced:
 
     @property
     def noise(self) -> float:
-        """The same, as a part of `cost.ms`."""
+        """The same as a fraction of `cost.ms`."""
         return self.error_ms / self.cost.ms if self.error_ms else 0.0
 
 
@@ -95,38 +95,38 @@ class ModelCosts(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether `price` takes next to no time: then the environment asks at every step, even if no reward looks."""
+        """Whether `price` takes next to no time; the environment then prices every step, even if no reward needs it."""
 
     @property
     def native(self) -> taso_ext.CostModel:
-        """What states of the engine carry: it foretells what rewrites would cost, for look-aheads and searches."""
+        """The engine's cost model for states; it predicts the costs of rewrites for look-aheads and searches."""
 
     def price(self, state: State) -> Priced:
-        """What the graph of a state costs.
+        """Returns the cost of a state's graph.
 
         Args:
-          state: a state of the model's graph, or of what rewriting made of it, that carries `native`.
+          state: a state that carries `native`, of the model's graph or of a rewritten one.
         Returns:
-          The same object as before if the graph is the same, unless very many came since: equal graphs differ by
-          nothing, not even by noise.
+          The same object as before if the graph is the same, unless very many graphs came since: equal graphs do not
+          differ, not even by noise.
         Raises:
           ModelError: the graph cannot be run; the message names the operator.
-          taso_ext.UnpricedError: what it costs cannot be found out.
+          taso_ext.UnpricedError: the cost cannot be found out.
         """
 
 
 @runtime_checkable
 class Costs(Protocol):
-    """A cost model, not yet of any model."""
+    """A cost model before it is bound to a model."""
 
     @property
     def name(self) -> str:
         """As `environment.costs.registry.find` takes it, for example `roofline:rtx2070` or `endtoend:cpu`."""
 
     def of(self, model: OnnxModel) -> ModelCosts:
-        """Prices for the rewrites of a model; what was measured of it before is kept.
+        """Binds the cost model to a model; earlier measurements of the model are kept.
 
         Raises:
-          UnavailableError: the device that it measures on cannot be used.
+          UnavailableError: the device that measures cannot be used.
           ModelError: the model cannot be run there.
         """

@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 from environment.costs.interface import Cost
 
 MOST_WORK = 4.0
-"""Graphs with more than this multiple of the start's operations, or of the memory moved, are not run.
+"""Graphs with more than this multiple of the start graph's operations, or of its moved memory, are not run.
 
-All groups of ResNet-50's convolutions by Winograd merged into one would have 4.8 GB of weights."""
+Rewriting can make ResNet-50 into a graph with 4.8 GB of weights, by merging the groups of its Winograd convolutions."""
 
 
 def affordable(start: Cost, cost: Cost) -> bool:
-    """Whether a graph is small enough to be run, by its cost and that of the graph that rewriting started from."""
+    """Returns whether a graph is small enough to be run, by its cost and the cost of the start graph."""
     return cost.flops <= MOST_WORK * start.flops and cost.memory_bytes <= MOST_WORK * start.memory_bytes
 
 
@@ -24,10 +24,10 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
-    """Values by name, of which those asked for last are kept.
+    """A cache by name that keeps the values which were asked for last.
 
     Args:
-      most: how many.
+      most: largest number of values.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,7 +38,7 @@ class Recent(Generic[Value]):
         return len(self._kept)
 
     def get(self, name: str, make: Callable[[], Value]) -> Value:
-        """The value of a name; `make` makes it where there is none, and if that raises there still is none."""
+        """Returns the value of a name, made by `make` if there is none. If `make` raises, there still is none."""
         if name not in self._kept:
             self._kept[name] = make()
         self._kept.move_to_end(name)
@@ -47,32 +47,33 @@ class Recent(Generic[Value]):
         return self._kept[name]
 
     def forget(self, name: str) -> None:
-        """The value of a name is made anew when it is asked for next."""
+        """Removes the value of a name, so that the next `get` makes it again."""
         self._kept.pop(name, None)
 
 
 class NoisyClockWarning(UserWarning):
-    """Prices are less precise than asked for; each says how precise it is."""
+    """Prices are less precise than was asked; each price states its precision."""
 
 
 class UnpricedWarning(UserWarning):
-    """Rewrites are left alone whose graphs have no price."""
+    """Rewrites to graphs without a price are not made."""
 
 
 class NoisyClock:
-    """Warns of a noisy clock, unless it has.
+    """Warns once that the clock is noisy.
 
     Args:
-      name: of the cost model.
+      name: name of the cost model.
     """
 
     def __init__(self, name: str) -> None:
         self._name, self._warned = name, False
 
     def warn(self, finding: str) -> None:
-        """
+        """Warns, unless it has warned before.
+
         Args:
-          finding: a sentence on how noisy it was.
+          finding: a sentence that says how noisy the clock was.
         """
         if not self._warned:
             self._warned = True

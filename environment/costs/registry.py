@@ -23,8 +23,8 @@ class Kind:
     """One kind of cost model.
 
     Attributes:
-      devices: those that can be named here.
-      make: the cost model of a device; raises ValueError for one that it does not know.
+      devices: returns the devices that can be named on this machine.
+      make: builds the cost model of a device; raises ValueError for an unknown one.
     """
 
     devices: Callable[[], Sequence[str]]
@@ -45,21 +45,19 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def names() -> list[str]:
-    """All names that work here: what is measured needs a device, and those depend on the machine."""
+    """Returns all names that work on this machine: measured cost models need a device that is here."""
     return [f"{kind}:{device}" for kind, found in _KINDS.items() for device in found.devices()]
 
 
 def find(costs: str | Costs | CostModel) -> Costs:
-    """The cost model of a name such as `roofline:rtx2070`, `measured:cpu` or `endtoend:cpu`, or of recorded prices.
-
-    A cost model is returned as it is.
+    """Returns the cost model of a name such as `roofline:rtx2070`, `measured:cpu` or `endtoend:cpu`.
 
     Args:
-      costs: the path of a database of prices ends in `.sqlite`.
+      costs: a name, the path of a database of prices (which ends in `.sqlite`), or a cost model, returned as it is.
     Raises:
-      DatabaseError: a database that cannot be used.
-      UnavailableError: a device that is not here; lists those that are and says how to install others.
-      ValueError: an unknown name; suggests the nearest one.
+      DatabaseError: the database cannot be used.
+      UnavailableError: the device is not here; the message lists the devices that are and how to install others.
+      ValueError: the name is unknown; the message suggests the nearest one.
     """
     if isinstance(costs, CostModel):
         return Analytic(costs)

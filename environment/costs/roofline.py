@@ -1,4 +1,4 @@
-"""Cost models that are formulas: the engine itself evaluates them, exactly and for nothing."""
+"""`roofline:<device>`: cost models that are formulas, which the engine itself evaluates exactly."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from environment.costs.interface import Priced
 from taso_ext import CostModel, OnnxModel, State
 
 ROOFLINE_VERSION = 2
-"""Of the formula: results of different versions are not comparable.
+"""Version of the formula: results of different versions are not comparable.
 
-1: a Split whose parts lie one behind the other in memory, as with all channel splits at batch 1, cost nothing.
-2: it costs the copy that runtimes make.
+Version 1 gave a Split for nothing if its parts lie one behind the other in memory, as with channel splits at batch 1.
+Version 2 counts the copy that runtimes make.
 """
 
 _FORETOLD_BY = {"cuda": "h200", "tensorrt": "h200"}
@@ -19,16 +19,16 @@ _FORETOLD_ELSEWHERE = "xeon"
 
 
 def foretelling_preset(device: str) -> str:
-    """The preset of the roofline that foretells what has not been measured on a device of a runtime."""
+    """Returns the roofline preset that predicts the costs of a runtime's device before they are measured."""
     return _FORETOLD_BY.get(device, _FORETOLD_ELSEWHERE)
 
 
 @dataclass(frozen=True)
 class Analytic:
-    """A native cost model, the same for every model.
+    """A formula of the engine, the same for every model.
 
     Attributes:
-      native: what evaluates it.
+      native: the engine's cost model.
     """
 
     native: CostModel

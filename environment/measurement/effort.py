@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FEWEST_PAIRS = 2
-"""One pair has no interval."""
+"""Fewest pairs of a measurement: one pair has no interval."""
 
 Ended = Literal["resolution", "time", "pairs"]
 """What ended a measurement: the asked resolution was reached, or the time or the pairs were used up."""
@@ -20,19 +20,19 @@ class Effort:
     """How much is done for a measurement.
 
     Attributes:
-      resolution: stop once half the width of every candidate's interval is below this part of its ratio (0.01: one
-        percent); None: only when the pairs or the time are used up.
-      pairs: samples of each candidate, at most.
-      seconds: wall-clock time for everything, also for making sessions; 0: no limit. Two pairs are always taken.
-      sessions: of each variant, one after the other, so that only one of each is in memory; more are made while the
-        interval is too wide and neither pairs nor time are used up.
-      warmup: inferences of a new session that are not counted; fewer than three count as three. There is one less where
-        one inference takes over 50 ms.
-      settling: inferences before each sample that are not counted, at most; see `environment.measurement.interleaving`.
+      resolution: the measurement ends once half the width of every candidate's interval is below this fraction of its
+        ratio (0.01 is one percent); None ends it only when the pairs or the time are used up.
+      pairs: largest number of samples of each candidate.
+      seconds: wall-clock limit of everything, sessions included; 0 means none. Two pairs are always taken.
+      sessions: sessions of each variant, one after the other, so that only one of each is in memory. More follow while
+        the interval is too wide and neither pairs nor time are used up.
+      warmup: uncounted inferences of a new session; fewer than three count as three. There is one less where one
+        inference takes over 50 ms.
+      settling: largest number of uncounted inferences before each sample; see `environment.measurement.interleaving`.
       control: whether a second session of the reference is measured like a candidate.
-      seed: of the inputs, the order and the bootstrap.
+      seed: seed of the inputs, the order and the bootstrap.
     Raises:
-      ValueError: a number that makes no sense.
+      ValueError: a number is out of its range.
     """
 
     resolution: float | None = 0.01
@@ -61,10 +61,10 @@ class Clock:
     """A source of seconds.
 
     Attributes:
-      name: as a result calls it.
-      scope: how much it sees: of two clocks, the one of the larger scope is right wherever the other is.
-      now: seconds since some fixed moment.
-      interruptions: how often those whose time is read were made to wait while they had work to do.
+      name: name in results.
+      scope: of two clocks, the one of the larger scope is right wherever the other is.
+      now: returns seconds since some fixed moment.
+      interruptions: returns how often the system made the timed threads wait while they had work to do.
     """
 
     name: str
@@ -86,5 +86,5 @@ WALL = Clock("wall clock", 2, time.perf_counter, _interruptions(resource.RUSAGE_
 
 
 def common_clock(clocks: Iterable[Clock]) -> Clock:
-    """The clock by which all can be compared: times of different clocks are not."""
+    """Returns the clock of the largest scope: times of different clocks cannot be compared."""
     return max(clocks, key=lambda clock: clock.scope)

@@ -12,33 +12,34 @@ from environment.runtimes import Session
 from environment.statistics.intervals import Estimate, median_of_groups
 
 _SHORTEST_SAMPLE_S = 0.002
-"""Faster models are run several times per sample: clocks and caches make shorter ones noisy."""
+"""Shortest sample: faster models run several times per sample, since clocks and caches make short samples noisy."""
 _MOST_REPEATS = 1000
 _ATTEMPTS = 3
-"""How often a sample is taken again when another process interrupted it; on a busy machine the last one has to do."""
+"""Largest number of attempts at a sample that other processes interrupt; on a busy machine the last one counts."""
 _LONG_SAMPLE_S = 0.05
-"""Samples that should take longer are interrupted on most machines, by a small part of their time: they are kept.
+"""Longer samples are kept although they are interrupted, as most machines do for a small part of their time.
 
-Nor do inferences that long need to be warmed up for long: BERT-Base's first one takes as long as its sixth."""
+Inferences of that length need little warming up: BERT-Base's first one takes as long as its sixth."""
 _SETTLING_S = 0.02
-"""Before each sample a model is run anew for as long, or `Effort.settling` times, to find the caches as its own last
-inference left them. One is not enough where weights stay in the cache that all cores share: of NasRNN rewritten to read
-64 MB instead of 17, inferences after another session's took 4.9, 4.7, 4.4, 3.9, 3.6 … 3.4 ms, of NasRNN itself 4.4,
-3.7, 3.6 … 3.6. Of ResNet-18 (25 ms) the first took as long as the twentieth."""
+"""Time for uncounted inferences before each sample, at most `Effort.settling` of them. They bring the caches to the
+state in which the model's own last inference left them. One inference is not enough where weights stay in the cache
+that all cores share: of NasRNN rewritten to read 64 MB instead of 17, inferences after those of another session took
+4.9, 4.7, 4.4, 3.9, 3.6 … 3.4 ms, of NasRNN itself 4.4, 3.7, 3.6 … 3.6. Of ResNet-18 (25 ms) the first took as long as
+the 20th."""
 
 
 PROBES = 2
-"""Of the inferences that warm a session up, the last ones, which tell how long one takes; of long ones the last."""
+"""Number of the last warm-up inferences that are timed, to choose the repeats; of long inferences one is enough."""
 
 
 class Sampler:
-    """A session that has been warmed up, and how often it is run for one sample.
+    """Takes samples of a session, which it warms up first.
 
     Args:
-      warmup: inferences that are not counted; at least one beside the probes.
-      settling: inferences before each sample that are not counted, at most.
-      before_each: called before each inference, not timed; a sample is one inference then. None: they follow one
-        another, and as many are timed together as make a sample long enough.
+      warmup: number of uncounted inferences; at least one beside the probes.
+      settling: largest number of uncounted inferences before each sample.
+      before_each: called before each inference, not timed; a sample is then one inference. With None a sample is as
+        many inferences in a row as make it long enough.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class Sampler:
             fastest = min(fastest, *(self._elapsed(1) for _ in range(PROBES - 1)))
         fastest = max(fastest, 1e-9)
         self._settling = 0 if before_each else min(settling, int(_SETTLING_S / fastest))
-        shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # what was settled for is made use of
+        shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # settled caches serve half as many inferences
         self._repeats = 1 if before_each else int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1
 
     def sample(self) -> float:
-        """Seconds per inference."""
+        """Takes a sample and returns the seconds per inference."""
         for _ in range(self._attempts):
             for _ in range(self._settling):
                 self._session.run()
@@ -68,7 +69,7 @@ class Sampler:
         return elapsed / self._repeats
 
     def _elapsed(self, repeats: int) -> float:
-        """Seconds of several inferences; of one, if something comes before each."""
+        """Returns the seconds of `repeats` inferences in a row."""
         run, now = self._session.run, self._clock.now
         if self._before_each is not None:
             self._before_each()
@@ -79,16 +80,16 @@ class Sampler:
 
 
 BLOCK = 3
-"""Candidates that share a sample of the reference: the closer the two in time, the less a drift moves their ratio."""
+"""Candidates that share a sample of the reference: the closer two samples in time, the less drift is in their ratio."""
 FEWEST_PRECISE, FEWEST_OF_SESSION, ENOUGH_OF_SESSION = 15, 3, 5
-"""Pairs in all sessions, in each of many and in each of few, before they may count as precise enough.
+"""Fewest pairs in all sessions, and in each session of many and of few, before the precision may count as reached.
 
-Where it stopped as soon as it could, intervals of 15 pairs in five sessions covered 94 to 99 % (five mixtures of noise,
-300 simulated measurements of each), as those of 25 did. The range of three samples, if they are all there are, has the
-median in it three times out of four; that of five, 15 times out of 16.
+In simulations that stopped as soon as possible, intervals of 15 pairs in five sessions covered 94 to 99 % (five
+mixtures of noise, 300 measurements each), as those of 25 pairs did. The range of all of three samples contains the
+median three times out of four, that of five samples 15 times out of 16.
 """
 _RECHECK = 1.1
-"""Growth of the number of pairs after which the intervals are computed again."""
+"""Factor by which the number of pairs grows before the intervals are computed again."""
 
 Groups = list[list[float]]
 """Samples of each session."""
@@ -99,8 +100,8 @@ class Interleaving:
 
     Attributes:
       seconds: per inference, by variant.
-      ratios: to a sample of the reference of the same block, by variant; of the reference itself there are none.
-      pairs: rounds so far: samples of each variant, but for the reference, which is sampled once a block.
+      ratios: by variant, ratios to the sample of the reference in the same block; none for the reference itself.
+      pairs: rounds so far, which is the number of samples of each variant but the reference.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Interleaving:
         """
         Args:
           open_sampler: makes a session of a variant.
-          judged: the variants whose precision counts; none: that of the reference's own time.
+          judged: variants whose precision counts; if there are none, the precision of the reference's time counts.
           on_pair: called with (pairs done, most pairs) after each round.
           now: wall-clock seconds.
         """
@@ -133,25 +134,25 @@ class Interleaving:
 
     @property
     def sessions(self) -> int:
-        """Of each variant, so far."""
+        """Number of sessions of each variant so far."""
         return len(self.seconds[0])
 
     def run(self) -> Ended:
-        """Takes samples until something ends it."""
+        """Takes samples until the resolution, the pairs or the time end it; returns which."""
         while (ended := self._ended()) is None:
             self._use_session()
         return ended
 
     def ratio(self, variant: int) -> Estimate:
-        """Of a variant's time to the reference's."""
+        """Returns the ratio of a variant's time to the reference's."""
         return median_of_groups(self.ratios[variant], self._effort.seed)
 
     def time(self, variant: int) -> Estimate:
-        """Seconds of one inference."""
+        """Returns the seconds of one inference."""
         return median_of_groups(self.seconds[variant], self._effort.seed)
 
     def precision(self) -> float:
-        """Half the width of the widest interval of those judged, as a part of its value."""
+        """Returns half the width of the widest interval that counts, as a fraction of its value."""
         if self._judged_at != self.pairs:
             self._precision, self._judged_at = self._widest(self._judged_samples()), self.pairs
         return self._precision
@@ -166,7 +167,7 @@ class Interleaving:
         return None
 
     def _says_enough(self) -> bool:
-        """Whether more samples of the open sessions would be of no use: all sessions agree well enough, or these do."""
+        """Returns whether all sessions, or the open ones alone, are precise enough."""
         self._recheck_at = _RECHECK * self.pairs
         of_these = [groups[-1:] for groups in self._judged_samples()]
         return self._reaches(self.precision()) or self._reaches(self._widest(of_these))
@@ -178,13 +179,13 @@ class Interleaving:
         return [self.ratios[variant] for variant in self._judged] or [self.seconds[0]]
 
     def _widest(self, samples: Sequence[Groups]) -> float:
-        """Half the width of the widest interval, as a part of its value."""
+        """Returns half the width of the widest interval, as a fraction of its value."""
         return max(median_of_groups(groups, self._effort.seed).half_width for groups in samples)
 
     def _use_session(self) -> None:
-        """Opens one more session of each variant, takes its share of the pairs and of the time, and lets it go."""
+        """Opens one more session of each variant, uses its share of the pairs and of the time, and closes it."""
         begin = self._now()
-        # In random order: where a session's memory lies depends on what was opened before, and can make one percent.
+        # In random order: the place of a session's memory depends on earlier sessions and can make one percent.
         samplers = {variant: self._open(variant) for variant in self._rng.permutation(len(self.seconds)).tolist()}
         self._opening_s = self._now() - begin
         left = self._sessions - self.sessions
@@ -202,7 +203,7 @@ class Interleaving:
                 break
 
     def _round(self, samplers: Mapping[int, Sampler]) -> None:
-        """One sample of every variant, in blocks that each have one of the reference."""
+        """Takes one sample of every variant, in blocks that each hold one of the reference."""
         others = self._rng.permutation(np.arange(1, len(samplers)))
         for block in np.array_split(others, max(math.ceil(len(others) / BLOCK), 1)):
             found = {variant: samplers[variant].sample() for variant in self._rng.permutation([0, *block]).tolist()}

@@ -1,11 +1,11 @@
-"""How long models take, one against another: the only place where run times are measured.
+"""Run times of models against one another: the only place where run times are measured.
 
     reference = Variant("input", OnnxRuntime(), model)
     timing = measure(reference, [Variant("rewritten", OnnxRuntime(), other)])
     print(timing.ratio, timing.ending)
 
-Samples of all variants alternate, in random order, because a machine's speed drifts by more than what a rewrite
-changes: a result is the median of paired ratios. Every variant gets several sessions, because sessions of identical
+A machine's speed drifts by more than the gain of a rewrite. Samples of all variants therefore alternate in random
+order, and a result is the median of paired ratios. Every variant gets several sessions, because sessions of identical
 bytes differ by a few tenths of a percent. As a control, a second session of the reference is measured too.
 """
 
@@ -27,13 +27,14 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 
 @dataclass(frozen=True)
 class Variant:
-    """Something to be timed.
+    """A model in a runtime, to be timed.
 
     Attributes:
-      name: in the result.
-      runtime: with all its settings.
-      model: of the same inputs as the reference's.
-      before_each: called before each inference, not timed: to flush caches, say. Inferences are then timed one by one.
+      name: name in the result.
+      runtime: runtime with all its settings.
+      model: a model with the same inputs as the reference's.
+      before_each: called before each inference and not timed, for example to flush caches; inferences are then timed
+        one by one.
     """
 
     name: str
@@ -44,12 +45,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class VariantTiming:
-    """What was measured of one variant.
+    """The measurement of one variant.
 
     Attributes:
-      name, runtime: of the variant, and the label of its runtime.
-      ms: one inference.
-      ratio: its time over the reference's, below 1 is faster; exactly 1 for the reference itself.
+      name, runtime: name of the variant and label of its runtime.
+      ms: time of one inference.
+      ratio: its time over the reference's; below 1 is faster, and the reference has exactly 1.
       noise: interquartile range of its samples over their median.
     """
 
@@ -65,14 +66,14 @@ class Timing:
     """A finished measurement.
 
     Attributes:
-      reference, candidates: in the order in which they were given.
+      reference, candidates: timings in the order of the arguments.
       control: the reference against itself; None where it was not asked for.
-      pairs: samples of each candidate.
-      sessions: of each variant, that they are spread over.
-      ended: what ended it: the asked resolution, the time budget or the number of pairs.
-      resolution: that was asked for; None if none was.
-      precision: half the width of the widest interval of a candidate, as a part of its ratio.
-      clock: what was read, in words.
+      pairs: number of samples of each candidate.
+      sessions: number of sessions of each variant.
+      ended: what ended the measurement: the resolution, the time or the number of pairs.
+      resolution: the asked resolution; None if none was asked.
+      precision: half the width of the widest interval of a candidate, as a fraction of its ratio.
+      clock: name of the clock.
       seconds: wall-clock time of the measurement.
     """
 
@@ -89,13 +90,13 @@ class Timing:
 
     @property
     def ratio(self) -> Estimate:
-        """Of the candidate, where there is just one."""
+        """Ratio of the candidate, where there is just one."""
         (candidate,) = self.candidates
         return candidate.ratio
 
     @property
     def ending(self) -> str:
-        """One sentence on why it ended, and on a clock that was too noisy for what was asked."""
+        """A sentence that says why the measurement ended, and whether the clock was too noisy for the resolution."""
         reached = f"±{100 * self.precision:.2g} %"
         effort = f"{self.pairs} pairs in {self.sessions} session{'s' * (self.sessions > 1)}"
         if self.ended == "resolution":
@@ -121,13 +122,13 @@ def measure(
     """Times variants against a reference, all in one interleaved run and by one clock.
 
     Args:
-      candidates: none: the reference alone is timed, and the resolution is that of its time.
-      effort: None: what `Effort` does unless told otherwise.
-      feeds: arrays by input name; None: `timing_feeds` of the reference.
+      candidates: if empty, the reference alone is timed, and the resolution is that of its time.
+      effort: None means the defaults of `Effort`.
+      feeds: arrays by input name; None means `timing_feeds` of the reference.
       on_pair: called with (pairs done, most pairs) after each pair.
-      now: wall-clock seconds, for the budget.
+      now: returns wall-clock seconds, for the limit of time.
     Raises:
-      UnavailableError: a runtime or device that is not here.
+      UnavailableError: a runtime or device is not here.
       ModelError: a runtime cannot run a model.
     """
     begin, spent = now(), effort or Effort()

@@ -33,36 +33,36 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import is_plain
 
 FEWEST_COPIES, MOST_COPIES = 4, 64
-"""Of a small kernel: fewer would time the session's own work, more take longer to load than to run."""
+"""Copies of a small kernel: fewer would time the session's own work, more would take longer to load than to run."""
 LONG_MS, LONGEST_MS = 20.0, 40.0
-"""Of one inference, of more than the fewest copies and of these: slow kernels are not those that wait for weights."""
+"""Longest inference of more than the fewest copies, and of the fewest: slow kernels do not wait for weights."""
 RECENT_MB = 4.0
-"""Of inputs that copies read in turn: what a kernel reads has been written just before, but not by a moment."""
+"""Size of the inputs that copies read in turn: a graph writes a kernel's inputs shortly before, not just before."""
 MOST_MB = 128.0
-"""Of weights of all copies, unless one has more: they have to be written first, and kept."""
+"""Largest size of the weights of all copies, unless one copy has more: they are written and kept in memory."""
 COPIED_MB, COPIED_OF_SWEPT_MB = 64.0, 16.0
-"""Of a graph's weights, that copies stand for: more take too long to write. Where what they leave is swept over, fewer
-do, but not so few that a session's own work would count."""
+"""Size of the copies' weights, which stand for those of a graph: more take too long to write. Where a sweep stands for
+the rest, less is enough, but not so little that a session's own work would count."""
 LEAST_SWEPT_MB = 4.0
-"""Less than this of others' weights changes nothing that copies would not."""
+"""Less than this size of other kernels' weights changes nothing that the copies do not change themselves."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
 EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, settling=1, control=False)
 SESSIONS_DIFFER = 0.006
-"""Half the width of the 95 % interval of what a session has of its own, as a part of a kernel's time: sessions of
-identical bytes differ by some 0.3 %, for good. With one session of each, no interval of its samples could tell."""
+"""Half the width of the 95 % interval of a session's own deviation, as a fraction of a kernel's time. Sessions of
+identical bytes differ by about 0.3 % for as long as they live, which the samples of one session cannot show."""
 OTHERS_SHARE = 0.4
-"""Part of the logarithm of what others change a reference kernel's time by that may be in a kernel's ratio to it."""
+"""Fraction of the reference kernel's slow-down by other processes, as a logarithm, that a ratio to it may contain."""
 
 
 def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, reference_ms: float) -> Price:
-    """The price of one run.
+    """Times a kernel and returns the price of one run.
 
     Args:
-      weights_mb: that its graph reads between two runs, which decides what weights and results find in the caches: so
-        much all copies read together, as far as COPIED_MB, MOST_COPIES and time allow. What is left of it is swept
-        over before they run, where they read more of weights than of anything else.
-      runtime: of one kernel; its level of optimisation does not matter.
-      reference_ms: what the reference kernel costs.
+      weights_mb: size of the weights that the kernel's graph reads between two runs, which decides what is found in the
+        caches. All copies together read as much, as far as COPIED_MB, MOST_COPIES and time allow. A kernel that reads
+        mostly weights has the rest swept over before the copies run.
+      runtime: the runtime of the kernel; its level of optimisation does not matter.
+      reference_ms: the price of the reference kernel.
     Raises:
       ModelError: the kernel cannot be run alone.
     """
@@ -80,7 +80,7 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, referen
 
 
 def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> int:
-    """As many copies as are wanted, or as many as run in the time that there is."""
+    """Returns the wanted number of copies, or as many as run in the available time."""
     fewest, wanted = _copies(kernel, weights_mb, runtime)
     if wanted == 1:
         return 1
@@ -90,7 +90,7 @@ def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) 
 
 
 def _copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> tuple[int, int]:
-    """The fewest copies, and how many are wanted, of a kernel among others that read so much of weights."""
+    """Returns the fewest and the wanted number of copies of a kernel whose graph reads `weights_mb` of weights."""
     own_mb = (weight_bytes(kernel) + input_bytes(kernel)) / 1e6
     if not own_mb:
         return FEWEST_COPIES, FEWEST_COPIES
@@ -100,7 +100,7 @@ def _copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) -> tuple[in
 
 
 def _left_mb(kernel: Kernel, copies: int, weights_mb: float, runtime: OnnxRuntime) -> float:
-    """Of its graph's weights, what copies leave; a GPU's caches are small, and not to be reached from here."""
+    """Returns the size of the graph's weights that the copies do not read; 0 on GPUs, whose caches are small."""
     if runtime.device != "cpu" or weight_bytes(kernel) <= input_bytes(kernel):
         return 0.0
     left = weights_mb - copies * weight_bytes(kernel) / 1e6
@@ -120,13 +120,13 @@ REFERENCE_KERNEL = Kernel(
     (True,),
 )
 COPIES = 4
-"""Of the reference kernel, in what is timed."""
+"""Copies of the reference kernel in the model that is timed."""
 CAREFUL = Effort(resolution=0.002, pairs=200, seconds=0.5, sessions=3, warmup=3, control=False)
 _TIMES_CAREFUL = 4
 
 
 def time_reference_kernel(runtime: OnnxRuntime) -> float:
-    """Milliseconds of one run of the reference kernel, by the clock, as it mostly is."""
+    """Returns the usual run time of the reference kernel by the clock, in ms: a median of several measurements."""
     alone, (model, feeds) = plain(runtime), copies_model(REFERENCE_KERNEL, COPIES)
     timings = (
         measure(Variant("reference kernel", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL)
@@ -141,27 +141,27 @@ def measure_beside(
     feeds: Feeds,
     before_each: Callable[[], object] | None = None,
 ) -> Timing:
-    """A model as a ratio to the reference kernel, whose usual time is `usual_ms`.
+    """Times a model as a ratio to the copies of the reference kernel, which usually take `usual_ms`.
 
     Args:
-      before_each: see `Variant`; of the model alone.
+      before_each: see `Variant`; it applies to the model alone.
     """
     reference = Variant("reference kernel", plain(runtime), _with_inputs_of(model))
     return measure(reference, [Variant("model", runtime, model, before_each)], effort, feeds=feeds)
 
 
 def usual_ms(reference_ms: float) -> float:
-    """What the reference of `measure_beside` takes where one reference kernel takes so much."""
+    """Returns the usual time of the reference of `measure_beside`, from that of one reference kernel."""
     return COPIES * reference_ms
 
 
 def plain(runtime: OnnxRuntime) -> OnnxRuntime:
-    """A kernel is what the optimiser has made; it is not optimised again."""
+    """Returns the runtime without optimisation: a kernel is a result of the optimiser already."""
     return OnnxRuntime(runtime.device, runtime.threads, "disabled")
 
 
 def _with_inputs_of(model: CheckedModel) -> CheckedModel:
-    """The reference kernel, fed what the model is fed: what is interleaved shares its inputs."""
+    """Returns the reference kernel's copies with the inputs of a model: interleaved variants share their inputs."""
     reference, _ = copies_model(REFERENCE_KERNEL, COPIES)
     reference.skeleton.graph.input.extend(model.skeleton.graph.input)
     return reference
@@ -169,24 +169,24 @@ def _with_inputs_of(model: CheckedModel) -> CheckedModel:
 
 _IR_VERSION = 10
 _SMALLEST = 1 / 16
-"""Of random numbers, which reach up to 1 above: so no root, logarithm or quotient leaves the normal numbers."""
+"""Smallest random number; the largest is 1 above it. No root, logarithm or quotient leaves the normal numbers."""
 
 
 def weight_bytes(kernel: Kernel) -> int:
-    """Bytes of the weights that one run of a kernel reads."""
+    """Returns the bytes of weights that one run of a kernel reads."""
     return sum(each.nbytes for each in kernel.operands if each is not None and each.is_weight)
 
 
 def input_bytes(kernel: Kernel) -> int:
-    """Bytes that one run of a kernel reads of what is computed."""
+    """Returns the bytes of computed values that one run of a kernel reads."""
     return sum(each.nbytes for each in kernel.operands if each is not None and not each.constant)
 
 
 def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[CheckedModel, Feeds]:
-    """A model in which `copies` of a kernel read weights of their own, and what to feed it.
+    """Builds a model in which each copy of a kernel reads weights of its own, and the feeds of the model.
 
     Args:
-      input_sets: that the copies read in turn, with equal values.
+      input_sets: number of input sets of equal values that the copies read in turn.
     Raises:
       ModelError: see `require_timeable`.
     """
@@ -218,16 +218,16 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Chec
 
 
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Standard operators that hand on what they read: in a graph, only their being called takes time."""
+"""Standard operators that return their input unchanged in memory: only the call takes time."""
 
 
 def is_view(kernel: Kernel) -> bool:
-    """Whether a kernel moves nothing, unless it reads an input of the graph or writes an output."""
+    """Returns whether a kernel moves no data, unless it reads an input of the graph or writes an output."""
     return not kernel.domain and kernel.op_type in VIEWS
 
 
 def views_model(copies: int) -> tuple[CheckedModel, Feeds]:
-    """A chain of views of a few numbers, each of what the one before it hands on, and what to feed it."""
+    """A chain of views of a few numbers, each of the one before it, and the feeds of the model."""
     x = np.ones(8, np.float32)
     graph = onnx.GraphProto(name="views")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape))
@@ -240,10 +240,10 @@ def views_model(copies: int) -> tuple[CheckedModel, Feeds]:
 
 
 def require_timeable(kernel: Kernel) -> None:
-    """
+    """Checks that a kernel can be timed alone.
+
     Raises:
-      ModelError: a kernel with a subgraph, which reads values by name, with text in place of numbers, or with inputs
-        that NumPy has no type for.
+      ModelError: the kernel has a subgraph, which reads values by name, or reads text or a type that NumPy lacks.
     """
     operands = [operand for operand in kernel.operands if operand is not None]
     if any(each.type in _GRAPHS for each in attributes_of(kernel.attributes)):
@@ -260,14 +260,14 @@ _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
 def _name(operand: Operand | None, place: int, copy: int, input_set: int) -> str:
-    """What a copy calls an operand: each has constants of its own."""
+    """Returns the name of a copy's operand: each copy has constants of its own."""
     if operand is None:
         return ""
     return f"w{place}.{copy}" if operand.constant else f"x{place}.{input_set}"
 
 
 def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
-    """A copy's own constant. ONNX Runtime keeps equal weights only once, so no two may be equal."""
+    """Returns a copy's own constant: ONNX Runtime keeps equal weights only once, so no two may be equal."""
     if operand is None or not _may_differ(operand):
         return array
     own = array.copy()
@@ -276,11 +276,11 @@ def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
 
 
 _BASE, _DIGITS = 4, 3
-"""Of a copy's number, as it is written into the first elements: numbers up to 4 exist in types of 4 bits too."""
+"""Base and digits of a copy's number in the first elements: types of 4 bits hold numbers up to 4 too."""
 
 
 def _may_differ(operand: Operand) -> bool:
-    """Whether a constant is a weight whose elements may be anything: not indices, nor zero points, one a row."""
+    """Returns whether a constant is a weight of free values: neither indices nor zero points."""
     if not operand.is_weight or operand.dtype in _INDICES:
         return False
     return ir.DataType(operand.dtype).is_floating_point() or len(operand.dims) > 1
@@ -306,7 +306,10 @@ _memory = np.zeros(0, np.float32)
 
 
 def sweep(mb: float) -> Callable[[], object]:
-    """What reads so much, at some 15 MB a millisecond; the memory is kept for those that come next."""
+    """Returns a function that reads `mb` of unused memory, so that the processor's caches lose what they held.
+
+    It reads about 15 MB a millisecond. The memory is kept for later calls.
+    """
     global _memory
     count = round(mb * _FLOATS_PER_MB)
     if len(_memory) < count:

@@ -1,8 +1,8 @@
-"""`measured:<device>`: graphs cost what the kernels cost that ONNX Runtime makes of them, each timed once.
+"""`measured:<device>`: the cost of a graph is the sum of its kernels' prices, each of which is measured once.
 
-The full model lowers the whole graph. The fast one, for the many graphs that a search or an agent meets, takes what an
-operator costs from the first graph in which it stood among the same neighbours; only what is new is lowered, with the
-operators around it.
+ONNX Runtime decides which kernels a graph has. The full model lowers the whole graph. The fast model serves the many
+graphs that a search or an agent meets: it takes the cost of an operator from the first graph in which the operator had
+the same neighbours, and lowers only what is new, with the operators around it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from taso_ext import CostModel, Graph, OnnxModel, State
 from taso_ext.onnx_io.session import Level
 
 _MOST_MODELS = 8
-"""Whose prices are kept, and with them the models: what is forgotten is soon read again."""
+"""Largest number of models whose prices stay in memory; others are soon read again from the database."""
 _MOST_PRICES = 1 << 10
-"""Graphs of a model whose prices are kept, some kilobytes each: more than an episode meets."""
+"""Largest number of kept prices of a model, some kilobytes each: more than the graphs of an episode."""
 
 
 class Totals(NamedTuple):
-    """Of a graph: run time, memory traffic and kernels."""
+    """Run time, memory traffic and number of kernels of a graph."""
 
     ms: float
     memory_bytes: float
@@ -44,25 +44,25 @@ class Totals(NamedTuple):
 
 
 class Measured:
-    """The sum of what a graph's kernels take.
+    """Prices a graph by the sum of its kernels' measured times.
 
         costs = Measured("cpu")
         env = GraphSubstitutionEnv("bert-base", costs=costs)
 
-    Kernels are timed when they are first met, and their prices kept in a database that other processes may use too. It
-    pickles to its settings: a process that is given one opens the database itself, and so agrees with the others.
+    A kernel is timed when it is first met, and its price is kept in a database that several processes may share. The
+    object pickles to its settings: a process that receives it opens the database itself, and so agrees with the others.
 
-    Where a price is not sure to `kernel_prices.NOISY`, the first one comes with a `NoisyClockWarning`.
+    The first price that is less sure than `kernel_prices.NOISY` comes with a `NoisyClockWarning`.
 
     Args:
       device: one of `environment.runtimes.onnx_runtime.kernel_devices()`.
-      threads: of one operator.
-      level: of ONNX Runtime's optimisation, which makes the kernels.
-      database: file of the prices; None: the user's own.
+      threads: threads of one operator.
+      level: level of ONNX Runtime's optimisation, which makes the kernels.
+      database: file of the prices; None means the user's own.
     Raises:
-      UnavailableError: no such device here, or one that does not show its kernels; the message lists those that are
-        here and how to install others.
-      DatabaseError: from `of`: the database cannot be used.
+      UnavailableError: the device is not here or does not show its kernels; the message lists the devices that do and
+        how to install others.
+      DatabaseError: from `of`, if the database cannot be used.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Measured:
         return self._models.get(model.graph.hash, partial(self._new, model))
 
     def forget(self, model: OnnxModel) -> None:
-        """What `of` returns next for a model follows its kernels' prices as they are by then.
+        """Makes the next `of` of a model follow the prices that the database has by then.
 
-        What it returned before keeps to the prices that it has met: graphs do not change their costs by themselves.
+        Objects that `of` has returned before keep the prices that they have met, so that no graph changes its cost.
         """
         self._models.forget(model.graph.hash)
 
@@ -104,16 +104,17 @@ class Measured:
 
 
 class Recorded:
-    """The same from a database alone: nothing is measured, and the file is not written to, unless it is of an older
-    version, which is brought to the present one.
+    """The same from a database alone, without measuring.
 
-    Where the device is, graphs that were never met are priced too, as long as their kernels are known. Elsewhere nobody
-    can tell which kernels they would have: only operators whose surroundings were met are priced.
+    The file is not written to, unless it has to be brought from an older version to the present one.
+
+    Where the device is present, new graphs are priced too as long as their kernels are known. Elsewhere their kernels
+    cannot be found out, and only operators with a known neighbourhood signature have a price.
 
     Args:
-      database: with the prices of one setting, or of one that is this machine's.
+      database: a file with the prices of one setting, or of one that is this machine's.
     Raises:
-      DatabaseError: no such file, or one that cannot be used; and, from pricing, `UnrecordedError`: what has no price.
+      DatabaseError: the file is missing or cannot be used. From pricing, as `UnrecordedError`: a price is missing.
     """
 
     def __init__(self, database: Path) -> None:
@@ -129,7 +130,7 @@ class Recorded:
 
     @cached_property
     def digest(self) -> str:
-        """Of the prices, whatever else is in the file."""
+        """Hash of the prices, whatever else is in the file."""
         said = hashlib.sha256(str(self.setting).encode())
         for signature, price in self.prices.items():
             said.update(f"{signature} {price}".encode())
@@ -152,12 +153,12 @@ class Recorded:
 
 
 def _settings_alone(state: dict[str, Any]) -> dict[str, Any]:
-    """What another process is sent: neither a database that is open nor what was read from it."""
+    """Returns the state to pickle, without the open database and what was read from it."""
     return {name: value for name, value in state.items() if name != "prices"} | {"_models": Recent(_MOST_MODELS)}
 
 
 def runtime_here(setting: Setting) -> OnnxRuntime | None:
-    """That of a setting; None where its device cannot be used."""
+    """Returns the runtime of a setting; None where its device cannot be used."""
     try:
         require_working(setting.device)
     except UnavailableError:
@@ -184,13 +185,13 @@ def _is_of_this_cpu(setting: Setting) -> bool:
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
-    Graphs that are too large to be run (`environment.costs.limits`) have no price, unless all in them was met before.
+    A graph that is too large to be run (`environment.costs.limits`) has no price, unless all its operators are known.
 
     Args:
-      runtime: what makes kernels of the graphs; None where its device is not.
-      prices: of the runtime's setting.
-      replay: nothing is measured: a kernel that was never recorded is an error.
-      clock: what warns of prices that are not sure.
+      runtime: makes kernels of the graphs; None where its device is missing.
+      prices: the price list of the runtime's setting.
+      replay: measures nothing, so that a kernel without a recorded price is an error.
+      clock: warns of prices that are not sure.
     """
 
     is_free = True
@@ -208,7 +209,7 @@ class MeasuredPrices:
         self.kernels = KernelPrices(prices, None if replay else runtime, clock)
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
-        # What the engine holds must not hold this object: nobody could tell when both may go.
+        # The engine holds the operator costs. These must not refer to this object: the cycle would never be freed.
         foretold_by, known = foretelling_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
             f"measured:{self._device}", foretold_by, self._operator_costs, *known, opset=model.opset
@@ -223,7 +224,7 @@ class MeasuredPrices:
         return self._priced.get(state.hash, lambda: Priced(state.cost, self._operator_costs.errors(state.graph)))
 
     def full(self, graph: Graph) -> Totals:
-        """What a graph costs as ONNX Runtime runs it.
+        """Returns the cost of a graph by the full model, as ONNX Runtime runs it.
 
         Raises:
           UnavailableError: the device is not here.
@@ -234,7 +235,7 @@ class MeasuredPrices:
         return Totals(ms, float(sum(each.nbytes for each in placed)), len(placed))
 
     def fast_bill(self, graph: Graph) -> Counter[str]:
-        """How often the fast model takes a graph to run each kernel, by the signatures of their prices.
+        """Returns the runs of each kernel in a graph by the fast model, by the signatures of their prices.
 
         Raises:
           See `price`.
@@ -243,7 +244,7 @@ class MeasuredPrices:
         return self._operator_costs.bill(graph)
 
     def full_bill(self, graph: Graph) -> Counter[str]:
-        """How often ONNX Runtime runs each, by the same signatures.
+        """Returns the runs of each kernel in a graph by the full model, by the same signatures.
 
         Raises:
           UnavailableError: the device is not here.
@@ -252,7 +253,7 @@ class MeasuredPrices:
         return Counter(price_key(each.kernel, weights_mb) for each in self.lowered(graph))
 
     def lowered(self, graph: Graph) -> list[Placed]:
-        """The kernels that ONNX Runtime makes of a graph, in their order.
+        """Returns the kernels that ONNX Runtime makes of a graph, in their order.
 
         Raises:
           UnavailableError: the device is not here.

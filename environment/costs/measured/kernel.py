@@ -1,4 +1,4 @@
-"""One kernel: an operator as a runtime runs it, with the types of what it reads; and its signature, a text."""
+"""A kernel: an operator as a runtime runs it, with the types of its inputs; and its signature as text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from taso_ext.errors import ModelError
 from taso_ext.onnx_io.weights.handles import nbytes
 
 LARGEST_LITERAL = 64
-"""Elements of the constants whose values belong to a kernel: shapes, axes, paddings."""
+"""Largest number of elements of an integer constant whose values belong to a kernel: shapes, axes, paddings."""
 LARGEST_FLOAT_LITERAL = 4
-"""The same for other numbers: bounds, scales, but no weights."""
+"""The same for other numbers: bounds and scales, but no weights."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Operand:
     """One input of a kernel.
 
     Attributes:
-      dtype: as a TensorProto enum.
-      dims: of the tensor.
+      dtype: element type as a TensorProto enum.
+      dims: shape of the tensor.
       constant: whether it is known before the first run, so that the runtime may have packed it.
-      values: of small constants, in row-major order.
+      values: values of a small constant, in row-major order.
     """
 
     dtype: int
@@ -45,14 +45,14 @@ class Operand:
 
     @property
     def description(self) -> str:
-        """For example `float 1x64x56x56`, `weight float 64x64x3x3` or `constant int64 2`."""
+        """A text such as `float 1x64x56x56`, `weight float 64x64x3x3` or `constant int64 2`."""
         role = "weight " if self.is_weight else "constant " if self.constant else ""
         kind = helper.tensor_dtype_to_string(self.dtype).rpartition(".")[2].lower()
         return f"{role}{kind} {'x'.join(str(dim) for dim in self.dims) or 'scalar'}"
 
     @property
     def nbytes(self) -> int:
-        """Of texts, that of a pointer to each."""
+        """Size of the tensor; a text counts as a pointer."""
         if self.dtype == TensorProto.STRING:
             return 8 * math.prod(self.dims)
         return nbytes(ir.DataType(self.dtype), self.dims)
@@ -63,10 +63,10 @@ class Kernel:
     """An operator as a runtime runs it; kernels with one signature take the same time.
 
     Attributes:
-      domain, op_type: the runtime's own domains included.
-      version: of the domain, the first that has the operator in this form.
-      attributes: by name, as JSON text.
-      operands: None where an optional one is left out.
+      domain, op_type: name of the operator; the domain may be one of the runtime's own.
+      version: first version of the domain that has the operator in this form.
+      attributes: attributes by name, as JSON text.
+      operands: inputs; None where an optional one is left out.
       results: which outputs are used, by position.
     """
 
@@ -79,7 +79,7 @@ class Kernel:
 
     @property
     def signature(self) -> str:
-        """What its run time depends on, as JSON text."""
+        """Everything that the run time depends on, as JSON text."""
         operands = [each and [each.dtype, each.dims, each.constant, each.values] for each in self.operands]
         attributes = json.loads(self.attributes)
         parts = [self.domain, self.op_type, self.version, attributes, operands, self.results]
@@ -87,13 +87,13 @@ class Kernel:
 
     @property
     def description(self) -> str:
-        """Operator and operands for the eye, for example `MatMul(float 128x768, weight float 768x768)`."""
+        """Operator and operands for a reader, for example `MatMul(float 128x768, weight float 768x768)`."""
         name = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
         return f"{name}({', '.join(each.description if each else '-' for each in self.operands)})"
 
     @classmethod
     def of_signature(cls, text: str) -> Kernel:
-        """The kernel of a signature."""
+        """Returns the kernel of a signature."""
         domain, op_type, version, attributes, operands, results = json.loads(text)
         return cls(
             domain,
@@ -106,10 +106,10 @@ class Kernel:
 
 
 def untimeable(op_type: str, reason: str) -> ModelError:
-    """The error of an operator whose kernel cannot be timed alone.
+    """Returns the error of an operator whose kernel cannot be timed alone.
 
     Args:
-      reason: what it does that prevents that.
+      reason: a predicate that says why, such as "reads text".
     """
     return ModelError(
         f"The operator {op_type} {reason}, and cannot be timed alone. Price whole graphs instead, by the cost model "
@@ -122,12 +122,12 @@ def _operand(dtype: int, dims: Sequence[int], constant: bool, values: Sequence[f
 
 
 def attributes_text(attributes: Sequence[onnx.AttributeProto]) -> str:
-    """Attributes of a node as JSON: numbers, lists of numbers and texts as such, all others serialised, in base 64."""
+    """Returns attributes as JSON: numbers, lists of numbers and texts as such, all others serialised in base 64."""
     return json.dumps({each.name: _plain(each) for each in attributes}, sort_keys=True)
 
 
 def attributes_of(text: str) -> list[onnx.AttributeProto]:
-    """The attributes of `attributes_text`."""
+    """Returns the attributes of a text: the inverse of `attributes_text`."""
     return [_attribute(name, value) for name, value in json.loads(text).items()]
 
 

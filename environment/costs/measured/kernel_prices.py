@@ -1,4 +1,4 @@
-"""Prices of kernels: measured once, kept in a database."""
+"""Prices of kernels, which are measured once and kept in a database."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from environment.costs.prices.price_list import Price, PriceList, UnrecordedErro
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05
-"""Half the width of an interval, as a part of its value, that is warned of: few rewrites change a graph by more."""
+"""Half width of an interval, as a fraction of its value, above which a warning comes: few rewrites gain more."""
 
 
 class KernelPrices:
-    """What kernels cost, by how much their graphs read of weights: that decides where those are read from.
+    """Prices by kernel and by the size of their graphs' weights, which decides whether caches hold them.
 
     Args:
-      prices: of the runtime's setting.
-      runtime: None to measure nothing.
-      clock: what warns of prices that are not sure.
+      prices: the price list of the runtime's setting.
+      runtime: measures unknown kernels; None measures nothing.
+      clock: warns of prices that are not sure.
     """
 
     def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
@@ -27,29 +27,29 @@ class KernelPrices:
 
     @property
     def measures(self) -> bool:
-        """Whether what is not known is measured, rather than an error."""
+        """Whether an unknown kernel is measured; otherwise it is an error."""
         return self._runtime is not None
 
     def price(self, kernel: Kernel, weights_mb: int, *, anew: bool = False) -> Price:
-        """Of one run.
+        """Returns the price of one run of a kernel.
 
         Args:
-          anew: measured even if it is known; its price becomes the mean of all its timings.
+          anew: measures a known kernel again; its price becomes the mean of all its timings.
         Raises:
-          UnrecordedError: it is not known, and nothing is measured.
-          ModelError: it cannot be run alone.
+          UnrecordedError: the kernel has no price, and nothing is measured.
+          ModelError: the kernel cannot be run alone.
         """
         if not anew and (known := self.known(kernel, weights_mb)) is not None:
             return known
         if self._runtime is None:
             raise UnrecordedError(self._missing(kernel))
         with self.prices.turn():
-            if not anew and (known := self.known(kernel, weights_mb)) is not None:  # to another process, meanwhile
+            if not anew and (known := self.known(kernel, weights_mb)) is not None:  # another process measured it
                 return known
             return self._timed(kernel, weights_mb, self._runtime)
 
     def known(self, kernel: Kernel, weights_mb: int) -> Price | None:
-        """Of one run, if it has been recorded."""
+        """Returns the recorded price of one run, or None."""
         return self.prices.get(price_key(kernel, weights_mb))
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
@@ -64,7 +64,7 @@ class KernelPrices:
         return kept
 
     def _reference_ms(self, runtime: OnnxRuntime) -> float:
-        """What the reference kernel costs: measured once for each setting."""
+        """Returns the price of the reference kernel, which is measured once for each setting."""
         known = self.prices.reference_ms
         return self.prices.keep_reference_ms(time_reference_kernel(runtime)) if known is None else known
 
@@ -79,11 +79,11 @@ class KernelPrices:
 
 
 def price_key(kernel: Kernel, weights_mb: int) -> str:
-    """The signature of a kernel's price in a list."""
+    """Returns the signature under which a price list keeps a kernel's price."""
     return f"{weights_mb} {kernel.signature}"
 
 
 def split_key(key: str) -> tuple[int, Kernel]:
-    """Among how many megabytes of weights a recorded kernel ran, and which kernel it is."""
+    """Returns (megabytes of weights of its graph, kernel) of a signature: the inverse of `price_key`."""
     weights_mb, _, signature = key.partition(" ")
     return int(weights_mb), Kernel.of_signature(signature)

@@ -22,16 +22,18 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.operators import captured_names
 
 DISTANCE = 5
-"""Nodes around a new operator that are lowered with it: as far as fusions and layouts reach."""
+"""Distance in nodes around a new operator that is lowered with it: fusions and layouts reach no further."""
 _WHOLE = 0.5
-"""The whole graph is lowered if more of its operators than this are new."""
+"""The whole graph is lowered if more than this fraction of its operators is new."""
 
 
 class OperatorCosts:
-    """Appraises operators in graphs of one model, each once for each surroundings that it is met in.
+    """Prices the operators of one model's graphs, each once for each neighbourhood in which it is met.
+
+    A neighbourhood signature (`Graph.surroundings`) names an operator together with all operators near it.
 
     Args:
-      runtime: what makes kernels of graphs; None where its device is not: then only what was met before has a price.
+      runtime: makes kernels of graphs; None where its device is missing, and then only known signatures have a price.
       kernels: prices of the runtime's setting.
     """
 
@@ -42,29 +44,29 @@ class OperatorCosts:
         self._start = model.graph.cost(self._counts)
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
-        """[n] names of surroundings that were met and [n, 3] ms, bytes, launches of operators there."""
+        """Returns the known neighbourhood signatures [n] and their operators' ms, bytes and launches [n, 3]."""
         known = self._prices.operator_costs
         return np.array(list(known), np.uint64), self._rows(known.values())
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches of some run-time operators: see `CostModel.learned`.
+        """Returns ms, bytes and launches [n, 3] of the run-time operators at some positions: see `CostModel.learned`.
 
         Raises:
-          UnpricedError: the graph is too large to be run, or (UnrecordedError) it cannot be found out which kernels
-            they take, or what those cost.
+          UnpricedError: the graph is too large to be run. As UnrecordedError: the kernels of an operator, or their
+            prices, cannot be found out.
           ModelError: the runtime cannot run the graph.
         """
         known, names = self._prices.operator_costs, self._names(graph)[positions].tolist()
-        # Another model may have met some of them since this one's known ones were told.
+        # Another model may have met some signatures since this model passed its known ones to the engine.
         fresh = {name: position for name, position in zip(names, positions, strict=True) if name not in known}
         if fresh:
             found = self._lowered_costs(graph, fresh)
-            # Those of another process, if it was faster.
+            # `put_operator_costs` returns those of another process if it was faster.
             known.update(self._prices.put_operator_costs(found) if self._kernels.measures else found)
         return self._rows(known[name] for name in names)
 
     def bill(self, graph: Graph) -> Counter[str]:
-        """How often a graph whose operators have been appraised runs each kernel, by the signatures of their prices."""
+        """Returns the runs of each kernel in a graph whose operators have prices, by the signatures of the prices."""
         runs: Counter[str] = Counter()
         for name, count in Counter(self._names(graph).tolist()).items():
             for kernel, each in self._prices.operator_costs[name].kernels.items():
@@ -72,12 +74,12 @@ class OperatorCosts:
         return runs
 
     def errors(self, graph: Graph) -> dict[str, float]:
-        """How far the price of each kernel may have a graph's time wrong: half the width of the 95 % interval, in ms.
+        """Returns the error that each kernel's price contributes to a graph's time.
 
         Args:
-          graph: one whose operators have been appraised.
+          graph: a graph whose operators have prices.
         Returns:
-          Of the kernels that it runs, by the signatures of their prices.
+          By the signatures of the prices: half the width of the 95 % interval, in ms.
         """
         # Sorted: sums over them are the same in every process.
         return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
@@ -85,17 +87,17 @@ class OperatorCosts:
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.surroundings(self._model.opset)
 
-    def _rows(self, appraisals: Iterable[OperatorCost]) -> npt.NDArray[np.float64]:
-        """[n, 3]: ms, bytes, launches."""
-        return np.array([self._row(each) for each in appraisals], np.float64).reshape(-1, 3)
+    def _rows(self, operators: Iterable[OperatorCost]) -> npt.NDArray[np.float64]:
+        """Returns ms, bytes and launches [n, 3]."""
+        return np.array([self._row(each) for each in operators], np.float64).reshape(-1, 3)
 
-    def _row(self, appraisal: OperatorCost) -> tuple[float, float, int]:
+    def _row(self, operator: OperatorCost) -> tuple[float, float, int]:
         # fsum: the same sum in every process, whatever the order of the kernels.
-        ms = math.fsum(count * self._prices[kernel].ms for kernel, count in appraisal.kernels.items())
-        return ms, appraisal.memory_bytes, sum(appraisal.kernels.values())
+        ms = math.fsum(count * self._prices[kernel].ms for kernel, count in operator.kernels.items())
+        return ms, operator.memory_bytes, sum(operator.kernels.values())
 
     def _lowered_costs(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, OperatorCost]:
-        """Operators by the names of their surroundings, lowered with what stands around them."""
+        """Lowers operators together with their neighbourhoods, and returns their costs by signature."""
         if self._runtime is None:
             raise UnrecordedError(self._unmet(graph, positions.values()))
         if not affordable(self._start, graph.cost(self._counts)):
@@ -131,10 +133,10 @@ class OperatorCosts:
 
 
 def neighbourhood(model: CheckedModel, values: Collection[str], distance: int) -> CheckedModel:
-    """The nodes that compute `values` and those at most `distance` nodes from one of them, as a model of its own.
+    """Cuts out the nodes that compute `values`, and those at most `distance` nodes away, as a model of its own.
 
-    What it reads from elsewhere becomes its inputs, what others read its outputs. It grows beyond the distance where it
-    would be cut at a value of unknown type.
+    Values that it reads from elsewhere become its inputs, and values that others read become its outputs. It grows
+    beyond the distance where it would be cut at a value of unknown type.
 
     Args:
       model: knows the types of the values that may become inputs, with static shapes.

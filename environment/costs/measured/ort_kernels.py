@@ -39,7 +39,7 @@ from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
 
 _SHARED_FROM_BYTES = 1 << 12
-"""Weights from this size on keep their names, by which operators are recognised, and need not have their values."""
+"""Weights of at least this size keep their names, by which operators are recognised, and need no values."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Placed:
     """A kernel in a graph.
 
     Attributes:
-      kernel: what is run.
-      value: the result of the operator of the model that it stands for: of the one that reads its weights, if just one
-        does, or of the one whose result it computes. Reorders and reshapes that the optimiser inserts go with the
-        kernel that reads them.
-      weights: names of the weights that it reads, with their bytes.
-      nbytes: of all that it reads and writes.
+      kernel: the kernel.
+      value: first result of the operator of the model that the kernel stands for. This is the operator that alone reads
+        its weights, or else the operator whose result it computes. Reorders and reshapes that the optimiser inserts
+        belong to the kernel that reads them.
+      weights: bytes of the weights that it reads, by name.
+      nbytes: bytes that it reads and writes.
     """
 
     kernel: Kernel
@@ -62,12 +62,12 @@ class Placed:
 
 
 def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None = None) -> list[Placed]:
-    """The kernels that ONNX Runtime runs for a model, in their order.
+    """Returns the kernels that ONNX Runtime runs for a model, in their order.
 
     Args:
-      whole: what the model is a part of, if it is: it tells which operators share weights.
+      whole: the model that `model` is a part of, if any: it tells which operators share weights.
     Raises:
-      ModelError: ONNX Runtime cannot run the model, or an operator reads or makes what its kernel cannot be told by.
+      ModelError: ONNX Runtime cannot run the model, or an operator reads or writes something else than tensors.
       UnavailableError: the device is not here.
     """
     feeds = random_feeds(input_specs(model), np.random.default_rng(0))
@@ -96,7 +96,7 @@ _SETTINGS = {
 
 
 def _without_values(model: CheckedModel) -> CheckedModel:
-    """The model with zeros for large weights, and with names for all nodes, by which the profile calls them."""
+    """Returns the model with zeros for large weights, and with a name for each node, which the profile uses."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(model.skeleton)
     for node in skeleton.graph.node:
@@ -108,14 +108,14 @@ def _without_values(model: CheckedModel) -> CheckedModel:
 
 
 def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Zeros that take no memory in place of a large weight, if its type can be handed over as an array."""
+    """Replaces a large weight by zeros that take no memory, if its type can be passed as an array."""
     if tensor.nbytes < _SHARED_FROM_BYTES or not can_share(tensor.dtype):
         return tensor
     return ir.tensor(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), static_dims(tensor)))
 
 
 class _Origins:
-    """Which operator of the model a kernel stands for; operators are called by their first results."""
+    """Finds the operator of the model that a kernel stands for; an operator is named by its first result."""
 
     def __init__(self, model: CheckedModel) -> None:
         nodes = [node for node in model.skeleton.graph.node if node.output]
@@ -129,7 +129,7 @@ class _Origins:
         self._only_readers = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
 
     def of(self, node: onnx.NodeProto, weights: Mapping[str, int]) -> str:
-        """The operator's first result; "" where the optimiser has inserted the node."""
+        """Returns the operator's first result; "" where the optimiser has inserted the node."""
         largest = max(weights, key=lambda name: weights[name], default="")
         if largest in self._only_readers:
             return self._only_readers[largest]
@@ -167,7 +167,7 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
 
 
 def _since(node: onnx.NodeProto, version: int) -> int:
-    """The version of its domain that brought an operator in its present form: later ones run the same kernel."""
+    """Returns the version of its domain that introduced an operator's present form; later ones run the same kernel."""
     if not onnx.defs.has(node.op_type, version, node.domain):
         return version
     return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
@@ -181,7 +181,7 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
 
 
 def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx.TensorProto]) -> list[Operand | None]:
-    """What a node reads; None for optional inputs that are left out, which are not listed. Nor are sequences."""
+    """Returns a node's inputs; None for omitted optional ones. Neither these nor sequences are listed."""
     if len(listed) != sum(bool(name) for name in node.input):
         raise untimeable(node.op_type, "reads something else than tensors")
     rest = iter(listed)
@@ -205,7 +205,7 @@ def _operand(node: onnx.NodeProto, kind: Mapping[str, list[int]], constant: onnx
 
 
 def _values(constant: onnx.TensorProto) -> tuple[float, ...] | None:
-    """Of a constant whose values belong to the kernel."""
+    """Returns the values of a constant if they belong to the kernel."""
     largest = LARGEST_LITERAL if constant.data_type in _INTEGERS else LARGEST_FLOAT_LITERAL
     if math.prod(constant.dims) > largest or constant.data_location == TensorProto.EXTERNAL:
         return None
@@ -215,7 +215,7 @@ def _values(constant: onnx.TensorProto) -> tuple[float, ...] | None:
 
 
 _Types = Sequence[Mapping[str, list[int]]]
-"""Of the tensors that a node reads or makes: one entry each, dims by element type."""
+"""One entry for each tensor that a node reads or writes: its dims by element type."""
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _DTYPES = {name.lower(): number for name, number in TensorProto.DataType.items()}
 _ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one
@@ -224,17 +224,17 @@ _ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one
 _PREFIX = "rlflow-kernels-"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4
-"""Times what is to be written: it may become more, and other processes write there too."""
+"""The folder needs room for this multiple of the expected bytes: other processes write there too."""
 
 
 @contextmanager
 def scratch_folder(nbytes: int) -> Iterator[Path]:
-    """A folder that is gone afterwards, in memory where the system has a place for that with room enough.
+    """Makes a temporary folder, in memory where the system has enough room for that.
 
-    A process that is killed leaves its folder there; another one removes it before it makes its first.
+    A killed process leaves its folder behind; the next process removes it before it makes its first one.
 
     Args:
-      nbytes: how much is going to be written, about.
+      nbytes: expected number of bytes in the folder.
     """
     disk = Path(tempfile.gettempdir())
     for place in (_MEMORY, disk):
@@ -246,7 +246,7 @@ def scratch_folder(nbytes: int) -> Iterator[Path]:
 
 @cache
 def remove_abandoned(place: Path) -> None:
-    """Removes the folders of processes that are no more."""
+    """Removes the folders of processes that have ended."""
     for folder in place.glob(f"{_PREFIX}*-*"):
         process = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if process.isdigit() and not _is_alive(int(process)):

@@ -1,7 +1,7 @@
-"""Times kernels again until it is sure what two graphs differ by, or the time for it is used up.
+"""Re-timing: measures kernels again until the difference of two graphs is sure, or the time is used up.
 
-Of the graphs that a search compares, it finds those that are fast and those whose kernels are priced too low; and the
-more it compares, the more of the latter. Nothing in its result tells the two apart, but timing those kernels once more.
+A search finds graphs that are fast, and graphs whose kernels have too low prices. The more graphs it compares, the more
+it finds of the latter. Only timing those kernels again tells the two apart.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from environment.costs.measured.kernel_prices import split_key
 from taso_ext import Graph
 
 SURE = 0.01
-"""Half the width of the 95 % interval of a difference that is sure enough, as a part of the first graph's cost."""
+"""A difference is sure when half the width of its 95 % interval is below this fraction of the first graph's cost."""
 _LEFT = 0.5
-"""Part of that which all kernels together may contribute that are not timed again."""
+"""Fraction of that half width which all kernels that are not timed again may contribute together."""
 
 
 def retime(
@@ -28,14 +28,14 @@ def retime(
     seconds: float,
     on_timed: Callable[[float], None] = lambda elapsed: None,
 ) -> int:
-    """Times again the kernels that make the difference of two graphs' costs unsure, each as often as all others.
+    """Times the kernels again that make the difference of two graphs' costs unsure, all of them equally often.
 
     Args:
-      prices: of the model that both are graphs of. It keeps to what it has met: see `Measured.forget`.
-      seconds: for all; the timing that it ends in is finished.
-      on_timed: told after each timing how many of them have passed.
+      prices: prices of the model of both graphs. It keeps the prices that it has met: see `Measured.forget`.
+      seconds: limit of time; a timing that has begun is finished.
+      on_timed: called after each timing with the seconds that have passed.
     Returns:
-      How many timings were made.
+      The number of timings.
     Raises:
       As `MeasuredPrices.price`.
     """
@@ -53,10 +53,10 @@ def retime(
 
 
 def difference(prices: MeasuredPrices, first: Graph, other: Graph) -> tuple[float, float]:
-    """By which part of its cost the first graph costs more than the other, by prices as they are now.
+    """Returns by which fraction of its cost the first graph is dearer than the other, by the present prices.
 
     Returns:
-      That, and half the width of its 95 % interval.
+      (difference, half the width of its 95 % interval).
     """
     errors = _errors(prices, first, other)
     whole = _cost_ms(prices, first)
@@ -64,7 +64,7 @@ def difference(prices: MeasuredPrices, first: Graph, other: Graph) -> tuple[floa
 
 
 def _doubtful(prices: MeasuredPrices, first: Graph, other: Graph) -> list[str]:
-    """The fewest kernels but for which the difference would be sure, most doubtful first."""
+    """Returns the smallest set of kernels that keeps the difference from being sure, the most doubtful first."""
     errors = _errors(prices, first, other)
     enough = SURE * _cost_ms(prices, first)
     if math.hypot(*errors.values()) <= enough:
@@ -77,7 +77,7 @@ def _doubtful(prices: MeasuredPrices, first: Graph, other: Graph) -> list[str]:
 
 
 def _errors(prices: MeasuredPrices, first: Graph, other: Graph) -> dict[str, float]:
-    """Half the widths, in ms, of what kernels contribute to the difference; what both graphs run alike cancels out."""
+    """Returns by kernel half the width, in ms, of its contribution to the difference; equal runs cancel out."""
     before, after = prices.fast_bill(first), prices.fast_bill(other)
     return {
         kernel: abs(before[kernel] - after[kernel]) * prices.kernels.prices[kernel].error_ms

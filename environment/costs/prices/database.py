@@ -5,7 +5,7 @@
         if (price := here.get(signature)) is None:
             price = here.put(signature, measure(signature))
 
-A price is written when it is known, in a transaction of its own: a killed process loses the one it was measuring.
+Each price is written in a transaction of its own: a killed process loses only the price that it was measuring.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def default_database(*, make_folder: bool = True) -> Path:
 
 
 class PriceDatabase(PriceFile):
-    """The prices of all settings in a file: see `PriceFile`."""
+    """The prices of all settings in one file: see `PriceFile`."""
 
     def __enter__(self) -> PriceDatabase:
         return self
@@ -49,7 +49,7 @@ class PriceDatabase(PriceFile):
         self.close()
 
     def settings(self) -> dict[Setting, int]:
-        """All settings, with their numbers of prices."""
+        """Returns all settings with their numbers of prices."""
         query = f"""select {_COLUMNS}, count(signature) from setting left join price on price.setting = setting.id
                     group by setting.id order by setting.id"""
         with self.statements() as file:
@@ -57,7 +57,7 @@ class PriceDatabase(PriceFile):
         return {Setting(*row[:-1]): row[-1] for row in rows}
 
     def setting(self, setting: Setting) -> PriceList:
-        """The prices of one setting, which may have none yet; a file that has it is not written to."""
+        """Returns the prices of a setting, which may have none yet. A file that has the setting is not written to."""
         query, values = f"select id from setting where ({_COLUMNS}) = ({_MARKS})", astuple(setting)
         with self.statements() as file:
             found = file.execute(query, values).fetchone()
@@ -67,10 +67,10 @@ class PriceDatabase(PriceFile):
         return PriceList(self, setting, found[0])
 
     def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
-        """Adds prices of another file, but those that are here already; returns how many came.
+        """Adds the prices of another file that are not here yet; returns their number.
 
         Args:
-          settings: those to copy; None: all of the other file.
+          settings: settings to copy; None means all of the other file.
         """
         chosen = other.settings() if settings is None else settings
         return sum(self.setting(each).add_from(other.setting(each)) for each in chosen)

@@ -1,4 +1,4 @@
-"""The prices of one setting, in a database: of kernels, and of operators as the kernels that they take."""
+"""The prices of one setting in a database: of kernels, and of operators as the kernels that they run."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from taso_ext import UnpricedError
 
 OPERATOR_COSTS = 2
-"""Version of what decides an appraisal: names of surroundings (taso_ext/src/ir/surroundings.cpp), how much of a graph
-is lowered with an operator, and which kernels then stand for it (operator_costs.py, surroundings.py and ort_kernels.py
-in environment/costs/measured). A database forgets those of older versions; its prices stay."""
+"""Version of what decides an operator's cost: the neighbourhood signature (taso_ext/src/ir/surroundings.cpp), how much
+of a graph is lowered with an operator (operator_costs.py), and which kernels then stand for it (ort_kernels.py). A
+database forgets the operator costs of older versions and keeps its prices."""
 
 
 class UnrecordedError(DatabaseError, UnpricedError):
-    """A price was not recorded, and nothing is measured; the message says how to record it."""
+    """A price is not recorded and nothing is measured; the message says how to record it."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """
+    """The price of one run of a kernel.
+
     Attributes:
       ms: time of one run.
-      spread: half the width of its 95 % interval, as a part of it.
-      timings: how many it is the mean of.
+      spread: half the width of its 95 % interval, as a fraction of it.
+      timings: number of timings that it is the mean of.
     """
 
     ms: float
@@ -41,21 +42,21 @@ class Price:
 
     @property
     def error_ms(self) -> float:
-        """Half the width of its 95 % interval."""
+        """Half the width of the 95 % interval of `ms`."""
         return self.ms * self.spread
 
 
 def mean_price(first: Price, other: Price) -> Price:
-    """The geometric mean of two prices of one kernel, each with the weight of its timings.
+    """Returns the geometric mean of two prices of one kernel, weighted by their numbers of timings.
 
-    All timings have one weight, however many samples each took and however sure it says it is: those that others
-    disturb take the most samples, and those that nobody seems to disturb are no nearer to what graphs meet. What two
-    timings differ by counts as an error of the later one: a timing does not know how unlike others it is. So the spread
-    of the mean of many goes down with the root of their number, however little each of them owned up to.
+    All timings have the same weight, whatever their numbers of samples and their intervals: disturbed timings take the
+    most samples, and undisturbed ones are no nearer to the conditions of a graph. The difference of two timings counts
+    as an error of the later one, since no timing shows how much it differs from others. The spread of a mean therefore
+    falls with the root of the number of timings, however small the intervals of the single timings are.
     """
     timings = first.timings + other.timings
     share = first.timings / timings
-    if not first.ms or not other.ms:  # below what the clock can tell: nothing to take logarithms of
+    if not first.ms or not other.ms:  # below the clock's resolution, where there is no logarithm
         return Price(share * first.ms + (1 - share) * other.ms, max(first.spread, other.spread), timings)
     apart = math.log(other.ms / first.ms)
     error = max(other.spread, NORMAL_HALF_WIDTH * abs(apart) * math.sqrt(share))
@@ -65,11 +66,12 @@ def mean_price(first: Price, other: Price) -> Price:
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What an operator takes where it stands.
+    """The cost of an operator in a neighbourhood.
 
     Attributes:
-      kernels: how often it runs each, by the signatures of their prices; none where another's kernel does its work.
-      memory_bytes: that they read and write.
+      kernels: number of runs of each kernel, by the signatures of the prices; empty where the kernel of another
+        operator does its work.
+      memory_bytes: bytes that the kernels read and write.
     """
 
     kernels: Mapping[str, int]
@@ -79,7 +81,7 @@ class OperatorCost:
 class PriceList:
     """The prices of one setting.
 
-    A process keeps to what it has read of them, whatever others write meanwhile: it always prices a graph alike.
+    A process keeps the prices that it has read, whatever others write meanwhile, so that a graph keeps its price.
     """
 
     def __init__(self, file: PriceFile, setting: Setting, number: int) -> None:
@@ -111,7 +113,7 @@ class PriceList:
                 yield signature, Price(*price)
 
     def get(self, signature: str) -> Price | None:
-        """The price of a signature, if there is one."""
+        """Returns the price of a signature, or None."""
         if signature not in self._seen:
             with self._file.statements() as file:
                 found = self._read(file, signature)
@@ -121,10 +123,10 @@ class PriceList:
         return self._seen[signature]
 
     def __getitem__(self, signature: str) -> Price:
-        """The price of a signature that has one.
+        """Returns the price of a signature.
 
         Raises:
-          KeyError: it has none.
+          KeyError: there is none.
         """
         found = self.get(signature)
         if found is None:
@@ -132,7 +134,7 @@ class PriceList:
         return found
 
     def put(self, signature: str, price: Price) -> Price:
-        """Keeps a price, or its mean with the one that there is; returns what is kept."""
+        """Keeps a price, or its mean with the price that exists already; returns the kept price."""
         with self._file.transaction() as file:
             known = self._read(file, signature)
             kept = price if known is None else mean_price(known, price)
@@ -147,9 +149,9 @@ class PriceList:
         return None if row is None else Price(*row)
 
     def add_from(self, other: PriceList) -> int:
-        """Adds the prices of another list, but those that are here already; returns how many came.
+        """Adds the prices of another list that are not here yet; returns their number.
 
-        Prices are ratios to the reference kernel, which may have been slower or faster there: they are scaled to it.
+        Prices are ratios to the reference kernel, which may have another time there: they are scaled accordingly.
         """
         unit_ms = other.reference_ms
         factor = 1.0 if unit_ms is None else self.keep_reference_ms(unit_ms) / unit_ms
@@ -168,14 +170,14 @@ class PriceList:
 
     @property
     def reference_ms(self) -> float | None:
-        """What the kernel took that all others are timed beside; None before any was timed."""
+        """Time of the reference kernel in ms; None before any kernel was timed."""
         query = "select yardstick_ms from setting where id = ?"
         with self._file.statements() as file:
             found: float | None = file.execute(query, (self._number,)).fetchone()[0]
         return found
 
     def keep_reference_ms(self, ms: float) -> float:
-        """Keeps it unless there is one already; returns the one that is kept."""
+        """Keeps the time of the reference kernel unless there is one already; returns the kept time."""
         change = "update setting set yardstick_ms = coalesce(yardstick_ms, ?) where id = ?"
         with self._file.statements() as file:
             file.execute(change, (ms, self._number))
@@ -185,25 +187,25 @@ class PriceList:
 
     @cached_property
     def operator_costs(self) -> dict[int, OperatorCost]:
-        """What operators take, by the names of their surroundings, as it was when it was first asked for.
+        """Operator costs by neighbourhood signature, as the database had them at the first access.
 
-        Who finds out more adds it here, and with `put_operator_costs` for others.
+        Code that finds out more adds it here, and with `put_operator_costs` for other processes.
         """
         with self._file.statements() as file:
             return self._read_operator_costs(file)
 
     @property
     def num_operator_costs(self) -> int:
-        """Operators in their surroundings whose kernels are known."""
+        """Number of neighbourhood signatures whose operators' kernels are known."""
         query = "select count(*) from appraisal where setting = ? and version = ?"
         with self._file.statements() as file:
             count: int = file.execute(query, (self._number, OPERATOR_COSTS)).fetchone()[0]
         return count
 
     def put_operator_costs(self, found: Mapping[int, OperatorCost]) -> dict[int, OperatorCost]:
-        """Keeps those that are new, whose kernels must have prices; returns those that are kept, by the same names.
+        """Keeps new operator costs, whose kernels must have prices; returns the kept ones by the same signatures.
 
-        The first stays, so that processes agree.
+        An existing cost stays, so that processes agree.
         """
         with self._file.transaction() as file:
             file.execute("delete from appraisal where setting = ? and version < ?", (self._number, OPERATOR_COSTS))
@@ -245,5 +247,5 @@ _REPLACE = """(setting, signature) do update set
 
 
 def _blob(name: int) -> bytes:
-    """A name of 64 bits; SQLite's integers have a sign."""
+    """Returns a signature of 64 bits as bytes: SQLite's integers have a sign."""
     return name.to_bytes(8, "little")

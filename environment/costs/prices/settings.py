@@ -1,4 +1,7 @@
-"""Where prices are measured: this machine's devices, as a database of prices tells them apart."""
+"""Settings under which prices are measured, and the names of this machine's processors.
+
+psutil knows no processor's name, generation or vector instructions, so that /proc/cpuinfo is read here.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ _VECTOR = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "i
 
 @dataclass(frozen=True)
 class Setting:
-    """Where prices were measured; those of different settings are never mixed.
+    """The conditions under which prices were measured; prices of different settings are never mixed.
 
     Attributes:
       device: `cpu`, `cuda`, ...
-      processor: its name, as the system tells it, and what else tells it from others of that name.
-      runtime, version: what ran the operators.
-      threads: how many of them each operator had.
-      level: of the runtime's own optimisation, which decides what kernels it makes of a graph.
+      processor: name of the processor, with what else tells it apart from others of that name.
+      runtime, version: the runtime that ran the operators.
+      threads: threads of one operator.
+      level: level of the runtime's own optimisation, which decides the kernels of a graph.
     """
 
     device: str
@@ -47,7 +50,7 @@ class Setting:
 
 
 def setting_of(runtime: OnnxRuntime) -> Setting:
-    """Of a runtime on this machine.
+    """Returns the setting of a runtime on this machine.
 
     Raises:
       UnavailableError: the name of the device's processor cannot be had.
@@ -58,7 +61,8 @@ def setting_of(runtime: OnnxRuntime) -> Setting:
 
 @cache
 def processor(device: str) -> str:
-    """What a device runs on, such as `Intel(R) Xeon(R) Platinum 8481C, 6-143-8, simd 1f2e3d4c` or `NVIDIA H200`.
+    """Returns the processor of a device, such as `Intel(R) Xeon(R) Platinum 8481C, 6-143-8, simd 1f2e3d4c` or `NVIDIA
+    H200`.
 
     Raises:
       UnavailableError: NVIDIA's driver is not here, or shows this process no GPU.
@@ -67,10 +71,10 @@ def processor(device: str) -> str:
 
 
 def _cpu() -> str:
-    """From /proc/cpuinfo, where it is there.
+    """Reads the processor from /proc/cpuinfo, where that exists.
 
-    Virtual machines call processors of several generations by one name: family, model and stepping tell them apart, and
-    the vector instructions that a machine lets its guests use, by which ONNX Runtime chooses its kernels.
+    Virtual machines give processors of several generations one name. Family, model and stepping tell them apart, and so
+    do the vector instructions that a guest may use, by which ONNX Runtime chooses its kernels.
     """
     said = _said_of_cpu(CPU_INFORMATION)
     name = said.get("model name") or platform.processor() or platform.machine()
@@ -82,16 +86,16 @@ def _cpu() -> str:
 
 
 def _said_of_cpu(information: Path) -> dict[str, str]:
-    """Of the first processor."""
+    """Returns the fields of the first processor."""
     first = information.read_text().partition("\n\n")[0] if information.is_file() else ""
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _gpu() -> str:
-    """The first GPU that this process sees, which is the one that runtimes use, as NVIDIA's driver calls it.
+    """Asks NVIDIA's driver for the first GPU that this process sees, which is the one that runtimes use.
 
-    nvidia-smi lists all of the machine, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, and may not be here.
+    nvidia-smi lists all GPUs, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, and may be missing.
     """
     device, name = ctypes.c_int(), ctypes.create_string_buffer(_LONGEST_NAME)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 VERSION = 3
-"""Of the tables below; kept in the file's `user_version`."""
+"""Version of the tables below; the file keeps it as `user_version`."""
 
 _TABLES = """
 create table setting (
@@ -51,28 +51,28 @@ create table part (
   primary key (appraisal, price)
 ) without rowid;
 """
-"""An appraisal says which kernels an operator takes, and how many of each; what these cost is said once."""
+"""An `appraisal` is the cost of an operator with a neighbourhood signature (`surroundings`): its `part`s say how many
+of which kernels it runs. `yardstick_ms` is the time of the reference kernel. The names are those of existing files."""
 
 _FROM_2 = """
 alter table price rename column samples to timings;
 update price set timings = 1;
 """
-"""Samples of all timings had been counted instead. Version 1 is not read: its kernels were timed in another way."""
+"""Version 2 counted samples instead of timings. Version 1 is not read: its kernels were timed in another way."""
 
 _SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2}
 
-
 READ = " and ".join(f"version {version}" for version in [*_SCRIPTS, VERSION] if version)
-"""In words."""
+"""The versions that can be read, in words."""
 
 
 def can_become_current(version: int) -> bool:
-    """Whether `make_current` knows what to do with a version; 0 is that of an empty file."""
+    """Returns whether `make_current` can convert a version; 0 is the version of an empty file."""
     return version in _SCRIPTS
 
 
 def make_current(file: sqlite3.Connection, version: int) -> None:
-    """Makes the present tables out of those of an older version, in the transaction that is under way."""
+    """Converts the tables of an older version to the present ones, in the open transaction."""
     for statement in _SCRIPTS[version].split(";\n"):
         file.execute(statement)
     file.execute(f"pragma user_version = {VERSION}")
@@ -84,15 +84,15 @@ _PATIENCE_S = 30.0  # for other processes; they hold the file for a millisecond 
 _POLL_S = 0.02
 _SIDECARS = ("-wal", "-shm", "-journal")
 _INHERITED: list[sqlite3.Connection] = []
-"""Connections that a forked process has from its parent, never closed there: that would undo the parent's locks."""
+"""Connections that a forked process has inherited. It never closes them: that would undo the parent's locks."""
 
 
 class DatabaseError(ValueError):
-    """A file that cannot be used as a database of prices; the message says why and what to do."""
+    """A file cannot be used as a database of prices; the message says why and what to do."""
 
 
 class PriceFile:
-    """The file, with the tables of this version: those of older ones are brought to it when the file is opened.
+    """The file with the tables of the present version; opening it converts the tables of an older version.
 
     Args:
       create: whether a file that is not there is made; if not, it is an error.
@@ -116,7 +116,7 @@ class PriceFile:
 
     @contextmanager
     def statements(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for statements that are each written at once."""
+        """Gives the connection for statements that are written one by one."""
         if self._process != os.getpid():  # SQLite's connections may not be carried over into a forked process
             self._connect()
         with self._translated():
@@ -124,7 +124,7 @@ class PriceFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for statements that are written together or not at all."""
+        """Gives the connection for statements that are written together or not at all."""
         with self.statements() as file:
             file.execute("begin immediate")
             try:
@@ -137,7 +137,7 @@ class PriceFile:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A turn at measuring: of the processes that share the file only one has it, or they would time each other."""
+        """Waits for the turn at measuring, which only one of the processes that share the file has at a time."""
         lock = FileLock(f"{self.path}.lock")
         try:
             lock.acquire()
@@ -152,7 +152,7 @@ class PriceFile:
             lock.release()
 
     def require_sound(self) -> None:
-        """Reads the whole file.
+        """Checks the whole file.
 
         Raises:
           DatabaseError: some of it is damaged.
@@ -163,7 +163,7 @@ class PriceFile:
                 raise sqlite3.DatabaseError(str(said).splitlines()[-1])
 
     def settle(self) -> None:
-        """Makes it one file that needs none beside it, so that it can be read where nothing can be written."""
+        """Merges the files beside the database into it, so that it can be read where nothing can be written."""
         with self.statements() as file:
             file.execute("pragma journal_mode = delete")
 
@@ -217,7 +217,7 @@ class PriceFile:
             ) from error
 
     def _let_readers_in(self) -> None:
-        """Write-ahead logging, under which readers do not wait for writers.
+        """Switches on write-ahead logging, under which readers do not wait for writers.
 
         SQLite does not wait where another process is about to switch it on too.
         """
@@ -234,7 +234,7 @@ class PriceFile:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns SQLite's errors into ones that say what to do."""
+        """Turns SQLite's errors into errors that say what to do."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -248,7 +248,7 @@ class PriceFile:
 
 
 def sidecars(path: Path) -> list[Path]:
-    """The files that SQLite keeps beside a database while it is in use, and leaves there if a process is killed."""
+    """Returns the files that SQLite keeps beside a database in use; a killed process leaves them there."""
     return [path.with_name(path.name + suffix) for suffix in _SIDECARS]
 
 
