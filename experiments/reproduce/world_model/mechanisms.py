@@ -209,7 +209,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{config.costs}. {len(found)} of {len(keys)} units are finished. {VERDICT}",
+        f"{config.costs}. {VERDICT}",
+        finding=f"{len(found)} of {len(keys)} units are finished; tried.md says how to go on with the others.",
         summary=_summary(rows, list(mechanisms), chosen),
     )
 
