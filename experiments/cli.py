@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Runs a command and turns its errors into a sentence and an exit status."""
-    from experiments.runs.interruption import Interrupted, listening
+    from experiments.runs.progress import Interrupted, listening
 
     try:
         with listening():
@@ -171,7 +171,7 @@ def _optimise(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from experiments.pipeline.train import train
+    from experiments.pipeline.optimise import train
     from experiments.request import parse_request
     from experiments.runs.progress import make_progress
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from environment.runtimes import OnnxRuntime, OpenVino, Runtime, UnavailableError
 from experiments.baselines.simplifier import simplified, simplifier_label
-from experiments.runs.tensorflow_start import import_tensorflow
+from experiments.runs.run import import_tensorflow
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import LEVELS, Level
 

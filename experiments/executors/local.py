@@ -27,8 +27,7 @@ from typing import NamedTuple, Protocol
 
 from experiments.errors import UserError
 from experiments.executors.units import Record
-from experiments.runs.interruption import Interrupted, listening, raise_if_received
-from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
 SECONDS_TO_STOP = 10.0

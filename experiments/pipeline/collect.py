@@ -13,10 +13,8 @@ from controller.records import EpisodeRecord, best_record
 from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
-from experiments.runs.interruption import raise_if_received
-from experiments.runs.progress import Bar
-from experiments.runs.run import Run, in_round, of_round
-from experiments.runs.seeds import seed_for
+from experiments.runs.progress import Bar, raise_if_received
+from experiments.runs.run import Run, in_round, of_round, seed_for
 from worldmodel.data.by_rank import by_rank
 from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
 from worldmodel.data.episodes import Episode, EpisodeBuffer

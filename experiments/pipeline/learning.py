@@ -26,8 +26,7 @@ from experiments.pipeline import world_model
 from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted, recollect_episodes
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
-from experiments.runs.run import Run, in_round, of_round
-from experiments.runs.tensorflow_start import start_tensorflow
+from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module

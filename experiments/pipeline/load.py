@@ -16,7 +16,7 @@ from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline.cost_model import find_costs
-from experiments.runs.identity import features_fingerprint, stored_formats
+from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.model_source import find_model
 from experiments.runs.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet

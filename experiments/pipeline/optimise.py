@@ -1,33 +1,36 @@
-"""`rlflow optimise`, from the model to the written result, stage after stage."""
+"""`rlflow optimise`: all stages, from the model to the written result; `rlflow train`: those up to a trained part."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from pathlib import Path
+from typing import Any
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
+from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
+from experiments.errors import UserError
 from experiments.pipeline.controller import TrainingFacts
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, require_verifiable
+from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
-from experiments.reports.summary import print_summary
+from experiments.reports.summary import print_summary, print_training
 from experiments.request import Request
-from experiments.runs.directory import RunDirectory
-from experiments.runs.identity import digest
-from experiments.runs.manifest import make_manifest
-from experiments.runs.progress import ProgressDisplay
+from experiments.runs.directory import RunDirectory, digest, make_manifest
+from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.result import MeasuredRatio, Result, count_rules
-from experiments.runs.run import Run
-from experiments.runs.warnings_noted import warnings_noted
+from experiments.runs.run import Run, of_round
 from taso_ext.onnx_io.model_file import write_model
 
+WORLD_MODEL, CONTROLLER = "world-model", "controller"
+"""Parts of a run that `rlflow train` stops after."""
 SOURCES = {
     "collection": "(a) random collection",
     "recollection": "(a) random collection and recollection",
@@ -73,6 +76,46 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     assert request.output is not None
     write_model(exported.model, request.output)
     return result, run.directory.path
+
+
+def train(request: Request, part: str, progress: ProgressDisplay) -> None:
+    """Trains, or goes on training, and prints a summary; `rlflow optimise` with the same options goes on from there.
+
+    Args:
+      part: `WORLD_MODEL` or `CONTROLLER`. With recollection it is that of the last round, and all rounds before it are
+        trained in full.
+    Raises:
+      UserError, ModelError and their like: bad input, or a controller that does not learn; nothing was written.
+    """
+    require_learning(request.config, part)
+    progress.note(f"Loading {request.model}")
+    with warnings_noted(progress):
+        loaded = load(request.model, request.config)
+        run = begin_run(request, loaded, progress)
+        accuracy: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
+        best_real, last = None, request.config.recollect.rounds
+        if request.config.world == "real":
+            best_real, last = 100 * train_for_real(run, loaded)[1].improvement, 0
+        else:
+            learning = Learning(run, loaded)
+            rows = [learning.round_row(number) for number in range(last + (part == CONTROLLER))]
+            accuracy = learning.accuracy(last)
+    updates = run.metrics.read(of_round(STAGE, last)) if part == CONTROLLER else []
+    print_training(f"{request.model} · {part}", accuracy, rows, updates, best_real, str(run.directory.path))
+
+
+def require_learning(config: RunConfig, part: str) -> None:
+    """Raises UserError where the settings leave nothing to train."""
+    if config.controller != "ppo":
+        raise UserError(
+            f"rlflow train {part} is for a controller that learns, which --controller {config.controller} does not. "
+            "Leave --controller out, or search with `rlflow optimise`."
+        )
+    if part == WORLD_MODEL and config.world == "real":
+        raise UserError(
+            "With --world real there is no world model to train. Leave --world out, or use `rlflow train controller`."
+        )
 
 
 def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:

@@ -22,8 +22,7 @@ from experiments.pipeline.learning import STAGE
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
-from experiments.runs.run import Run, of_round
-from experiments.runs.tensorflow_start import start_tensorflow
+from experiments.runs.run import Run, of_round, start_tensorflow
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from controller.ppo.controller import PpoController

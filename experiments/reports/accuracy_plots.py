@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from experiments.reports.plot_style import BLUE, CYCLE, GREY, INK, ORANGE, finish
+from experiments.reports.plots import BLUE, CYCLE, GREY, INK, ORANGE, finish
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.components import Components
 from worldmodel.accuracy.rewards_and_masks import rank_correlation

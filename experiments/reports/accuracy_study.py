@@ -25,10 +25,9 @@ from experiments.errors import UserError
 from experiments.pipeline.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
 from experiments.pipeline.evaluate import EVALUATION
 from experiments.pipeline.world_model import BUNDLE, FIRST, MDN_RNN
-from experiments.reports.plot_style import Curve
+from experiments.reports.plots import Curve
 from experiments.reports.report import loss_curves, stages_of_losses
-from experiments.runs.directory import RunDirectory
-from experiments.runs.metrics import MetricsLog
+from experiments.runs.directory import MetricsLog, RunDirectory
 from experiments.runs.run import of_round
 from worldmodel.accuracy import baselines as trivial
 from worldmodel.accuracy import metrics

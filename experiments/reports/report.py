@@ -21,7 +21,7 @@ from experiments.reports.summary import (
     source_rows,
     time_rows,
 )
-from experiments.runs.metrics import MetricsLog
+from experiments.runs.directory import MetricsLog
 from experiments.runs.result import Result
 from experiments.runs.run import in_round, of_round
 from taso_ext.files import write_text

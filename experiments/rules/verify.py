@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from experiments.errors import UserError, nearest_match
 from experiments.rules.files import read_entries, rule_files
-from experiments.runs.interruption import raise_if_received
-from experiments.runs.progress import ProgressDisplay, format_duration, make_progress
+from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
 from taso_ext.files import write_text
 from taso_ext.verify.proof import is_normwise
 from taso_ext.verify.prove import Outcome, prove_rule

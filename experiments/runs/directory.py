@@ -4,24 +4,39 @@ config.json      the complete configuration        metrics.jsonl   one line a me
 manifest.json    versions, cpu, git, argv, model   checkpoints/    artefact of each finished stage
 stages.json      finished stages and their times   actions.json    action log of the exported graph
 result.json      the figures of the report         plots/, report.md, DONE
+
+A directory is named by its settings and by fingerprints that are computed from the program and its input, so that
+nothing old is taken for something new. No fingerprint is a number that someone has to raise for this purpose alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
+import platform
+import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from controller.ppo.config import FORMAT_VERSION as CONTROLLER_FORMAT
+from environment.costs.roofline import ROOFLINE_VERSION
 from environment.measurement.memory import peak_bytes
+from environment.substitution import features
 from experiments.errors import UserError
 from taso_ext.files import write_text
+from worldmodel.config import FORMAT_VERSION as WORLD_MODEL_FORMAT
+from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
 
 
 def as_json(value: Any) -> str:
-    """Readable JSON with a stable order of keys."""
+    """Returns readable JSON with a stable order of keys."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -147,3 +162,111 @@ def differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
             yield from differences(stored.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else key)
     elif stored != wanted:
         yield f"{prefix} was {stored!r}, now {wanted!r}"
+
+
+class MetricsLog:
+    """`metrics.jsonl`: (stage, step, figures) a line, appended as it happens and cut back when a stage is resumed.
+
+    It holds nothing that depends on the clock, so that two runs with one seed leave identical files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, stage: str, step: int, figures: Mapping[str, Any]) -> None:
+        """Adds one line; NumPy and TensorFlow scalars become plain numbers."""
+        record = {"stage": stage, "step": int(step), **{key: _plain(value) for key, value in figures.items()}}
+        with self._path.open("a") as file:  # one write of a short line: a killed run leaves at most one broken line
+            file.write(json.dumps(record) + "\n")
+
+    def rewind(self, stage: str, step: int) -> None:
+        """Drops the stage's lines from `step` on: a resumed stage repeats everything after its last checkpoint."""
+        kept = [record for record in self.read() if record["stage"] != stage or record["step"] < step]
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+
+    def read(self, stage: str | None = None) -> list[dict[str, Any]]:
+        """The lines of one stage, or all, in order; a line that a kill cut off is left out."""
+        if not self._path.is_file():
+            return []
+        records = []
+        for line in self._path.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return [record for record in records if stage is None or record["stage"] == stage]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | bool | int) or value is None:
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        # 9 significant digits tell every float32 apart.
+        return float(f"{float(array):.9g}") if array.ndim == 0 else [_plain(item) for item in array]
+    return array.tolist()
+
+
+PACKAGES = (
+    *("rlflow", "tensorflow", "graph-nets", "dm-sonnet", "tensorflow-probability"),
+    *("onnx", "onnxscript", "onnxruntime", "numpy", "gymnasium"),
+)
+
+
+def make_manifest(arguments: Sequence[str], model: str, seed: int) -> dict[str, Any]:
+    """Returns facts about one command: what is needed to repeat it elsewhere, and to tell why it differs there."""
+    return {
+        "argv": list(arguments),
+        "model": model,
+        "seed": seed,
+        "python": platform.python_version(),
+        "versions": {package: _version(package) for package in PACKAGES},
+        "roofline": ROOFLINE_VERSION,
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "git": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _commit() -> str | None:
+    """Commit of the source tree, with "+changes" if it is not what is checked out; None outside a clone."""
+    source = Path(__file__).parent
+    git = ["git", "-C", str(source)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+changes" if changes.strip() else commit
+
+
+def digest(value: Any, digits: int = 16) -> str:
+    """Hexadecimal digits that differ where plain JSON values differ; the order of keys does not matter."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]
+
+
+def features_fingerprint() -> str:
+    """Of what the columns of a graph observation are and mean."""
+    columns = [*features.NODE_FEATURES, *features.EDGE_FEATURES]
+    return digest([features.FEATURES_VERSION, columns, features.NUM_OPERATORS, features.NUM_DTYPES])
+
+
+def stored_formats() -> dict[str, int]:
+    """Formats of what a run keeps in its checkpoints."""
+    return {"episodes": EPISODES_FORMAT, "world_model": WORLD_MODEL_FORMAT, "controller": CONTROLLER_FORMAT}

@@ -1,17 +1,23 @@
-"""Progress of a run: bars with ETA on a terminal, a plain line every few seconds elsewhere; one interface for both.
+"""Progress of long work: bars with ETA on a terminal, a plain line every few seconds elsewhere; one interface for both.
 
 with progress.stage("collect episodes", total=200) as bar:
     for episode in range(200):
         bar.update(episode + 1, best_percent=12.3)
+
+Ctrl-C and SIGTERM are raised at once, and once more at the next progress where Python swallowed them: exceptions that a
+signal handler raises are lost when they hit a destructor or a callback from C, and TensorFlow has many of both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Protocol, TextIO
+from types import FrameType
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -126,3 +132,59 @@ class _LineBar:
         self._printed = now
         remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
         self._display.note(f"{self._title}: {done}/{self._total}  ETA {format_duration(remaining)}{self.last_figures}")
+
+
+_received: list[int] = []
+
+
+class Interrupted(BaseException):
+    """A signal asks the run to stop; a BaseException, so that no stage takes it for an error of its own.
+
+    Attributes:
+      signal: its number.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Makes SIGINT and SIGTERM raise `Interrupted` inside the block."""
+    _received.clear()
+    before = {number: signal.signal(number, _raise) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_if_received() -> None:
+    """Raises `Interrupted` if a signal came; called wherever progress is reported."""
+    if _received:
+        raise Interrupted(_received[0])
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    raise Interrupted(number)
+
+
+@contextlib.contextmanager
+def warnings_noted(progress: ProgressDisplay) -> Iterator[None]:
+    """Shows these warnings among the progress, without their places in the code; all others stay warnings."""
+    from environment.costs.limits import NoisyClockWarning, UnpricedWarning
+
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        if issubclass(category, (NoisyClockWarning, UnpricedWarning)):
+            progress.note(str(message))
+        else:
+            show(message, category, filename, lineno, *rest)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note  # type: ignore[assignment]  # `rest` stands for what it passes on
+        yield

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.records import ratio_noise
-from experiments.runs.alarm import is_too_good
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -220,3 +219,12 @@ def plus_minus(noise: float) -> str:
 def count_rules(rule_names: Sequence[str]) -> dict[str, int]:
     """Name -> how often, in order of first use."""
     return dict(Counter(rule_names))
+
+
+PRINTED = 0.01
+"""Points: percents that differ by less are printed alike."""
+
+
+def is_too_good(dreamed_percent: float, real_percent: float) -> bool:
+    """Whether a dreamed improvement is more than the best real one that is known."""
+    return dreamed_percent - real_percent >= PRINTED

@@ -1,17 +1,25 @@
-"""`Run`: what every stage of a run works with."""
+"""`Run`: what every stage of a run works with; its seeds, and the import of TensorFlow."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import sys
+import zlib
 from collections.abc import Iterator
 
+import numpy as np
+
 from experiments.config.run import RunConfig
-from experiments.runs.directory import RunDirectory
-from experiments.runs.interruption import raise_if_received
-from experiments.runs.metrics import MetricsLog
-from experiments.runs.progress import Bar, ProgressDisplay
-from experiments.runs.seeds import seed_for
+from experiments.runs.directory import MetricsLog, RunDirectory
+from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
+
+
+def seed_for(seed: int, purpose: str) -> int:
+    """Seed of one purpose: independent of all others, the same in a resumed run; fits into int32."""
+    sequence = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
+    return int(sequence.generate_state(1)[0] >> 1)
 
 
 def of_round(name: str, number: int) -> str:
@@ -72,3 +80,40 @@ class _InterruptibleBar:
     def update(self, done: int, **figures: float) -> None:
         self._bar.update(done, **figures)
         raise_if_received()
+
+
+TENSORFLOW = "start TensorFlow"
+"""Stage of the import."""
+TENSORFLOW_SETTINGS = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # These nets are so small that a second thread only costs; and with one, sums are always taken in the same order.
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+}
+"""Environment variables that TensorFlow reads when it is imported; what the user has set stays."""
+
+
+def start_tensorflow(run: Run) -> None:
+    """Imports TensorFlow as a stage of its own, since it takes seconds; nothing the second time."""
+    if "tensorflow" in sys.modules:
+        return
+    run.progress.note("Starting TensorFlow")
+    with run.directory.stage(TENSORFLOW):  # no bar: it would be redirected too
+        import_tensorflow()
+
+
+def import_tensorflow() -> None:
+    """The import, with `TENSORFLOW_SETTINGS` and without notes."""
+    for name, value in TENSORFLOW_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    sys.stderr.flush()
+    terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
+    try:
+        import tensorflow as tf
+
+        tf.get_logger().setLevel("ERROR")  # its warnings are about how often functions are traced
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nowhere)

@@ -13,8 +13,7 @@ from experiments.executors.units import Record
 from experiments.pipeline.collect import named
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.world_model import ENCODER, MDN_RNN
-from experiments.runs.interruption import raise_if_received
-from experiments.runs.progress import Bar
+from experiments.runs.progress import Bar, raise_if_received
 from experiments.runs.run import of_round
 from experiments.studies.setting import Effort, Target
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect

@@ -18,7 +18,7 @@ from typing import Any
 from experiments.config.run import RunConfig
 from experiments.config.tree import replaced
 from experiments.executors.units import Record
-from experiments.runs.identity import digest
+from experiments.runs.directory import digest
 from experiments.studies.setting import OF_THE_MODEL, OF_THE_POLICY, sections_of
 from taso_ext.files import write_text
 

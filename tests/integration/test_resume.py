@@ -247,7 +247,7 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None:
-    from experiments.runs.interruption import Interrupted, listening, raise_if_received
+    from experiments.runs.progress import Interrupted, listening, raise_if_received
 
     class Swallows:
         def __del__(self) -> None:

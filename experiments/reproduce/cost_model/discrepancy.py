@@ -30,8 +30,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, MeasuredGraph, of_rules, records
 from experiments.reproduce.options import add_device, add_graphs, add_seed, chosen_graphs, chosen_seed
 from experiments.reproduce.table import UNDEFINED, Experiment, Table
-from experiments.runs.progress import ProgressDisplay
-from experiments.runs.warnings_noted import warnings_noted
+from experiments.runs.progress import ProgressDisplay, warnings_noted
 from taso_ext import RuleSet
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn

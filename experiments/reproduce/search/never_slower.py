@@ -34,7 +34,7 @@ from experiments.reproduce.options import add_device, add_graphs, chosen_graphs,
 from experiments.reproduce.table import Table
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
-from experiments.runs.seeds import seed_for
+from experiments.runs.run import seed_for
 from taso_ext import RuleSet
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model

@@ -30,8 +30,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Table
-from experiments.runs.interruption import raise_if_received
-from experiments.runs.progress import ProgressDisplay
+from experiments.runs.progress import ProgressDisplay, raise_if_received
 from taso_ext import OnnxModel, RuleSet, State
 
 DEFAULT_GRAPHS = ("resnet50", "bert-base")
@@ -243,7 +242,7 @@ class StepTimes:
         return {"timed": statistics.median(times_ms), "noise": max(noise)}
 
     def _dream(self, env: GraphSubstitutionEnv) -> Record:
-        from experiments.runs.tensorflow_start import import_tensorflow
+        from experiments.runs.run import import_tensorflow
 
         import_tensorflow()
         from experiments.reproduce.speed.dream_times import FixedOrder, barely_trained, dream_env, dream_ms, encode_ms

@@ -19,7 +19,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import Experiment, Figure, Table
-from experiments.runs.identity import digest
+from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
 from experiments.studies.setting import Effort, Setting

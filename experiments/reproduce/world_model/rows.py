@@ -10,7 +10,7 @@ import numpy as np
 from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.executors.units import Record
 from experiments.reproduce.table import UNDEFINED
-from experiments.runs.alarm import is_too_good
+from experiments.runs.result import is_too_good
 from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, OF_TRAINING, REAL_GAP, TRAINED_FOR, asked, asked_figures
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.studies.study import COUNTS_FROM_PERCENT

@@ -14,8 +14,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from experiments.reports import accuracy_plots
-from experiments.reports.plot_style import save
-from experiments.reports.plots import losses_figure
+from experiments.reports.plots import losses_figure, save
 
 RNG = np.random.default_rng(0)
 LONG = "a-rule-with-a-name-that-is-as-long-as-names-of-rules-become"

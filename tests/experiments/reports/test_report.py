@@ -14,7 +14,7 @@ from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_summary
-from experiments.runs.metrics import MetricsLog
+from experiments.runs.directory import MetricsLog
 from experiments.runs.result import GraphFigures, MeasuredRatio, Result, count_rules
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.errors import UserError
-from experiments.runs.directory import RunDirectory
-from experiments.runs.metrics import MetricsLog
+from experiments.runs.directory import MetricsLog, RunDirectory
 
 CONFIG = {"seed": 1, "taso": {"alpha": 1.05}}
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import pytest
 
+from environment.costs.limits import NoisyClockWarning, UnpricedWarning
 from experiments.runs.progress import (
     SECONDS_BETWEEN_LINES,
     LineProgress,
     TerminalProgress,
     format_duration,
     make_progress,
+    warnings_noted,
 )
 
 
@@ -74,3 +77,19 @@ def test_bars_show_figures() -> None:
 )
 def test_durations_read_naturally(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize("category", [NoisyClockWarning, UnpricedWarning])
+def test_what_cost_models_warn_of_is_noted(category: type[Warning]) -> None:
+    stream = io.StringIO()
+    with warnings_noted(make_progress(stream)):
+        warnings.warn("All is not well.", category, stacklevel=1)
+    assert stream.getvalue() == "All is not well.\n"
+
+
+def test_other_warnings_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, warnings_noted(make_progress(stream)):
+        warnings.simplefilter("always")
+        warnings.warn("Something else.", UserWarning, stacklevel=1)
+    assert not stream.getvalue() and [str(each.message) for each in caught] == ["Something else."]

@@ -10,7 +10,7 @@ import pytest
 from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.executors.units import COMMITTED, UNITS
-from experiments.runs.identity import digest
+from experiments.runs.directory import digest
 from experiments.studies.rename_units import current_settings, main
 from experiments.studies.setting import Setting, figures_fingerprint, fingerprint
 from experiments.studies.study import TABLE
