@@ -14,7 +14,16 @@ from experiments.config.tree import parse_overrides, replaced
 from experiments.pipeline import learning
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model import mechanisms
-from experiments.reproduce.world_model.mechanisms import ALL, BETTER, MEASURES, MECHANISMS, NOTHING, WORSE, compared
+from experiments.reproduce.world_model.mechanisms import (
+    ALL,
+    BETTER,
+    MEASURES,
+    MECHANISMS,
+    NOTHING,
+    WORSE,
+    compared,
+    compared_over_graphs,
+)
 from experiments.runs.run import Run
 from experiments.studies.mechanisms import PREDICTION
 from tests import tracing
@@ -123,6 +132,20 @@ def test_the_difference_is_in_units_of_the_seeds() -> None:
     row = compared(np.array([[1.0, 4.0], [3.0, 8.0]]), more_is_better=True)
     assert row["spread"] == pytest.approx(np.sqrt((2.0 + 8.0) / 2))
     assert row["in_spreads"] == pytest.approx(4.0 / np.sqrt(5.0))
+
+
+def test_graphs_count_in_units_of_their_seeds() -> None:
+    """A figure a hundred times larger on one graph says no more than on another."""
+    small = np.array([[1.0, 1.3], [1.1, 1.5], [1.2, 1.5]])
+    row = compared_over_graphs([small, 100.0 * small], more_is_better=False)
+    alone = compared(small, more_is_better=False)
+    assert row["in_spreads"] == pytest.approx(alone["in_spreads"]) and row["seeds"] == 6
+    assert row["p_value"] < alone["p_value"] and row["verdict"] == WORSE
+    both_ways = compared_over_graphs([small, small[:, ::-1]], more_is_better=False)
+    assert both_ways["in_spreads"] == pytest.approx(0.0) and both_ways["verdict"] == NOTHING
+    without_spread = np.array([[0.0, 0.2], [0.0, 0.2]])
+    assert compared_over_graphs([small, without_spread], more_is_better=False)["seeds"] == 3
+    assert compared_over_graphs([np.zeros((3, 2))] * 2, more_is_better=True)["verdict"] == NOTHING
 
 
 def test_one_seed_says_nothing() -> None:
