@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Of stored world models; goes up whenever their weights or tables mean something else. It stands here so that run
 directories can be compared without TensorFlow."""
 
@@ -224,6 +224,37 @@ class MdnRnnTrainingConfig:
         weights = ("latent_weight", "mean_weight", "reward_weight", "idle_weight", "terminal_weight", "mask_weight")
         _require(self, 0, "steps", "open_loop_steps", *weights, "open_loop_weight")
         _require(self, 1, "batch", "checkpoint_every")
+
+
+@dataclass(frozen=True)
+class DreamConfig:
+    """Settings of a dream.
+
+    Attributes:
+      temperature: τ ≥ 0 of the sampled latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above,
+        it strays. How far depends on what the world model has left open: rewrites are deterministic, and a well trained
+        one is sure of them (`experiments/results/accuracy-tried.md`).
+      root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
+      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
+        thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
+    """
+
+    temperature: float = 1.0
+    root_fraction: float = 0.5
+    pessimism: float = 0.0
+    legal_from: float = 0.9
+
+    def __post_init__(self) -> None:
+        _require(self, 0, "temperature", "root_fraction", "pessimism")
+        if not self.root_fraction <= 1:
+            raise ValueError(f"'root_fraction' is a share, at most 1, but {self.root_fraction!r} came")
+        if not 0.01 <= self.legal_from <= 0.99:
+            raise ValueError(f"'legal_from' is a probability from 0.01 to 0.99, but {self.legal_from!r} came")
+
+    def from_root(self) -> DreamConfig:
+        """The same with all rollouts from the initial graph."""
+        return replace(self, root_fraction=1.0)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,43 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from worldmodel.data.graphs import FeatureSpec
 from worldmodel.errors import IncompatibleWorldModel
 
 if TYPE_CHECKING:
     from environment import GraphSubstitutionEnv
+
+TIME, LOG_TIME_UNIT = "log_time", 5.0
+"""The feature of nodes that is ln(1 + time in microseconds) in this unit, see `environment.substitution.features`."""
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """What the columns of a graph observation mean; a model is only good for the features it was trained with.
+
+    Attributes:
+      node_features, edge_features: column names; column 0 is the operator and the dtype id.
+      num_operators, num_dtypes: how many different ids there are.
+      version: of what the columns mean.
+    """
+
+    node_features: tuple[str, ...]
+    edge_features: tuple[str, ...]
+    num_operators: int
+    num_dtypes: int
+    version: int = 1
+
+    @classmethod
+    def current(cls) -> FeatureSpec:
+        """The features of this version of `environment`."""
+        from environment.substitution import features
+
+        return cls(
+            tuple(features.NODE_FEATURES),
+            tuple(features.EDGE_FEATURES),
+            features.NUM_OPERATORS,
+            features.NUM_DTYPES,
+            features.FEATURES_VERSION,
+        )
 
 
 @dataclass(frozen=True)
@@ -23,23 +55,28 @@ class Signature:
       features: columns of the graph observations.
       rules: fingerprint of what the rules say (`RuleSet.fingerprint`); empty if that is not known, and then only their
         names are compared.
+      log_cost_rewards: whether every reward is 100 · ln(cost before / cost after) of costs that are sums of the node
+        feature `TIME`. Then z can tell what rewards add up to. The environment declares it; it is not compared.
     """
 
     rule_names: tuple[str, ...]
     features: FeatureSpec
     rules: str = ""
+    log_cost_rewards: bool = False
 
     @classmethod
     def of(cls, env: GraphSubstitutionEnv) -> Signature:
-        """Of what is at hand: an environment's rules and this version's features."""
-        return cls(tuple(env.rule_names), FeatureSpec.current(), env.rules.fingerprint)
+        """Of an environment: its rules and rewards, and this version's features."""
+        return cls(tuple(env.rule_names), FeatureSpec.current(), env.rules.fingerprint, env.log_cost_rewards)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Signature:
         """Inverse of `dataclasses.asdict`, also by way of JSON."""
         features = stored["features"]
         lists = {name: tuple(features[name]) for name in ("node_features", "edge_features")}
-        return cls(tuple(stored["rule_names"]), FeatureSpec(**(features | lists)), stored["rules"])
+        return cls(
+            tuple(stored["rule_names"]), FeatureSpec(**(features | lists)), stored["rules"], stored["log_cost_rewards"]
+        )
 
     def require(self, other: Signature, source: str) -> None:
         """Raises `IncompatibleWorldModel` unless `other`, what is at hand, equals this."""

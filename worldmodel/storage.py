@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.config import FORMAT_VERSION, EncoderConfig, MdnRnnConfig
-from worldmodel.dynamics.mdn_rnn import MdnRnn, ModelSizes
-from worldmodel.dynamics.start_graphs import Scene, Statistics
+from worldmodel.dynamics.mdn_rnn import MdnRnn
+from worldmodel.dynamics.start_graphs import ModelSizes, StartGraph, Statistics
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
     encoder: GraphEncoder
     mdn_rnn: MdnRnn
     statistics: Statistics
-    scenes: Sequence[Scene]
+    start_graphs: Sequence[StartGraph]
     embeddings: Mapping[str, np.ndarray]
 
 
@@ -47,8 +47,8 @@ def write(directory: Path, parts: Parts) -> None:
     }
     (directory / "world_model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
     arrays = {f"statistics/{name}": value for name, value in parts.statistics.to_arrays().items()}
-    for number, scene in enumerate(parts.scenes):
-        arrays |= {f"scene{number}/{name}": value for name, value in scene.to_arrays().items()}
+    for number, graph in enumerate(parts.start_graphs):
+        arrays |= {f"start_graph{number}/{name}": value for name, value in graph.to_arrays().items()}
     write_arrays(directory / "tables.npz", arrays, compress=True)
     hashes, raw = np.array(list(parts.embeddings), np.str_), np.array(list(parts.embeddings.values()), np.float32)
     write_arrays(directory / "embeddings.npz", {"hashes": hashes, "raw": raw}, compress=True)
@@ -74,12 +74,12 @@ def read(directory: Path, signature: Signature | None = None) -> Parts:
     if signature is not None:
         stored.require(signature, f"the world model {directory}")
     with np.load(directory / "tables.npz") as arrays:
-        statistics, scenes = _read_tables(dict(arrays))
+        statistics, start_graphs = _read_tables(dict(arrays))
     with np.load(directory / "embeddings.npz") as arrays:
         embeddings = dict(zip(arrays["hashes"].tolist(), arrays["raw"], strict=True))
     encoder = GraphEncoder(EncoderConfig(**description["encoder"]), stored.features)
     mdn_rnn = MdnRnn(_read_mdn_rnn_config(description["mdn_rnn"]), ModelSizes(**description["sizes"]))
-    return Parts(stored, encoder, mdn_rnn, statistics, scenes, embeddings)
+    return Parts(stored, encoder, mdn_rnn, statistics, start_graphs, embeddings)
 
 
 def read_weights(directory: Path, parts: Parts) -> None:
@@ -135,10 +135,10 @@ def _read_mdn_rnn_config(stored: Mapping[str, Any]) -> MdnRnnConfig:
     return MdnRnnConfig(**{**stored, "log_sigma_range": (low, high)})
 
 
-def _read_tables(arrays: Mapping[str, np.ndarray]) -> tuple[Statistics, list[Scene]]:
+def _read_tables(arrays: Mapping[str, np.ndarray]) -> tuple[Statistics, list[StartGraph]]:
     groups: dict[str, dict[str, np.ndarray]] = {}
     for key, value in arrays.items():
         group, _, name = key.partition("/")
         groups.setdefault(group, {})[name] = value
     statistics = Statistics.from_arrays(groups.pop("statistics"))
-    return statistics, [Scene.from_arrays(groups[f"scene{number}"]) for number in range(len(groups))]
+    return statistics, [StartGraph.from_arrays(groups[f"start_graph{number}"]) for number in range(len(groups))]

@@ -13,8 +13,8 @@ from controller.policies.head import PolicyHead
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.worlds.graph_view import GraphObservation, GraphView
 from worldmodel.config import EncoderConfig
-from worldmodel.data.graphs import FeatureSpec
 from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.signature import FeatureSpec
 
 
 class GraphPolicy(snt.Module):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from controller.policies.config import PolicyConfig
 from controller.policies.head import PolicyHead
 from controller.policies.hierarchical import HierarchicalCategorical
-from worldmodel.dream.rollout import LatentObservation
+from worldmodel.data.trajectory import LatentObservation
 from worldmodel.world_model import WorldModel
 
 
@@ -48,7 +48,7 @@ class LatentPolicy(snt.Module):
         return cls(rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Samples: `worldmodel.dream.rollout.Policy`."""
+        """Samples: `worldmodel.data.trajectory.Policy`."""
         distribution, value = self.distribution_and_value(observation)
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value

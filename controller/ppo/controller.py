@@ -14,11 +14,12 @@ from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PpoConfig
-from controller.ppo.experience import Experience, any_rows, from_rollout
-from controller.ppo.learner import PpoLearner
+from controller.ppo.learner import PpoLearner, any_rows
+from controller.ppo.telescoping import settled
 from controller.worlds.graph_view import GraphView
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.config import EncoderConfig
+from worldmodel.data.trajectory import Trajectory
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
@@ -58,7 +59,7 @@ class PpoController(Controller):
         """
         Args:
           policy: a `controller.ppo.learner.TrainablePolicy` that is also callable as a
-            `worldmodel.dream.rollout.Policy`.
+            `worldmodel.data.trajectory.Policy`.
           config: of the learner.
           view: wraps the real environment into one whose observations the policy takes.
           seed: of everything drawn in training.
@@ -134,7 +135,7 @@ class PpoController(Controller):
 
         Args:
           world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a
-            `worldmodel.dream.rollout.Rollout` (`DreamEnv`) or an `Experience` (`controller.worlds.real.RealWorld`).
+            `Trajectory`: a `DreamEnv`, or a `controller.worlds.real.RealWorld`.
           seed: replaces the one given at construction.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
             maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
@@ -143,18 +144,19 @@ class PpoController(Controller):
         """
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
-            experience = self._play(world, _fold(seed, update))
-            metrics = self._learner.update(experience) | _episode_metrics(experience)
+            played = self._play(world, _fold(seed, update))
+            metrics = self._learner.update(played) | _episode_metrics(played)
             require_finite(metrics, update + 1, "the rollout of ppo's update {}".format)
             if on_progress is not None:
                 on_progress(update + 1, self._config.updates, metrics)
 
-    def _play(self, world: Any, seed: int) -> Experience:
+    def _play(self, world: Any, seed: int) -> Trajectory:
+        """A rollout; predicted rewards are held to what is known of the real ones (`controller.ppo.telescoping`)."""
         config = self._config
-        rollout = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
-        if isinstance(rollout, Experience):
-            return rollout
-        return from_rollout(rollout, telescoping=config.telescoping)
+        played: Trajectory = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
+        if isinstance(played.hidden, tuple) or not config.telescoping:
+            return played
+        return played._replace(reward=tf.constant(settled(played.reward.numpy(), played.legal.numpy())))
 
     def view(self, env: Any) -> Any:
         return self._view(env)
@@ -218,9 +220,8 @@ class PpoController(Controller):
         return distribution.at_temperature(self._temperature).sample(seed)
 
 
-def _episode_metrics(experience: Experience) -> dict[str, float]:
-    returns = experience.rewards.numpy().sum(axis=0)
-    lengths = experience.alive.numpy().sum(axis=0)
+def _episode_metrics(played: Trajectory) -> dict[str, float]:
+    returns, lengths = played.reward.numpy().sum(axis=0), played.lengths()
     return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
 
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 from controller.interface import StoredControllerError
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
-from controller.ppo.experience import Experience, signature
 from controller.ppo.gae import generalised_advantages
+from worldmodel.data.trajectory import Trajectory
 
 SMALLEST_SPREAD = 1e-3
 """Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the steps of one rollout are pulled towards, flat [T·B]."""
+    """What the n steps that were taken in one rollout are pulled towards, [n]; `rows` of their observations."""
 
     rows: tf.Tensor
     actions: tf.Tensor
@@ -65,9 +65,9 @@ class PpoLearner:
     """Improves a policy, one rollout at a time.
 
         learner = PpoLearner(policy, config, seed=0)
-        metrics = learner.update(from_rollout(dream.rollout(policy, batch=64, horizon=50, seed=…)))
+        metrics = learner.update(dream.rollout(policy, batch=64, horizon=50, seed=…))
 
-    Everything that an update depends on, besides the experience, is in `state()`: training that is saved, loaded and
+    Everything that an update depends on, besides the trajectory, is in `state()`: training that is saved, loaded and
     continued gives the same weights, bit for bit, as training in one go.
 
     Attributes:
@@ -87,8 +87,8 @@ class PpoLearner:
         self._optimizer.step.assign(0)
         self._update: Callable[..., dict[str, tf.Tensor]] | None = None
 
-    def update(self, experience: Experience) -> dict[str, float]:
-        """Runs the configured epochs over one rollout.
+    def update(self, played: Trajectory) -> dict[str, float]:
+        """Runs the configured epochs over one rollout; `played` has everything that acting adds.
 
         Returns:
           Metrics: loss parts, entropies in nats, `divergence` (mean KL from the policy that acted), `clipped` (share of
@@ -105,9 +105,9 @@ class PpoLearner:
             tf.constant([self._seed, self.num_updates], tf.int32),
         )
         if self._update is None:
-            specs = [signature(experience), tf.nest.map_structure(tf.TensorSpec.from_tensor, schedule)]
+            specs = [signature(played), tf.nest.map_structure(tf.TensorSpec.from_tensor, schedule)]
             self._update = tf.function(self._learn, input_signature=specs)
-        metrics = self._update(experience, schedule)
+        metrics = self._update(played, schedule)
         self.num_updates += 1
         return {name: float(value) for name, value in metrics.items()}
 
@@ -144,10 +144,11 @@ class PpoLearner:
         }
         return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
 
-    def _learn(self, experience: Experience, schedule: Schedule) -> dict[str, tf.Tensor]:
+    def _learn(self, played: Trajectory, schedule: Schedule) -> dict[str, tf.Tensor]:
         """One whole update, as one graph."""
         self._learning_rate.assign(schedule.learning_rate)
-        targets = self._targets(experience, schedule)
+        targets = self._targets(played, schedule)
+        observations = played.observations()
         order = tf.range(tf.shape(targets.rows)[0])
         parts = tf.minimum(self._config.minibatches, tf.size(order))  # no empty minibatch, however short the rollouts
         latest = {name: tf.constant(0.0) for name in STEP_METRICS}
@@ -160,7 +161,7 @@ class PpoLearner:
                 for part in tf.range(parts):
                     size = tf.size(order)
                     chosen = order[part * size // parts : (part + 1) * size // parts]
-                    latest = self._step(experience.observations, _take(targets, chosen), schedule)
+                    latest = self._step(observations, _take(targets, chosen), schedule)
                     if passes == 0 and part == 0:
                         first_ratio_error = latest["ratio_error"]
                 passes += 1
@@ -176,37 +177,38 @@ class PpoLearner:
         }
 
     @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need it, and it makes tracing slow
-    def _targets(self, experience: Experience, schedule: Schedule) -> Targets:
+    def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
         """Advantages (normalised) and returns of the steps that were really taken."""
         config = self._config
-        rewards = experience.rewards / self._scale_for(experience, schedule.num_updates)
+        rewards = played.reward / self._scale_for(played, schedule.num_updates)
         advantages = generalised_advantages(
             rewards,
-            experience.values,
-            experience.terminals,
-            experience.alive,
+            played.value,
+            played.terminal,
+            played.alive,
             discount=config.discount,
             trace_decay=config.trace_decay,
         )
-        values = experience.values[:-1]
-        fields = (experience.rows, experience.actions, experience.log_probs, values, advantages, advantages + values)
-        targets = Targets(*(tf.boolean_mask(field, experience.alive) for field in fields))
+        values = played.value[:-1]
+        rows = tf.reshape(tf.range(tf.size(played.alive)), tf.shape(played.alive))
+        fields = (rows, played.action, played.log_prob, values, advantages, advantages + values)
+        targets = Targets(*(tf.boolean_mask(field, played.alive) for field in fields))
         centred = targets.advantages - tf.reduce_mean(targets.advantages)
         return targets._replace(advantages=centred / (tf.math.sqrt(_variance(targets.advantages)) + SMALLEST_SPREAD))
 
-    def _scale_for(self, experience: Experience, num_updates: tf.Tensor) -> tf.Tensor:
+    def _scale_for(self, played: Trajectory, num_updates: tf.Tensor) -> tf.Tensor:
         """What rewards are divided by: the root mean square of all discounted returns, this rollout's included."""
         if not self._config.reward_scaling:
             return tf.constant(1.0)
         returns = generalised_advantages(
-            experience.rewards,
-            tf.zeros_like(experience.values),
-            experience.terminals,
-            experience.alive,
+            played.reward,
+            tf.zeros_like(played.value),
+            played.terminal,
+            played.alive,
             discount=self._config.discount,
             trace_decay=1.0,
         )
-        latest = tf.reduce_mean(tf.square(tf.boolean_mask(returns, experience.alive)))
+        latest = tf.reduce_mean(tf.square(tf.boolean_mask(returns, played.alive)))
         self._squared_return.assign_add((latest - self._squared_return) / (num_updates + 1.0))
         return tf.maximum(tf.sqrt(self._squared_return), 1e-8)  # rollouts without any reward stay without
 
@@ -252,6 +254,24 @@ class PpoLearner:
             return errors
         change = tf.clip_by_value(values - targets.values, -self._config.value_clip, self._config.value_clip)
         return tf.maximum(errors, tf.square(targets.values + change - targets.returns))
+
+
+def any_rows(observations: Any) -> Any:
+    """Type specifications of the same observations in any number (and graphs of any size)."""
+
+    def specification(field: Any) -> tf.TypeSpec:
+        if isinstance(field, tf.RaggedTensor):
+            return tf.RaggedTensorSpec([None, None, *field.shape[2:]], field.dtype, ragged_rank=1)
+        return tf.TensorSpec([None, *field.shape[1:]], field.dtype)
+
+    return tf.nest.map_structure(specification, observations)
+
+
+def signature(played: Trajectory) -> Trajectory:
+    """Type specifications under which one trace serves rollouts of one size, with graphs of any size."""
+    specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, played._replace(state=()))
+    state = tf.TensorSpec.from_tensor(played.state) if tf.is_tensor(played.state) else any_rows(played.state)
+    return specs._replace(state=state)
 
 
 def _take(targets: Targets, chosen: tf.Tensor) -> Targets:

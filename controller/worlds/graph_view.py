@@ -28,7 +28,7 @@ class GraphObservation(NamedTuple):
     candidates: tf.RaggedTensor
 
     def graphs(self) -> gn_graphs.GraphsTuple:
-        """The graphs as `worldmodel.data.graphs.to_graphs_tuple` batches them: every edge in both directions."""
+        """The graphs as `worldmodel.encoder.embedding.to_graphs_tuple` batches them: every edge in both directions."""
         both = [self.edges.with_flat_values(_with_direction(self.edges.flat_values, side)) for side in (0.0, 1.0)]
         first_node = self.nodes.row_starts()[:, tf.newaxis, tf.newaxis]
         ends = self.links + tf.cast(first_node, tf.int32)
@@ -70,6 +70,17 @@ def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
 def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
     """All rows of all observations, in order."""
     return GraphObservation(*(tf.concat(fields, axis=0) for fields in zip(*observations, strict=True)))
+
+
+def no_graph(like: GraphObservation) -> GraphObservation:
+    """One row without nodes, edges and candidates, with the columns of other observations."""
+    return GraphObservation(
+        nodes=_one_row(np.zeros((0, like.nodes.shape[-1])), tf.float32),
+        edges=_one_row(np.zeros((0, like.edges.shape[-1])), tf.float32),
+        links=_one_row(np.zeros((0, 2)), tf.int32),
+        summary=tf.zeros([1, like.summary.shape[-1]]),
+        candidates=_one_row(np.zeros(0), tf.int32),
+    )
 
 
 def _one_row(values: np.ndarray, dtype: tf.DType) -> tf.RaggedTensor:

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from controller.ppo.experience import Experience, any_rows
+from controller.ppo.learner import any_rows
 from controller.records import EpisodeLog, EpisodeRecord, best_record
-from controller.worlds.graph_view import GraphObservation, GraphView, concatenate
+from controller.worlds.graph_view import GraphObservation, GraphView, concatenate, no_graph
+from worldmodel.data.trajectory import Trajectory
 
 
 class RealWorld:
     """Plays environments in lockstep, so that the policy sees them as one batch.
 
     world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
-    experience = world.rollout(policy, batch=16, horizon=50, seed=update)
+    trajectory = world.rollout(policy, batch=16, horizon=50, seed=update)
 
     Attributes:
       best: the episode that visited the cheapest graph, in all rollouts; kind "training".
@@ -33,7 +34,7 @@ class RealWorld:
         self._views: list[GraphView] = []
         self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
-    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Experience:
+    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.
 
         Args:
@@ -53,11 +54,11 @@ class RealWorld:
             decided = self._decide(policy, seen, seed, step)
             log.observe(step, playing, seen, decided)
             for index, action in zip(playing, decided[0], strict=True):
-                log.rewards[step, index], log.terminals[step, index] = rows[index].take(int(action))
+                log.reward[step, index], log.terminal[step, index] = rows[index].take(int(action))
         self._bootstrap(policy, rows, log, seed)
         played = [row.episode.record() for row in rows]
         self.best = best_record(played if self.best is None else [self.best, *played])
-        return log.experience()
+        return log.trajectory()
 
     def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
         """(action, log-probability, value) of every graph."""
@@ -71,8 +72,8 @@ class RealWorld:
         left = [index for index, row in enumerate(rows) if not row.episode.terminated]
         if left:
             seen = concatenate([rows[index].observation for index in left])
-            values = self._decide(policy, seen, seed, len(log.rewards))[2]
-            log.values[log.alive[:, left].sum(axis=0), left] = values
+            values = self._decide(policy, seen, seed, len(log.reward))[2]
+            log.value[log.alive[:, left].sum(axis=0), left] = values
 
 
 class _Row:
@@ -90,24 +91,37 @@ class _Row:
 
 
 class _Log:
-    """Arrays of a rollout while it is played."""
+    """A trajectory while it is played."""
 
     def __init__(self, batch: int, horizon: int) -> None:
-        shape = (horizon, batch)
-        self.index, self.actions = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self.log_probs, self.rewards = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.values = np.zeros((horizon + 1, batch), np.float32)
-        self.terminals, self.alive = np.zeros(shape, bool), np.zeros(shape, bool)
+        steps, states = (horizon, batch), (horizon + 1, batch)
+        self.action, self.alive, self.terminal = np.zeros(steps, np.int32), np.zeros(steps, bool), np.zeros(steps, bool)
+        self.reward, self.log_prob = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
+        self.value = np.zeros(states, np.float32)
         self._seen: list[GraphObservation] = []
+        self._places = np.full(states, -1, np.int32)  # of every state among those seen; -1: nobody looked
         self._num_seen = 0
 
     def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
-        self.actions[step, playing], self.log_probs[step, playing], self.values[step, playing] = decided
+        self.action[step, playing], self.log_prob[step, playing], self.value[step, playing] = decided
         self.alive[step, playing] = True
-        self.index[step, playing] = self._num_seen + np.arange(len(playing))
+        self._places[step, playing] = self._num_seen + np.arange(len(playing))
         self._seen.append(seen)
         self._num_seen += len(playing)
 
-    def experience(self) -> Experience:
-        tensors = (self.index, self.actions, self.log_probs, self.values, self.rewards, self.terminals, self.alive)
-        return Experience(concatenate(self._seen), *(tf.constant(array) for array in tensors))
+    def trajectory(self) -> Trajectory:
+        """Padding, and the states in which nobody acts, are graphs without nodes."""
+        known = concatenate([*self._seen, no_graph(self._seen[0])])
+        rows = np.where(self._places < 0, self._num_seen, self._places).ravel()
+        fields = (self.action, self.reward, self.terminal, self.alive)
+        action, reward, terminal, alive = (tf.constant(field) for field in fields)
+        return Trajectory(
+            state=tf.nest.map_structure(lambda field: tf.gather(field, rows), known),
+            legal=(),
+            action=action,
+            reward=reward,
+            terminal=terminal,
+            alive=alive,
+            log_prob=tf.constant(self.log_prob),
+            value=tf.constant(self.value),
+        )

@@ -86,6 +86,7 @@ class EndToEndPrices:
     """The end-to-end costs of one model's graphs."""
 
     is_free = False
+    sums_nodes = False
 
     def __init__(self, costs: EndToEnd, model: OnnxModel, known: _Known) -> None:
         """Use `EndToEnd.of`."""

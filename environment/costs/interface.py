@@ -91,7 +91,11 @@ class Priced:
 
 @runtime_checkable
 class ModelCosts(Protocol):
-    """A cost model for the graphs that rewriting makes of one model."""
+    """A cost model for the graphs that rewriting makes of one model.
+
+    One whose graphs cost what `native` says of their nodes, added up, declares it by `sums_nodes = True`: what is
+    learned from observations can rely on it, since nodes show their times.
+    """
 
     @property
     def is_free(self) -> bool:

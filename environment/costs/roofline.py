@@ -33,6 +33,7 @@ class Analytic:
 
     native: CostModel
     is_free = True
+    sums_nodes = True
 
     @property
     def name(self) -> str:

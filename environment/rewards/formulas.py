@@ -31,7 +31,7 @@ def log_ratio() -> Reward:
     def function(t: Transition) -> float:
         return 100.0 * math.log(t.before.ms / t.after.ms) if t.before.ms > 0 and t.after.ms > 0 else 0.0
 
-    return Reward("log_ratio", function, telescopes=True)
+    return Reward("log_ratio", function, telescopes=True, is_log_ratio=True)
 
 
 def incremental() -> Reward:

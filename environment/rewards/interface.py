@@ -51,12 +51,14 @@ class Reward:
       function: from a transition to a number; percent of the start graph's cost for all built-in ones.
       every: the cost is measured every this many steps and when the episode ends; None: only then.
       telescopes: whether it is a difference of costs, so that a loop of rewrites earns nothing.
+      is_log_ratio: whether it is 100 · ln(run time before / after) at every step.
     """
 
     name: str
     function: RewardFunction
     every: int | None = 1
     telescopes: bool = False
+    is_log_ratio: bool = False
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:

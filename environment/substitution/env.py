@@ -129,6 +129,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return self._prices.native
 
     @property
+    def log_cost_rewards(self) -> bool:
+        """Whether every reward is 100 · ln(before / after) of what the observed times of all nodes add up to."""
+        return self.reward.is_log_ratio and getattr(self._prices, "sums_nodes", False)
+
+    @property
     def initial_cost(self) -> Cost:
         """Of the start graph."""
         return self._start_price.cost

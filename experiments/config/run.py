@@ -19,7 +19,7 @@ from environment import rewards
 from experiments.config.tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_io.session import Level
-from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.config import DreamConfig, MdnRnnTrainingConfig, WorldModelConfig
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -83,36 +83,6 @@ class CollectConfig:
         _require("noop_probability", self.noop_probability, 0, 1)
         _require("held_out", self.held_out, 0, 0.9)
         _require("processes", self.processes, 1, 256)
-
-
-@dataclasses.dataclass(frozen=True)
-class DreamConfig:
-    """The dream that ppo is trained in.
-
-    Attributes:
-      temperature: τ of the latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above, it strays.
-        How far depends on what the world model has left open: rewrites are deterministic, and a well trained one is
-        sure of them (`experiments/results/accuracy/tried.md`).
-      root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
-      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
-      legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
-        thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
-    """
-
-    temperature: float = 1.0
-    root_fraction: float = 0.5
-    pessimism: float = 0.0
-    legal_from: float = 0.9
-
-    def __post_init__(self) -> None:
-        _require("temperature", self.temperature, 0)
-        _require("root_fraction", self.root_fraction, 0, 1)
-        _require("pessimism", self.pessimism, 0)
-        _require("legal_from", self.legal_from, 0.01, 0.99)
-
-    def from_root(self) -> dict[str, float]:
-        """Those of a dream in which all rollouts start at the initial graph."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "root_fraction"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from experiments.pipeline.world_model import RoundModel
-    from worldmodel.dream.rollout import Policy
+    from worldmodel.data.trajectory import Policy
 
 STAGE, RECOLLECT = "collect", "recollect"
 EPISODES, RECOLLECTED = "episodes", "recollected"
@@ -102,8 +102,8 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
 
     Continues where an interrupted command stopped.
     """
+    from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.recollection import recollect
-    from worldmodel.dream.start_dream import root_dream
 
     number = model.number + 1
     stage, count = of_round(RECOLLECT, number), run.config.recollect.episodes
@@ -114,7 +114,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
     with run.stage(stage, in_round("recollect episodes", number), count) as bar:
         run.metrics.rewind(stage, 0)
         seen_through = model.fresh()
-        dream = root_dream(seen_through, loaded.env, **run.config.dream.from_root())
+        dream = DreamEnv.of_root(seen_through, loaded.env, run.config.dream)
         for first in range(0, count, POLICY_EPISODES_PER_SHARD):
             last = min(first + POLICY_EPISODES_PER_SHARD, count) - 1
             path = directory / f"episodes-{first:06d}-{last:06d}.npz"

@@ -101,9 +101,9 @@ class Learning:
 
     def root_dream(self, model: WorldModel) -> DreamEnv:
         """Returns a model's dream of the start graph."""
-        from worldmodel.dream.start_dream import root_dream
+        from worldmodel.dream.dream_env import DreamEnv
 
-        return root_dream(model, self.loaded.env, **self.run.config.dream.from_root())
+        return DreamEnv.of_root(model, self.loaded.env, self.run.config.dream)
 
     def controller(self, number: int) -> PpoController:
         """Returns a round's policy, trained in nothing but the dream of that round's world model.
@@ -136,9 +136,7 @@ class Learning:
         )
 
         def make_dream() -> DreamEnv:
-            dreaming = model.fresh()
-            starts = dreaming.start_states(self.episodes(number)[0], seed=seed)
-            return DreamEnv(dreaming, starts, **dataclasses.asdict(config.dream))
+            return DreamEnv.of_episodes(model.fresh(), self.episodes(number)[0], config.dream, seed=seed)
 
         train(self.run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=number)
         return controller

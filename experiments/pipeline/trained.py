@@ -1,7 +1,7 @@
 """`rlflow optimise MODEL --from RUN`: the controller that another run has trained plays on this model's graph.
 
 On the graph that it was trained on it plays as it is. On another one, random play says which rewrites there are; the
-world model adapts to the graph without learning from it (`WorldModel.meet`), and the policy carries its weights over to
+world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the policy carries its weights over to
 the other actions (`controller.policies.transfer`).
 """
 
@@ -153,9 +153,10 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     if same_graph:
         return Prepared(controller)
     from controller.policies.transfer import carry_over
+    from worldmodel.from_episodes import adapt
 
     play = collect_episodes(run, loaded)
-    adapted = world_model.meet(play)
+    adapted = adapt(world_model, play)
     player = _controller(run, adapted)
     carry_over(controller.policy, world_model.table, player.policy, adapted.table)
     return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))

@@ -59,7 +59,7 @@ class RoundModel:
 
 def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:
     """Trains the world model of round 0 on episodes; continues from the last checkpoint of either part."""
-    from worldmodel.fit import fit_world_model
+    from worldmodel.fitting import fit
     from worldmodel.signature import Signature
 
     signature = Signature.of(loaded.env)
@@ -71,7 +71,7 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
         "mdn_rnn": _Part(MDN_RNN, "train the MDN-RNN", config.mdn_rnn_training.steps),
     }
     with _TrainingStages(run, parts) as stages:
-        model = fit_world_model(
+        model = fit(
             buffer,
             signature,
             config,
@@ -90,7 +90,7 @@ def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundM
       before: not changed.
       buffer: the episodes that `before` has learned from, and the new ones.
     """
-    from worldmodel.fit import refit_world_model
+    from worldmodel.fitting import refit
 
     number = before.number + 1
     stage = of_round(MDN_RNN, number)
@@ -99,7 +99,7 @@ def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundM
     config = run.config.refit()
     part = _Part(stage, in_round("train the MDN-RNN", number), config.steps)
     with _TrainingStages(run, {"mdn_rnn": part}) as stages:
-        model = refit_world_model(
+        model = refit(
             before.fresh(),
             buffer,
             config,

@@ -19,7 +19,7 @@ from worldmodel.accuracy.components import Components
 from worldmodel.accuracy.rewards_and_masks import rank_correlation
 
 if TYPE_CHECKING:  # it brings TensorFlow, and pictures need none
-    from experiments.reports.accuracy_study import Drawn, RuleErrors, Trajectory
+    from experiments.reports.accuracy_study import Drawn, Returns, RuleErrors
 
 MOST_RULES = 15
 SHADES = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.92, 256)))
@@ -143,7 +143,7 @@ def _component_labels(principal: Components) -> list[str]:
     return [f"component {i + 1} ({100 * share:.0f} % of the variance)" for i, share in enumerate(principal.explained)]
 
 
-def trajectories_figure(trajectories: Sequence[Trajectory], temperature: float = 1.0) -> Figure:
+def trajectories_figure(trajectories: Sequence[Returns], temperature: float = 1.0) -> Figure:
     """Rewards summed along action sequences, dreamed and real, one panel each.
 
     Args:

@@ -9,7 +9,7 @@ Nothing is trained and nothing is played: all comes from the run directory, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,11 +34,11 @@ from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import Trivial
 from worldmodel.accuracy.components import Components
 from worldmodel.accuracy.one_step import next_latents
-from worldmodel.accuracy.open_loop import cut_windows, longest_open_loop, play
+from worldmodel.accuracy.open_loop import OpenLoop, Windows, cut_windows, longest_open_loop, play
 from worldmodel.accuracy.uncertainty import Mixtures, covered, fit_scale
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.splits import states_of
-from worldmodel.data.windows import OpenLoop, Windows
+from worldmodel.data.trajectory import Trajectory
 from worldmodel.world_model import WorldModel
 
 FURTHEST = (30, 20, 15, 10, 5, 2, 1)
@@ -62,7 +62,7 @@ class RuleErrors(NamedTuple):
     copied: float
 
 
-class Trajectory(NamedTuple):
+class Returns(NamedTuple):
     """The summed reward along one sequence of actions, after 0 to T steps, in percent.
 
     Attributes:
@@ -188,14 +188,15 @@ class AccuracyStudy:
         real = self.single_steps.real
         known = self.trivial.rewards(real)
         tables = {LABELS[key]: known[key][0] for key in (trivial.PER_SITE, trivial.PER_RULE)}
-        return {MODEL: self.single_steps.reward[0], **tables}, real.reward[0]
+        return {MODEL: self.single_steps.dreamed.reward[0], **tables}, real.trajectory.reward[0]
 
     def latent_errors(self) -> dict[str, np.ndarray]:
         """Mean squared error per dimension after 1, 2, … steps by predictor: [K]."""
         real = self.played.real
-        errors = {MODEL: metrics.squared_errors(self.played.z, real.z).mean(axis=1)[1:]}
+        there = real.trajectory.state
+        errors = {MODEL: metrics.squared_errors(self.played.dreamed.state, there).mean(axis=1)[1:]}
         for key, z in self.trivial.latents(real).items():
-            errors[LABELS[key]] = metrics.squared_errors(z, real.z).mean(axis=1)[1:]
+            errors[LABELS[key]] = metrics.squared_errors(z, there).mean(axis=1)[1:]
         return errors
 
     def mask_errors(self) -> dict[str, np.ndarray]:
@@ -232,7 +233,7 @@ class AccuracyStudy:
         if self.model.mdn_rnn.config.dynamics != "mdn":
             return {}
         windows = self.single_steps.real
-        mixtures, real = next_latents(self.model, windows), windows.z[1]
+        mixtures, real = next_latents(self.model, windows), windows.trajectory.state[1]
         fitted = windows.episode % 2 == 0
         if fitted.all() or not fitted.any():
             return {}
@@ -263,11 +264,11 @@ class AccuracyStudy:
         """Of the training states."""
         return Components.fit([self.latents()[0]], 2)
 
-    def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Trajectory]:
+    def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Returns]:
         """Of the first held-out episodes that are long enough, and of the controller's own."""
         windows = cut_windows(self.model, self.held_out, steps=self.played.real.steps, stride=10**6)
         count = min(held_out, len(windows.episode))
-        parts = [(f"random episode {windows.episode[i]}", column(windows, i)) for i in range(count)]
+        parts = [(f"random episode {windows.episode[i]}", windows.rows([i])) for i in range(count)]
         records = {"controller, deterministic": self.evaluation.deterministic}
         records |= {f"controller, sampled {i + 1}": record for i, record in enumerate(self.evaluation.sampled[:1])}
         parts += [(title, self.window_of(record)) for title, record in records.items() if record.actions]
@@ -280,14 +281,18 @@ class AccuracyStudy:
         steps = int(np.flatnonzero(np.append(actions, -1) < 0)[0])
         z = np.zeros((steps + 1, 1, self.model.latent_size), np.float32)
         z[0, 0] = self.start_latent()
-        mask = np.zeros((steps + 1, 1, table.num_actions), bool)
-        mask[0, 0] = table.mask(self.training[0].legal_actions(0))[:-1]
-        return Windows(
-            z=z,
-            mask=mask,
+        legal = np.zeros((steps + 1, 1, table.num_actions + 1), bool)
+        legal[0, 0] = table.mask(self.training[0].legal_actions(0))
+        trajectory = Trajectory(
+            state=z,
+            legal=legal,
+            action=actions[:steps, np.newaxis],
             reward=np.array(record.rewards[:steps], np.float32)[:, np.newaxis],
             terminal=np.zeros((steps, 1), bool),
-            actions=actions[:steps, np.newaxis],
+            alive=np.ones((steps, 1), bool),
+        )
+        return Windows(
+            trajectory=trajectory,
             unknown=np.zeros((steps + 1, 1, 0), bool),
             last_reward=np.zeros(1, np.float32),
             hidden=np.zeros((1, self.model.hidden_size), np.float32),
@@ -297,39 +302,20 @@ class AccuracyStudy:
             unknown_rules=np.zeros(0, int),
         )
 
-    def _dreamed(self, title: str, window: Windows, samples: int, temperature: float) -> Trajectory:
+    def _dreamed(self, title: str, window: Windows, samples: int, temperature: float) -> Returns:
         likely = play(self.model, window)
-        sampled = play(self.model, repeated(window, samples), temperature=temperature)
-        real, dreamed, drawn = (_summed(each) for each in (window.reward, likely.reward, sampled.reward))
-        return Trajectory(title, real[:, 0], dreamed[:, 0], drawn.T)
+        sampled = play(self.model, window.rows([0] * samples), temperature=temperature)
+        real, dreamed, drawn = (_summed(each.reward) for each in (window.trajectory, likely.dreamed, sampled.dreamed))
+        return Returns(title, real[:, 0], dreamed[:, 0], drawn.T)
 
     def drawn(self, temperatures: Sequence[float], samples: int = 200) -> Drawn:
         """Latents drawn after the held-out step that moves the latent most."""
         real = self.single_steps.real
-        most = int(np.argmax(metrics.squared_errors(real.z[0], real.z[1])))
-        window = repeated(column(real, most), samples)
-        latents = {value: play(self.model, window, temperature=value).z[1] for value in temperatures}
-        return Drawn(real.z[0, most], real.z[1, most], latents)
-
-
-TIME_MAJOR, OF_ALL = ("z", "mask", "reward", "terminal", "actions", "unknown"), ("unknown_rules",)
-"""Fields of `Windows` whose first axis is time, not the windows; those that have no axis of windows."""
-
-
-def column(windows: Windows, number: int) -> Windows:
-    """One of the windows."""
-    return _changed(windows, lambda values, axis: np.take(values, [number], axis))
-
-
-def repeated(window: Windows, times: int) -> Windows:
-    """The windows, one after the other, `times` times each."""
-    return _changed(window, lambda values, axis: np.repeat(values, times, axis))
-
-
-def _changed(windows: Windows, change: Callable[[np.ndarray, int], np.ndarray]) -> Windows:
-    """`change` of every field along its axis of windows."""
-    fields = {key: each for key, each in windows._asdict().items() if key not in OF_ALL}
-    return windows._replace(**{key: change(each, int(key in TIME_MAJOR)) for key, each in fields.items()})
+        before, after = real.trajectory.state
+        most = int(np.argmax(metrics.squared_errors(before, after)))
+        window = real.rows([most] * samples)
+        latents = {value: play(self.model, window, temperature=value).dreamed.state[1] for value in temperatures}
+        return Drawn(before[most], after[most], latents)
 
 
 def _summed(rewards: np.ndarray) -> np.ndarray:

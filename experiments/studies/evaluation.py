@@ -92,7 +92,9 @@ def evaluate_transfer(learning: Learning, target: Target, effort: Effort) -> Rec
         agent = RandomAgent(noop_probability=config.collect.noop_probability)
         seed = learning.run.seed("meet")
         met = named(config, collect(env, agent, effort.episodes, seed, on_episode=reporting(bar)))
-    adapted = model.meet(met)
+    from worldmodel.from_episodes import adapt
+
+    adapted = adapt(model, met)
     predictors = Predictors.of(adapted, met)
     played = {play: held_out_play(learning, env, play, effort) for play in (RANDOM, GREEDY)}
     return {
@@ -119,7 +121,7 @@ def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: Episode
       share of legal rewrites that the model's table does not hold; "cut": share of episodes that take such a rewrite,
       and are evaluated up to there.
     """
-    data = model.sequences(held_out)
+    data = model.episode_data(held_out)
     unseen = share_unseen(held_out, states_of(training), first=effort.first)
     facts = {"unseen": unseen, "unknown": data.unknown_share, "cut": data.cut_share}
     return {key: _finite(share) for key, share in facts.items()}

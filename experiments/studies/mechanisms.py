@@ -174,12 +174,12 @@ class Case:
         """The best plan that a search finds in the dream without chance, tried in reality."""
         model, config = learning.model(0).fresh(), learning.run.config
         from worldmodel.accuracy.exploit import plan_replayed
-        from worldmodel.dream.start_dream import root_dream
+        from worldmodel.dream.dream_env import DreamEnv
 
-        settings = config.dream.from_root() | {"temperature": 0.0}
+        certain = dataclasses.replace(config.dream, temperature=0.0)
         depth = min(config.environment.max_steps, model.statistics.longest)
         with learning.run.bar(title, 1) as bar:
-            plan = search(root_dream(model, learning.loaded.env, **settings), depth)
+            plan = search(DreamEnv.of_root(model, learning.loaded.env, certain), depth)
             bar.update(1)
         return _compared([plan_replayed(model, learning.loaded.env, plan)])
 
@@ -208,8 +208,7 @@ class Case:
             env,
             played,
             settle=settled if config.ppo.telescoping else None,
-            pessimism=config.dream.pessimism,
-            legal_from=config.dream.legal_from,
+            config=config.dream,
         )
         best = [100.0 * record.improvement for record in records]
         return _compared(trajectories) | {"best_percent": best[0], "sampled_percent": sum(best[1:]) / max(1, count - 1)}

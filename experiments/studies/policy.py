@@ -50,8 +50,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
             episodes=effort.policy_episodes,
             seed=seed,
             settle=settle,
-            pessimism=config.dream.pessimism,
-            legal_from=config.dream.legal_from,
+            config=config.dream,
         )
         bar.update(1)
         dreamed = dreamed_then_replayed(

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
-from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
+from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 
 
 @dataclasses.dataclass(eq=False)
@@ -48,14 +48,14 @@ class TinyWorld:
             tf.one_hot(states, len(self.legal)), tf.zeros([batch, 1]), tf.gather(tf.constant(legal), states)
         )
 
-    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """As `DreamEnv.rollout`, always from state 0."""
         key = (policy, batch, horizon)
         if key not in self._compiled:
             self._compiled[key] = tf.function(lambda seed: self._rollout(policy, batch, horizon, seed), autograph=False)
         return self._compiled[key](tf.constant(seed))
 
-    def _rollout(self, policy: Policy, batch: int, horizon: int, seed: tf.Tensor) -> Rollout:
+    def _rollout(self, policy: Policy, batch: int, horizon: int, seed: tf.Tensor) -> Trajectory:
         num_actions = len(self.rules)
         following = tf.constant(np.pad(self.following, ((0, 0), (0, 1))), tf.int32)
         gains = tf.constant(np.pad(self.rewards, ((0, 0), (0, 1))), tf.float32)
@@ -77,7 +77,7 @@ class TinyWorld:
         z, h, mask = (tf.stack(field) for field in zip(*observations, strict=True))
         actions, log_probs, values, rewards, terminals, lived = (tf.stack(field) for field in zip(*steps, strict=True))
         values = tf.concat([values, last[tf.newaxis]], axis=0)
-        return Rollout(z, h, mask, actions, log_probs, values, rewards, terminals, lived, alive)
+        return Trajectory(z, mask, actions, rewards, terminals, lived, h, log_probs, values)
 
     def best_return(self, horizon: int) -> float:
         """Largest undiscounted return from state 0, by dynamic programming over all action sequences."""

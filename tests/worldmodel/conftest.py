@@ -6,7 +6,7 @@ import pytest
 
 from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.fit import fit_world_model
+from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
 
 
@@ -23,7 +23,7 @@ def split(episodes: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
 
 @pytest.fixture(scope="session")
 def world_model(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
-    return fit_world_model(split[0], SIGNATURE, SMALL, seed=0)
+    return fit(split[0], SIGNATURE, SMALL, seed=0)
 
 
 @pytest.fixture(scope="session")
@@ -36,4 +36,4 @@ def two_starts() -> EpisodeBuffer:
 
 @pytest.fixture(scope="session")
 def world_of_two(two_starts: EpisodeBuffer) -> WorldModel:
-    return fit_world_model(two_starts, SIGNATURE, SMALL, seed=0)
+    return fit(two_starts, SIGNATURE, SMALL, seed=0)

@@ -22,7 +22,7 @@ from worldmodel.config import (
     WorldModelConfig,
 )
 from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.fit import fit_world_model
+from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -56,12 +56,13 @@ def predictions(model: WorldModel) -> dict[str, np.ndarray]:
     """Open loop, three steps long, without chance."""
     windows = cut_windows(model, episodes(), steps=3, stride=2)
     played = play(model, windows)
-    return {"hidden": windows.hidden, "z": played.z, "reward": played.reward, "mask": played.mask}
+    dreamed = played.dreamed
+    return {"hidden": windows.hidden, "state": dreamed.state, "reward": dreamed.reward, "legal": dreamed.legal}
 
 
 def make(directory: Path) -> None:
     """Trains the model and stores it."""
-    model = fit_world_model(episodes(), SIGNATURE, TINY, seed=0)
+    model = fit(episodes(), SIGNATURE, TINY, seed=0)
     model.save(directory)
     write_arrays(directory / PREDICTIONS, predictions(model), compress=True)
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.worldmodel.toy_world import SIGNATURE, SMALL
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.fit import fit_world_model
 from worldmodel.training import Metrics
 from worldmodel.world_model import WorldModel
 
@@ -37,13 +36,13 @@ def test_an_interrupted_fit_ends_bit_for_bit_as_if_it_had_not_been(episodes: Epi
             if (stage, metrics["step"]) == stop_at:
                 raise Interrupted
 
-        return fit_world_model(few, SIGNATURE, QUICK, seed=2, directory=tmp_path, on_step=note)
+        return fit(few, SIGNATURE, QUICK, seed=2, directory=tmp_path, on_step=note)
 
     for stop_at in (("encoder", 2), ("mdn_rnn", 2)):
         with pytest.raises(Interrupted):
             fit(stop_at)
     resumed, uninterrupted = fit(None), []
-    whole = fit_world_model(few, SIGNATURE, QUICK, seed=2, on_step=lambda *entry: uninterrupted.append(entry))
+    whole = fit(few, SIGNATURE, QUICK, seed=2, on_step=lambda *entry: uninterrupted.append(entry))
     assert log == uninterrupted, "every step once, with the same losses"
     for mine, theirs in ((whole.encoder, resumed.encoder), (whole.mdn_rnn, resumed.mdn_rnn)):
         for one, other in zip(mine.variables, theirs.variables, strict=True):

@@ -20,8 +20,7 @@ from worldmodel.config import (
     WorldModelConfig,
 )
 from worldmodel.data.actions import ActionTable
-from worldmodel.data.graphs import FeatureSpec
-from worldmodel.signature import Signature
+from worldmodel.signature import FeatureSpec, Signature
 from worldmodel.world_model import WorldModel
 
 RULE_NAMES = ("raise", "fuse", "swap")
@@ -121,12 +120,16 @@ def uniform_policy(noop_probability: float = 0.0) -> Any:
 
 
 def knowing_half(world_model: WorldModel) -> WorldModel:
-    """The same model with every other action of its only scene left out of the table, and all that told of bits."""
-    scene = world_model.scene()
-    kept = np.append(np.arange(0, scene.table.num_actions, 2), scene.table.num_actions)
-    fields = ("nodes", "neighbourhoods", "neighbours", "reward_mean", "reward_spread", "reward_bit", "reward_counts")
-    rows = {name: getattr(scene, name)[kept] for name in fields}
-    rows |= {name: np.full_like(rows[name], len(kept) - 1) for name in ("neighbours", "reward_bit")}
-    half = dataclasses.replace(scene, table=ActionTable(scene.table.codes[::2], len(RULE_NAMES)), **rows)
-    parts = world_model.signature, world_model.encoder, world_model.mdn_rnn, world_model.statistics
-    return WorldModel(*parts, [half], embeddings=world_model._embeddings)
+    """The same model with every other action of its only start graph unknown to it, and no conditioning actions."""
+    graph = world_model.start_graph()
+    size = graph.table.num_actions
+    kept = np.append(np.arange(0, size, 2), size)
+    neighbours, rewards = (type(each)(*(rows[kept] for rows in each)) for each in (graph.neighbours, graph.rewards))
+    half = dataclasses.replace(
+        graph,
+        table=ActionTable(graph.table.codes[::2], len(RULE_NAMES)),
+        nodes=graph.nodes[kept],
+        neighbours=neighbours._replace(slots=np.full_like(neighbours.slots, len(kept) - 1)),
+        rewards=rewards._replace(bit=np.full_like(rewards.bit, len(kept) - 1)),
+    )
+    return world_model.with_start_graphs([half])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.windows import Windows
 from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
 
 if TYPE_CHECKING:  # TensorFlow is imported when latents are made, not by tables that name predictors
+    from worldmodel.accuracy.open_loop import Windows
     from worldmodel.world_model import WorldModel
 
 COPY_LAST, MEAN, ZERO, PER_RULE, PER_SITE = "copy_last", "mean", "zero", "per_rule", "per_site"
@@ -61,13 +61,13 @@ class Trivial:
 
     def rewards(self, windows: Windows) -> dict[str, np.ndarray]:
         """Predicted rewards [K, W] by predictor."""
-        real = windows.reward
+        real = windows.trajectory.reward
         return {
             COPY_LAST: np.broadcast_to(windows.last_reward, real.shape),
             MEAN: np.full_like(real, self.mean_reward),
             ZERO: np.zeros_like(real),
-            PER_RULE: self.per_rule[windows.actions],
-            PER_SITE: self.per_site[windows.actions],
+            PER_RULE: self.per_rule[windows.trajectory.action],
+            PER_SITE: self.per_site[windows.trajectory.action],
         }
 
     def masks(self, windows: Windows) -> dict[str, np.ndarray]:
@@ -78,15 +78,16 @@ class Trivial:
 
     def latents(self, windows: Windows) -> dict[str, np.ndarray]:
         """Predicted latents [W, Z] by predictor."""
-        return {COPY_LAST: windows.z[0], MEAN: np.broadcast_to(self.mean_latent, windows.z[0].shape)}
+        return {
+            COPY_LAST: windows.trajectory.state[0],
+            MEAN: np.broadcast_to(self.mean_latent, windows.trajectory.state[0].shape),
+        }
 
 
 def _mean_latent(training: EpisodeBuffer, model: WorldModel) -> np.ndarray:
     """Float32 [Z]."""
-    from worldmodel.encoder.embedding import used_graphs
-
     visits = Counter(state for episode in training for state in episode.hashes)
-    latents = model.encode(used_graphs(training))
+    latents = model.encode(training.used_graphs())
     if not visits:
         return np.zeros(model.latent_size, np.float32)
     states = list(visits)

@@ -9,19 +9,19 @@ from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import COPY_LAST, MEAN, Trivial
 from worldmodel.accuracy.figures import MODEL, RESAMPLES, Figure, FigureMaker
 from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.open_loop import OpenLoop, Windows
 from worldmodel.accuracy.probes import Probes, log_cost_percent
 from worldmodel.accuracy.rewards_and_masks import rank_correlation
 from worldmodel.accuracy.uncertainty import at_floor, covered, fit_scale
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.windows import OpenLoop, Windows
 from worldmodel.world_model import WorldModel
 
 
 def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
     """Mean squared error of latents after `step` steps in units of that of copying."""
-    real = played.real.z[step]
+    real = played.real.trajectory.state[step]
     errors = {key: metrics.squared_errors(z, real) for key, z in trivial.latents(played.real).items()}
-    errors[MODEL] = metrics.squared_errors(played.z[step], real)
+    errors[MODEL] = metrics.squared_errors(played.dreamed.state[step], real)
     columns = {key: (each, errors[COPY_LAST]) for key, each in errors.items()}
     return [FigureMaker(played.real.episode, step, resamples).make(names.LATENT_ERROR, metrics.relative_error, columns)]
 
@@ -46,14 +46,14 @@ def read_figures(
     windows = played.real
     make = FigureMaker(windows.episode, step, resamples).make
     cost = log_cost_percent(held_out, windows.episode, windows.depth + step)
-    before, bits = windows.mask[0], windows.mask[step]
+    before, bits = windows.mask()[0], windows.mask()[step]
     copied = metrics.wrong_bits(before, bits)
     counts_before, counts = metrics.sites_per_rule(before, probes.rules), metrics.sites_per_rule(bits, probes.rules)
     kept = probes.components.restored(bits) > 0.5
     coded = {MODEL: (metrics.wrong_bits(kept, bits), copied), COPY_LAST: (copied, copied)}
     figures = [make(names.READ_MASK_ERROR + names.OF_COMPONENTS, metrics.relative_error, coded)]
-    for ending, z in (("", played.z[step]), (names.OF_REAL_LATENTS, windows.z[step])):
-        read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.z[0]), cost)}
+    for ending, z in (("", played.dreamed.state[step]), (names.OF_REAL_LATENTS, windows.trajectory.state[step])):
+        read = {MODEL: (probes.read_cost(z), cost), COPY_LAST: (probes.read_cost(windows.trajectory.state[0]), cost)}
         constant = {MEAN: (np.broadcast_to(probes.read_cost(trivial.mean_latent[np.newaxis]), cost.shape), cost)}
         wrong = {MODEL: (metrics.wrong_bits(probes.read_bits(z), bits), copied), COPY_LAST: (copied, copied)}
         exact = {
@@ -82,7 +82,7 @@ def uncertainty_figures(
       scale: of all σ, from `fit_intervals` on other episodes. Beside it stands what scales do that are fitted on these:
         on the odd ones for the even ones, and the other way round.
     """
-    mixtures, real = next_latents(world_model, windows), windows.z[1]
+    mixtures, real = next_latents(world_model, windows), windows.trajectory.state[1]
     make = FigureMaker(windows.episode, 1, resamples).make
     halves = windows.episode % 2 == 0, windows.episode % 2 == 1
     scales = np.full(len(real), scale)
@@ -100,4 +100,4 @@ def uncertainty_figures(
 
 def fit_intervals(world_model: WorldModel, windows: Windows) -> float:
     """The one factor of all σ that makes intervals cover what they say, on windows of validation data."""
-    return fit_scale(windows.z[1], next_latents(world_model, windows))
+    return fit_scale(windows.trajectory.state[1], next_latents(world_model, windows))

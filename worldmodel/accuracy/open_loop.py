@@ -3,20 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.data.batches import SequenceData
+from worldmodel.config import DreamConfig
+from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.windows import OpenLoop, Windows, require_finite
+from worldmodel.data.trajectory import Trajectory
 from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.rollout import DreamState, StartStates
-from worldmodel.errors import NothingToLearn
+from worldmodel.dream.step import DreamState, StartStates
+from worldmodel.errors import NonFinitePrediction, NothingToLearn
 from worldmodel.world_model import WorldModel
 
+LIKELIER_THAN_NOT = 0.5
+"""Probability from which a rewrite is predicted to be legal: here masks are compared, and no policy exploits them."""
 _EPISODES_AT_ONCE = 32
 _WINDOWS_AT_ONCE = 2048
+
+
+class Windows(NamedTuple):
+    """W stretches of K steps of real episodes.
+
+    Attributes:
+      trajectory: the W stretches, all of whose steps were taken.
+      hidden, cell: float32 [W, H], the recurrent state that the first step starts from.
+      unknown: bool [K + 1, W, E], legal rewrites that the model's table does not hold, of E such rewrites.
+      unknown_rules: int [E], their rules.
+      last_reward: float32 [W], of the step before; 0 where an episode begins.
+      episode: int [W], position in the buffer.
+      depth: int [W], steps before the first.
+    """
+
+    trajectory: Trajectory
+    hidden: np.ndarray
+    cell: np.ndarray
+    unknown: np.ndarray
+    unknown_rules: np.ndarray
+    last_reward: np.ndarray
+    episode: np.ndarray
+    depth: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """K."""
+        return len(self.trajectory.action)
+
+    def mask(self) -> np.ndarray:
+        """The legal rewrites of the table, NO-OP left out: bool [K + 1, W, A]."""
+        mask: np.ndarray = self.trajectory.legal[..., :-1]
+        return mask
+
+    def legal(self) -> np.ndarray:
+        """All legal rewrites, in the table or not: bool [K + 1, W, A + E]."""
+        return np.concatenate([self.mask(), self.unknown], axis=-1)
+
+    def rows(self, chosen: Sequence[int] | np.ndarray) -> Windows:
+        """Some of the windows, each as often as it is named."""
+        along = {name: np.take(getattr(self, name), chosen, axis=0) for name in _OF_WINDOWS}
+        along["unknown"] = np.take(self.unknown, chosen, axis=1)
+        trajectory = tf.nest.map_structure(lambda field: np.take(field, chosen, axis=1), self.trajectory)
+        return self._replace(trajectory=trajectory, **along)
+
+
+_OF_WINDOWS = ("hidden", "cell", "last_reward", "episode", "depth")
+"""Fields of `Windows` whose first axis is that of the windows."""
+
+
+class OpenLoop(NamedTuple):
+    """What the model makes of windows.
+
+    Attributes:
+      real: the windows.
+      dreamed: their actions in the model, from the real first states.
+    """
+
+    real: Windows
+    dreamed: Trajectory
+
+    def legal(self) -> np.ndarray:
+        """All rewrites that are predicted to be legal: bool [K + 1, W, A + E]; of unknown ones, the first state's."""
+        predicted = np.zeros_like(self.real.unknown)
+        predicted[0] = self.real.unknown[0]
+        return np.concatenate([self.dreamed.legal[..., :-1], predicted], axis=-1)
+
+
+def require_finite(windows: Windows, **predicted: np.ndarray) -> None:
+    """Raises `NonFinitePrediction` unless all predictions [K, W, ...] are finite; it names the first window."""
+    for name, values in predicted.items():
+        bad = ~np.isfinite(values)
+        if bad.any():
+            of_windows = bad.any(axis=tuple(axis for axis in range(bad.ndim) if axis != 1))
+            first = int(np.argmax(of_windows))
+            raise NonFinitePrediction(
+                f"the {name} that the world model predicts is NaN or infinite in {of_windows.sum()} of "
+                f"{len(of_windows)} windows, the first from episode {windows.episode[first]} at depth "
+                f"{windows.depth[first]}: train it again, with smaller learning rates or another seed"
+            )
 
 
 def open_loop(
@@ -114,51 +198,55 @@ def find_windows(
     """
     if not len(buffer):
         return None
-    data = world_model.sequences(buffer)
-    found: list[tuple[np.ndarray, ...]] = []
+    data = world_model.episode_data(buffer)
+    found: list[Windows] = []
     for rows in np.array_split(np.arange(len(data)), len(data) // _EPISODES_AT_ONCE + 1):
         if len(rows):
             found += _cut(world_model, buffer, data, rows, range(first, last + 1, stride), steps, seen)
     if not found:
         return None
-    stacked = [np.stack(parts, axis=1) for parts in zip(*found, strict=True)]
-    fields = [*stacked[:6], *(part[0] for part in stacked[6:]), data.unknown.rules[:-1]]
-    return Windows(*fields)
+    joined = {name: np.concatenate([getattr(each, name) for each in found]) for name in _OF_WINDOWS}
+    fields = zip(*(each.trajectory for each in found), strict=True)
+    trajectory = Trajectory(*(() if isinstance(part[0], tuple) else np.concatenate(part, axis=1) for part in fields))
+    unknown = np.concatenate([each.unknown for each in found], axis=1)
+    return Windows(trajectory=trajectory, unknown=unknown, unknown_rules=data.unknown.rules[:-1], **joined)
 
 
 def _cut(
     world_model: WorldModel,
     buffer: EpisodeBuffer,
-    data: SequenceData,
+    data: EpisodeData,
     rows: np.ndarray,
     starts: range,
     steps: int,
     seen: Collection[str],
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """The fields of every window in these episodes but the last, each with time in front, be it of one step only."""
-    batch = data.batch(rows)
-    hidden, cell = (part.numpy() for part in world_model.teacher_forced(batch))
-    rewrites = batch.valid & (batch.actions < world_model.num_actions)
+) -> Iterator[Windows]:
+    """Every window in these episodes, alone."""
+    real = data.trajectory(rows)
+    hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
+    rewrites = real.alive & (real.action < world_model.num_actions)
     for column, row in enumerate(rows.tolist()):
         usable, unknown = int(rewrites[:, column].sum()), data.unknown_bits(row)
         for t in range(starts.start, min(starts.stop, usable - steps + 1), starts.step):
             if buffer[row].hashes[t] in seen:
                 continue
-            states, taken = (slice(t, t + steps + 1), column), (slice(t, t + steps), column)
-            last = batch.rewards[t - 1 : t, column] if t else np.zeros(1, np.float32)
-            first = (slice(t, t + 1), column)
-            yield (
-                batch.z[states],
-                batch.masks[states][:, :-1],
-                batch.rewards[taken],
-                batch.terminals[taken],
-                batch.actions[taken],
-                unknown[t : t + steps + 1],
-                last,
-                hidden[first],
-                cell[first],
-                np.array([row]),
-                np.array([t]),
+            here, states, taken = (slice(column, column + 1), slice(t, t + steps + 1), slice(t, t + steps))
+            yield Windows(
+                trajectory=Trajectory(
+                    state=real.state[states, here],
+                    legal=real.legal[states, here],
+                    action=real.action[taken, here],
+                    reward=real.reward[taken, here],
+                    terminal=real.terminal[taken, here],
+                    alive=real.alive[taken, here],
+                ),
+                hidden=hidden[t, here],
+                cell=cell[t, here],
+                unknown=unknown[states, np.newaxis],
+                unknown_rules=np.zeros(0, int),
+                last_reward=real.reward[t - 1, here] if t else np.zeros(1, np.float32),
+                episode=np.array([row]),
+                depth=np.array([t]),
             )
 
 
@@ -169,33 +257,35 @@ def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0,
       NonFinitePrediction: it is not finite.
     """
     count = len(windows.episode)
+    config = DreamConfig(temperature=temperature, legal_from=LIKELIER_THAN_NOT)
     dream: DreamEnv | None = None
     parts = []
     for begin in range(0, count, _WINDOWS_AT_ONCE):
         chunk = slice(begin, min(begin + _WINDOWS_AT_ONCE, count))
         state = _first_states(windows, chunk)
         if dream is None:  # it only steps from states that it is given
-            starts = StartStates(*state, depth=tf.zeros([len(state.z)], tf.int32))
-            dream = DreamEnv(world_model, starts, temperature=temperature)
-        parts.append(_play(dream, state, windows.actions[:, chunk], seed))
-    z, mask, reward, terminal = (np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True))
+            starts = StartStates(state, depth=tf.zeros([len(state.z)], tf.int32))
+            dream = DreamEnv(world_model, starts, config)
+        parts.append(_dream_along(dream, state, windows.trajectory.action[:, chunk], seed))
+    z, legal, reward, terminal = (np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True))
     require_finite(windows, latent=z, reward=reward)
-    return OpenLoop(windows, z, mask, reward, terminal)
+    dreamed = windows.trajectory._replace(state=z, legal=legal, reward=reward, terminal=terminal)
+    return OpenLoop(windows, dreamed)
 
 
 def _first_states(windows: Windows, chunk: slice) -> DreamState:
-    mask = np.pad(windows.mask[0, chunk], [(0, 0), (0, 1)], constant_values=True)  # NO-OP
-    return DreamState(*map(tf.constant, (windows.z[0, chunk], windows.hidden[chunk], windows.cell[chunk], mask)))
+    real = windows.trajectory
+    fields = real.state[0, chunk], windows.hidden[chunk], windows.cell[chunk], real.legal[0, chunk]
+    return DreamState(*map(tf.constant, fields))
 
 
-def _play(dream: DreamEnv, state: DreamState, actions: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
-    """Latents [K + 1, W, Z], masks [K + 1, W, A], rewards and terminals [K, W] of dreamed steps."""
-    latents, masks = [state.z.numpy()], [state.action_mask.numpy()[:, :-1]]
-    rewards, terminals = [], []
+def _dream_along(dream: DreamEnv, state: DreamState, actions: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
+    """Latents [K + 1, W, Z], masks [K + 1, W, A + 1], rewards and terminals [K, W] of dreamed steps."""
+    latents, masks, rewards, terminals = [state.z.numpy()], [state.action_mask.numpy()], [], []
     for t, action in enumerate(actions):
         state, reward, terminal = dream.step(state, tf.constant(action), tf.constant([seed, t]))
         latents.append(state.z.numpy())
-        masks.append(state.action_mask.numpy()[:, :-1])
+        masks.append(state.action_mask.numpy())
         rewards.append(reward.numpy())
         terminals.append(terminal.numpy())
     return np.stack(latents), np.stack(masks), np.stack(rewards), np.stack(terminals)

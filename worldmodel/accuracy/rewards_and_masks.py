@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import MEAN, ZERO, Trivial
 from worldmodel.accuracy.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
-from worldmodel.data.windows import OpenLoop
+
+if TYPE_CHECKING:  # TensorFlow is imported where windows are played, not by tables that name figures
+    from worldmodel.accuracy.open_loop import OpenLoop
 
 RESOLUTION_PERCENT = 0.01
 """Rewards that differ by less are equal, real and predicted ones: half of all rewrites change the cost by nothing, and
@@ -53,8 +56,8 @@ def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: i
 
 def _totals(played: OpenLoop, trivial: Trivial, step: int) -> dict[str, Columns]:
     """(predicted, real) sums of rewards by predictor."""
-    real = played.real.reward[:step].sum(axis=0)
-    predicted = {MODEL: played.reward, **trivial.rewards(played.real)}
+    real = played.real.trajectory.reward[:step].sum(axis=0)
+    predicted = {MODEL: played.dreamed.reward, **trivial.rewards(played.real)}
     return {key: (rewards[:step].sum(axis=0), real) for key, rewards in predicted.items()}
 
 
@@ -98,7 +101,7 @@ def terminal_figures(played: OpenLoop, step: int, *, resamples: int = RESAMPLES)
 
     No trivial predictor says it: the state that was seen last was not the end.
     """
-    predicted, real = played.terminal[step - 1, :, np.newaxis], played.real.terminal[step - 1, :, np.newaxis]
+    predicted, real = (each.terminal[step - 1, :, np.newaxis] for each in (played.dreamed, played.real.trajectory))
     if not (predicted | real).any():
         return []
     counts: Mapping[str, Columns] = {MODEL: (metrics.bit_counts(predicted, real),)}

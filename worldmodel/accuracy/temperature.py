@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.figures import MODEL, RESAMPLES, Figure, FigureMaker
-from worldmodel.accuracy.open_loop import play
-from worldmodel.data.windows import Windows
+from worldmodel.accuracy.open_loop import Windows, play
 from worldmodel.world_model import WorldModel
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0)
@@ -35,10 +34,10 @@ def temperature_figures(
     if windows.steps < 2:
         raise ValueError(f"expected windows of two steps or more, got {windows.steps}: one reward is the same at all τ")
     make = FigureMaker(windows.episode, windows.steps, resamples).make
-    real = windows.reward.sum(axis=0)
+    real = windows.trajectory.reward.sum(axis=0)
     figures = []
     for temperature in temperatures:
-        dreamed = play(world_model, windows, temperature=temperature, seed=seed).reward.sum(axis=0)
+        dreamed = play(world_model, windows, temperature=temperature, seed=seed).dreamed.reward.sum(axis=0)
         for name, statistic in (
             (names.TOTAL_R2, metrics.determination),
             (names.TOTAL_RELATIVE, metrics.relative_absolute_error),

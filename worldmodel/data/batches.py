@@ -1,80 +1,127 @@
-"""Episodes as padded, time-major arrays over latents and action-table indices, for training and for metrics."""
+"""Stored episodes as trajectories over latents and action indices, and which of them every training step takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from worldmodel.data.actions import ActionTable
-from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.table_episode import TableEpisode
-
-LEAST_REWARD = 1e-6
-"""Percent; what is less is nothing, but for rounding."""
+from worldmodel.data.episodes import Episode, EpisodeBuffer
+from worldmodel.data.trajectory import Trajectory
 
 
-class SequenceBatch(NamedTuple):
-    """B episodes padded to T steps; padding repeats nothing and means nothing: `valid` is false there.
+class _Indexed(NamedTuple):
+    """An episode indexed by an action table.
 
     Attributes:
-      z: float32 [T + 1, B, latent], standardised latents; zero in padding.
-      masks: bool [T + 1, B, A + 1], legal actions; NO-OP always true.
-      actions: int32 [T, B], table indices; NO-OP (A) in padding.
-      rewards: float32 [T, B], percent.
-      idle: bool [T, B], steps that earned nothing at all; false in padding.
-      terminals: bool [T, B], the step after which nothing was left to rewrite. NO-OP and truncation are not terminals.
-      valid: bool [T, B], steps that were taken.
+      episode: the whole of it.
+      actions: int32 [T], table indices of the actions before the first that the table does not hold.
+      legal: int32 [n], table index of each of the whole episode's `legal_codes`; -1 where the table does not hold it.
     """
 
-    z: np.ndarray
-    masks: np.ndarray
+    episode: Episode
     actions: np.ndarray
-    rewards: np.ndarray
-    idle: np.ndarray
-    terminals: np.ndarray
-    valid: np.ndarray
+    legal: np.ndarray
+
+    @classmethod
+    def of(cls, episode: Episode, table: ActionTable) -> _Indexed:
+        actions = table.encode(episode.actions)
+        return cls(episode, actions[: np.argmax(np.append(actions, -1) < 0)], table.find_codes(episode.legal_codes))
+
+    @property
+    def is_cut(self) -> bool:
+        return len(self.actions) < self.episode.num_steps
+
+    def legal_bits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(time, action) of all legal rewrites that the table holds, in the T + 1 states."""
+        offsets = self.episode.legal_offsets[: len(self.actions) + 2]
+        times, legal = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), self.legal[: offsets[-1]]
+        return times[legal >= 0], legal[legal >= 0]
 
 
-class SequenceData:
-    """The episodes of one start graph in terms of latents and table indices.
+class EpisodeData:
+    """The episodes of one start graph in terms of its latents and its action table.
+
+    An episode counts up to the first action that the table does not hold, and masks leave out what it does not hold.
+    Neither happens with the episodes that the table was made of.
 
     Args:
-      buffer: the episodes; where they leave the table, see `TableEpisode`.
-      table: the actions.
-      latents: standardised latent [latent] of every graph hash in the buffer.
+      buffer: the episodes.
+      table: A actions.
+      latents: standardised latent [Z] of every graph hash in the buffer; without them trajectories have no states.
 
     Attributes:
       table: the actions.
     """
 
-    def __init__(self, buffer: EpisodeBuffer, table: ActionTable, latents: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, buffer: EpisodeBuffer, table: ActionTable, latents: Mapping[str, np.ndarray] | None = None
+    ) -> None:
         self.table = table
         self._latents = latents
-        self._episodes = [TableEpisode(episode, table) for episode in buffer]
+        self._episodes = [_Indexed.of(episode, table) for episode in buffer]
 
     def __len__(self) -> int:
         return len(self._episodes)
 
+    def __iter__(self) -> Iterator[Trajectory]:
+        """Each episode alone, as a trajectory of one row."""
+        return (self.trajectory([row]) for row in range(len(self)))
+
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
-        """Which episodes those are; by their places, since numbers begin anew with every collection."""
+        """Which episodes these are; by their places, since numbers begin anew with every collection."""
         places = ", ".join(str(int(row)) for row in rows)
         return f"episodes {places} of {len(self)}, counted from 0, from the graph {self._episodes[0].episode.start}"
 
+    def trajectory(self, rows: Sequence[int] | np.ndarray) -> Trajectory:
+        """The episodes `rows` as arrays, padded to the longest of them."""
+        steps, noop = max(len(self._episodes[row].actions) for row in rows), self.table.num_actions
+        whole = Trajectory(
+            state=() if self._latents is None else np.zeros((steps + 1, len(rows), self._latent_size), np.float32),
+            legal=np.zeros((steps + 1, len(rows), noop + 1), bool),
+            action=np.full((steps, len(rows)), noop, np.int32),
+            reward=np.zeros((steps, len(rows)), np.float32),
+            terminal=np.zeros((steps, len(rows)), bool),
+            alive=np.zeros((steps, len(rows)), bool),
+        )
+        whole.legal[:, :, noop] = True
+        for column, row in enumerate(rows):
+            self._fill(whole, column, self._episodes[row])
+        return whole
+
+    @property
+    def _latent_size(self) -> int:
+        assert self._latents is not None
+        return len(next(iter(self._latents.values())))
+
+    def _fill(self, whole: Trajectory, column: int, known: _Indexed) -> None:
+        episode, steps = known.episode, len(known.actions)
+        if self._latents is not None:
+            whole.state[: steps + 1, column] = [self._latents[h] for h in episode.hashes[: steps + 1]]
+        whole.action[:steps, column] = known.actions
+        whole.reward[:steps, column] = episode.rewards[:steps]
+        whole.alive[:steps, column] = True
+        if episode.terminated and not known.is_cut:
+            whole.terminal[steps - 1, column] = known.actions[-1] != self.table.num_actions
+        times, legal = known.legal_bits()
+        whole.legal[times, column, legal] = True
+
     def open_states(self) -> np.ndarray:
-        """(episode, time) of all states before a step that leave something of the table to rewrite: int [n, 2]."""
+        """(episode, time) of all states before a step that leave a rewrite of the table to do: int [n, 2]."""
         found = [np.zeros((0, 2), int)]
-        for row, episode in enumerate(self._episodes):
-            times = np.unique(episode.legal_bits()[0])
-            times = times[times < episode.num_steps]
+        for row, known in enumerate(self._episodes):
+            times = np.unique(known.legal_bits()[0])
+            times = times[times < len(known.actions)]
             found.append(np.stack([np.full_like(times, row), times], axis=-1))
         return np.concatenate(found)
 
     @cached_property
     def unknown(self) -> ActionTable:
-        """All that is legal in some state but outside the table."""
+        """All rewrites that are legal in some state but outside the table."""
         outside = [each.episode.legal_codes[each.legal < 0] for each in self._episodes]
         return ActionTable.of_codes(np.concatenate([np.zeros(0, np.int32), *outside]), self.table.num_rules)
 
@@ -88,44 +135,55 @@ class SequenceData:
 
     @property
     def unknown_share(self) -> float:
-        """Of all legal actions of all states, those outside the table; NaN where nothing is legal anywhere."""
+        """Share of all legal rewrites of all states that are outside the table; NaN where no state has any."""
         outside = sum(int((each.legal < 0).sum()) for each in self._episodes)
         legal = sum(len(each.legal) for each in self._episodes)
         return outside / legal if legal else float("nan")
 
     @property
     def cut_share(self) -> float:
-        """Of all episodes, those that are cut before an action outside the table."""
+        """Share of the episodes that are cut before an action outside the table."""
         return sum(each.is_cut for each in self._episodes) / len(self)
 
-    def batch(self, rows: Sequence[int] | np.ndarray) -> SequenceBatch:
-        """The episodes `rows`, padded to the longest of them."""
-        steps = max(self._episodes[row].num_steps for row in rows)
-        width, noop = len(rows), self.table.num_actions
-        latent = len(self._latents[self._episodes[rows[0]].episode.hashes[0]])
-        batch = SequenceBatch(
-            z=np.zeros((steps + 1, width, latent), np.float32),
-            masks=np.zeros((steps + 1, width, noop + 1), bool),
-            actions=np.full((steps, width), noop, np.int32),
-            rewards=np.zeros((steps, width), np.float32),
-            idle=np.zeros((steps, width), bool),
-            terminals=np.zeros((steps, width), bool),
-            valid=np.zeros((steps, width), bool),
-        )
-        batch.masks[:, :, noop] = True
-        for column, row in enumerate(rows):
-            self._fill(batch, column, int(row))
-        return batch
 
-    def _fill(self, batch: SequenceBatch, column: int, row: int) -> None:
-        known = self._episodes[row]
-        whole, steps = known.episode, known.num_steps
-        batch.z[: steps + 1, column] = [self._latents[graph_hash] for graph_hash in whole.hashes[: steps + 1]]
-        batch.actions[:steps, column] = known.actions
-        batch.rewards[:steps, column] = known.rewards
-        batch.idle[:steps, column] = np.abs(known.rewards) < LEAST_REWARD
-        batch.valid[:steps, column] = True
-        if whole.terminated and not known.is_cut:
-            batch.terminals[steps - 1, column] = known.actions[-1] != self.table.num_actions
-        times, legal = known.legal_bits()
-        batch.masks[times, column, legal] = True
+def bootstrap_counts(members: int, graph: int, rows: np.ndarray, seed: int) -> np.ndarray:
+    """How often the episodes `rows` of a start graph count for each member of an ensemble: float32 [n, members].
+
+    A single member counts every episode once. Each of several has its own sample with replacement: Poisson(1) each.
+    """
+    if members == 1:
+        return np.ones((len(rows), 1), np.float32)
+    drawn = [np.random.default_rng([seed, graph, int(row)]).poisson(1.0, members) for row in rows]
+    return np.array(drawn, np.float32)
+
+
+class Schedule:
+    """Which episodes every training step takes: shuffled passes over all, each pass a function of (seed, pass).
+
+    Args:
+      sizes: episodes of every start graph.
+      batch: episodes of a step, fewer where a start graph has fewer. An incomplete last batch of a start graph is
+        filled up from its beginning.
+      seed: of the order.
+    """
+
+    def __init__(self, sizes: Sequence[int], batch: int, seed: int) -> None:
+        self._sizes, self._batch, self._seed = list(sizes), batch, seed
+        self._steps_of_pass = sum(math.ceil(size / batch) for size in self._sizes)
+        self._passes: dict[int, list[tuple[int, np.ndarray]]] = {}
+
+    def batch(self, step: int) -> tuple[int, np.ndarray]:
+        """(start graph, rows) of a step."""
+        number, place = divmod(step, self._steps_of_pass)
+        if number not in self._passes:
+            self._passes = {number: self._shuffled(number)}
+        return self._passes[number][place]
+
+    def _shuffled(self, number: int) -> list[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self._seed, number])
+        batches = []
+        for graph, size in enumerate(self._sizes):
+            order, width = rng.permutation(size), min(self._batch, size)
+            for begin in range(0, size, self._batch):
+                batches.append((graph, order[np.arange(begin, begin + width) % size]))
+        return [batches[i] for i in rng.permutation(len(batches))]

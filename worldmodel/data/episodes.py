@@ -11,7 +11,7 @@ import numpy as np
 
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, pack, unpack
-from worldmodel.data.graph_store import GraphStore
+from worldmodel.data.graph_store import GraphLike, GraphStore
 from worldmodel.errors import IncompatibleEpisodes
 
 FORMAT_VERSION = 1
@@ -123,6 +123,10 @@ class EpisodeBuffer(Sequence[Episode]):
             raise ValueError("episodes of different rule sets do not mix; collect again with one rule set")
         self.graphs.update(other.graphs)
         self._episodes.extend(other)
+
+    def used_graphs(self) -> Mapping[str, GraphLike]:
+        """The graphs that these episodes visit, in order of first visit."""
+        return self.graphs.subset(graph_hash for episode in self for graph_hash in episode.hashes)
 
     def action_table(self) -> ActionTable:
         """All pairs legal in any state of these episodes, which should be of one start graph."""

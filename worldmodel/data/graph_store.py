@@ -6,7 +6,7 @@ shapes), so a graph is stored as row numbers: about 5 KB instead of 60 KB for BE
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -123,6 +123,10 @@ class GraphStore(Mapping[str, StoredGraph]):
     def __len__(self) -> int:
         return len(self._graphs)
 
+    def subset(self, hashes: Iterable[str]) -> Mapping[str, GraphLike]:
+        """Some of the graphs, each once in order of first mention; they are read from the store when asked for."""
+        return _Subset(self, dict.fromkeys(hashes))
+
     def update(self, other: GraphStore) -> None:
         """Adds every graph of `other`."""
         for graph_hash in other:
@@ -155,6 +159,20 @@ class GraphStore(Mapping[str, StoredGraph]):
         for graph_hash, *parts in zip(arrays["hashes"], nodes, edges, links, strict=True):
             store._graphs[graph_hash.decode()] = (parts[0].copy(), parts[1].copy(), parts[2].copy())
         return store
+
+
+class _Subset(Mapping[str, GraphLike]):
+    def __init__(self, graphs: GraphStore, hashes: Mapping[str, None]) -> None:
+        self._graphs, self._hashes = graphs, hashes
+
+    def __getitem__(self, graph_hash: str) -> GraphLike:
+        return self._graphs[graph_hash]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hashes)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
 
 
 def _concatenate(parts: Sequence[np.ndarray], empty_shape: tuple[int, ...]) -> np.ndarray:

@@ -3,23 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from worldmodel.dream.rollout import DreamState, Policy, Rollout, StartStates
+from worldmodel.config import DreamConfig
+from worldmodel.data.batches import EpisodeData
+from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
+from worldmodel.data.trajectory import Policy, Trajectory
+from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.step import DreamSettings, DreamState, StartStates
 from worldmodel.dynamics.mixture import ALGORITHM
-from worldmodel.dynamics.start_graphs import Scene
-from worldmodel.dynamics.step import DreamSettings
+from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.world_model import WorldModel
+
+MOST_START_STATES = 4096
+_EPISODES_AT_ONCE = 64
+
+
+def start_states(
+    world_model: WorldModel, buffer: EpisodeBuffer, *, max_states: int = MOST_START_STATES, seed: int = 0
+) -> StartStates:
+    """The real states of episodes, at any depth, that have something to rewrite.
+
+    The first states of all episodes are the same, and are listed once.
+
+    Args:
+      buffer: episodes of one start graph.
+      max_states: if there are more, as many are drawn, the first state always among them.
+      seed: of the draw.
+    """
+    data = world_model.episode_data(buffer)
+    states = data.open_states()
+    first, deeper = states[states[:, 1] == 0][:1], states[states[:, 1] > 0]
+    drawn = np.random.default_rng(seed).permutation(len(deeper))[: max(0, max_states - len(first))]
+    chosen = np.concatenate([first, deeper[np.sort(drawn)]])
+    parts = [_states_at(world_model, data, rows, chosen) for rows in _chunks(len(data), _EPISODES_AT_ONCE)]
+    *state, depth = (tf.constant(np.concatenate(columns)) for columns in zip(*parts, strict=True))
+    return StartStates(DreamState(*state), depth)
+
+
+def _states_at(
+    world_model: WorldModel, data: EpisodeData, rows: np.ndarray, states: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """The fields of `DreamState`, and the depth, of those (episode, time) `states` that are in the episodes `rows`."""
+    real = data.trajectory(rows)
+    hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
+    mine = states[(states[:, 0] >= rows[0]) & (states[:, 0] <= rows[-1])]
+    places = mine[:, 1], mine[:, 0] - rows[0]
+    return real.state[places], hidden[places], cell[places], real.legal[places], mine[:, 1].astype(np.int32)
+
+
+def _chunks(size: int, width: int) -> Iterator[np.ndarray]:
+    return (np.arange(start, min(start + width, size)) for start in range(0, size, width))
 
 
 class DreamEnv:
     """Vectorised rollouts in the world model.
 
-        dream = DreamEnv(world_model, world_model.start_states(buffer), temperature=1.0)
-        rollout = dream.rollout(policy, batch=128, horizon=50, seed=epoch)
+        dream = DreamEnv.of_episodes(world_model, episodes)
+        trajectory = dream.rollout(policy, batch=128, horizon=50, seed=epoch)
 
     A row ends by NO-OP, by a predicted terminal, or by a predicted mask without any rewrite. It is truncated at the
     horizon, and as deep as the longest episode that the model was trained on: it knows nothing of what lies beyond.
@@ -31,56 +76,62 @@ class DreamEnv:
         self,
         world_model: WorldModel,
         starts: StartStates,
+        config: DreamConfig | None = None,
         *,
-        scene: Scene | None = None,
-        temperature: float = 1.0,
-        root_fraction: float = 0.5,
-        pessimism: float = 0.0,
-        legal_from: float = 0.5,
+        start_graph: StartGraph | None = None,
         xla: bool = False,
     ) -> None:
         """
         Args:
           world_model: a trained bundle; only its networks are used, as they are now.
           starts: the states to start from.
-          scene: that they belong to; None: the model's only one.
-          temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
-          root_fraction: share of the rows that start at depth 0; the others start uniformly anywhere.
-          pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
-          legal_from: predicted probability from which a rewrite counts as legal.
+          config: the settings of the dream; by default `DreamConfig()`.
+          start_graph: that the states belong to; None: the model's only one.
           xla: compile whole rollouts, policies with them, and not only what is dreamed: several times as many steps a
             second of a single row. Policies must have operations of XLA only, every horizon is compiled anew, and under
             the same seed rows start elsewhere.
         Raises:
-          ValueError: if there are no start states, or none at depth 0 although `root_fraction` asks for them.
+          ValueError: if there are no start states, or none at depth 0 although `config.root_fraction` asks for them.
         """
+        config = config or DreamConfig()
         roots = tf.cast(tf.where(starts.depth == 0)[:, 0], tf.int32)
-        if not len(starts.depth) or (root_fraction > 0 and not len(roots)):
+        if not len(starts.depth) or (config.root_fraction > 0 and not len(roots)):
             raise ValueError(
-                f"{len(starts.depth)} start states, {len(roots)} of them at depth 0, root_fraction={root_fraction}: a "
-                "dream needs a state to start from; give start_states() episodes with something to rewrite"
+                f"{len(starts.depth)} start states, {len(roots)} of them at depth 0, "
+                f"root_fraction={config.root_fraction}: a dream needs a state to start from; give it episodes with "
+                "something to rewrite"
             )
-        if not 0 < legal_from < 1:
-            raise ValueError(f"legal_from must be a probability between 0 and 1, got {legal_from}")
-        if temperature < 0:
-            raise ValueError(f"temperature must not be negative, got {temperature}")
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
-        scene = scene or world_model.scene()
-        self.num_actions = scene.table.num_actions
+        start_graph = start_graph or world_model.start_graph()
+        self.num_actions = start_graph.table.num_actions
         self._model, self._longest = world_model, world_model.statistics.longest
-        self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(scene))
-        scalars = temperature, pessimism, math.log(legal_from / (1.0 - legal_from))
+        self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
+        scalars = config.temperature, config.pessimism, math.log(config.legal_from / (1.0 - config.legal_from))
         self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
-        self._starts, self._roots, self._root_fraction = starts, roots, root_fraction
+        self._starts, self._roots, self._root_fraction = starts, roots, config.root_fraction
         self._xla = xla
-        self._programs: dict[tuple[Policy, int, int | None], Callable[[tf.Tensor, tf.Tensor], Rollout]] = {}
+        self._programs: dict[tuple[Policy, int, int | None], Callable[[tf.Tensor, tf.Tensor], Trajectory]] = {}
+
+    @classmethod
+    def of_episodes(
+        cls, world_model: WorldModel, episodes: EpisodeBuffer, config: DreamConfig | None = None, *, seed: int = 0
+    ) -> DreamEnv:
+        """The dream of the states that real episodes of one start graph visit, see `start_states`."""
+        return cls(world_model, start_states(world_model, episodes, seed=seed), config)
+
+    @classmethod
+    def of_root(cls, world_model: WorldModel, env: RewriteEnv, config: DreamConfig | None = None) -> DreamEnv:
+        """The dream of the one state that the real environment's episodes begin in."""
+        start, _ = LatentEnv(env, world_model).reset()
+        root = DreamState(start.z, start.h, start.h, start.action_mask)
+        return cls(world_model, StartStates(root, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; seed int32 [2]."""
         return self._state_of(self._draw(batch, seed))
 
     def _state_of(self, starts: tf.Tensor) -> DreamState:
-        return DreamState(*(tf.gather(values, starts) for values in self._starts[:4]))
+        return DreamState(*(tf.gather(values, starts) for values in self._starts.state))
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Which of the start states: int32 [batch]."""
@@ -110,7 +161,7 @@ class DreamEnv:
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
         return result
 
-    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.
 
         Args:
@@ -125,15 +176,15 @@ class DreamEnv:
             self._programs[kind] = self._compile(*kind)
         return self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
 
-    def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Rollout]:
+    def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Trajectory]:
         """`horizon`: the only one that it is compiled for, through XLA; None: it is not."""
 
-        def play(given: tf.Tensor, seed: tf.Tensor) -> Rollout:
+        def play(given: tf.Tensor, seed: tf.Tensor) -> Trajectory:
             return self._play(policy, batch, given if horizon is None else horizon, seed)
 
         return tf.function(play, autograph=False, jit_compile=horizon is not None)
 
-    def _play(self, policy: Policy, batch: int, horizon: tf.Tensor | int, seed: tf.Tensor) -> Rollout:
+    def _play(self, policy: Policy, batch: int, horizon: tf.Tensor | int, seed: tf.Tensor) -> Trajectory:
         start_seed, policy_seed, dream_seed = tf.unstack(tf.random.split(seed, 3, ALGORITHM))
         starts = self._draw(batch, start_seed)
         left = tf.maximum(self._longest - tf.gather(self._starts.depth, starts), 1)  # steps that a row may take
@@ -141,63 +192,57 @@ class DreamEnv:
         def unfinished(t: tf.Tensor, state: DreamState, ended: tf.Tensor, *_: Any) -> tf.Tensor:
             return (t < horizon) & ~tf.reduce_all(ended | (t >= left))
 
-        def advance(t: tf.Tensor, state: DreamState, ended: tf.Tensor, states: Any, steps: Any) -> tuple[Any, ...]:
-            observation, over = state.observation(), ended | (t >= left)
-            action, log_prob, value = policy(observation, tf.random.fold_in(policy_seed, t, ALGORITHM))
+        def advance(t: tf.Tensor, state: DreamState, ended: tf.Tensor, arrays: Any) -> tuple[Any, ...]:
+            over = ended | (t >= left)
+            action, log_prob, value = policy(state.observation(), tf.random.fold_in(policy_seed, t, ALGORITHM))
             action = tf.where(over, self.num_actions, action)
             arguments = state, action, tf.random.fold_in(dream_seed, t, ALGORITHM), self._codes, self._settings, over
             reached, reward, terminal = self._model.compiled_dream_step(*arguments)
-            step = _Step(action, log_prob, value, reward, terminal, ~over).after(ended, over)
-            return t + 1, reached, ended | step.terminals, _write(states, t, observation), _write(steps, t, step)
+            step = Trajectory(
+                state=state.z,
+                legal=state.action_mask,
+                action=action,
+                reward=tf.where(over, 0.0, reward),
+                terminal=terminal & ~over,
+                alive=~over,
+                hidden=state.hidden,
+                log_prob=tf.where(over, 0.0, log_prob),
+                value=tf.where(ended, 0.0, value),
+            )
+            return t + 1, reached, ended | step.terminal, _write(arrays, t, step)
 
         start, never = self._state_of(starts), tf.zeros([batch], tf.bool)
         size = horizon if isinstance(horizon, int) else None
-        arrays = _arrays_like(start.observation(), size), _arrays_like(_Step.blank(start.z[:, 0]), size)
-        taken, last, ended, states, steps = tf.while_loop(unfinished, advance, (0, start, never, *arrays))
-        z, h, mask = (
-            _finish(array, final, taken, horizon + 1) for array, final in zip(states, last.observation(), strict=True)
-        )
+        arrays = _arrays_like(self._padding(start, tf.zeros([batch])), size)
+        taken, last, ended, arrays = tf.while_loop(unfinished, advance, (0, start, never, arrays))
         value = tf.where(ended, 0.0, policy(last.observation(), tf.random.fold_in(policy_seed, taken, ALGORITHM))[2])
-        rest = _Step.blank(value, self.num_actions)
-        done = _Step(*(_finish(array, each, taken, horizon) for array, each in zip(steps, rest, strict=True)))
-        values = tf.concat([done.values, value[tf.newaxis]], axis=0)
-        return Rollout(
-            z, h, mask, done.actions, done.log_probs, values, done.rewards, done.terminals, done.alive, truncated=~ended
+        padding = self._padding(last, value)
+        done = (
+            _finish(array, rest, taken, horizon + (name in _OF_STATES))
+            for name, array, rest in zip(Trajectory._fields, arrays, padding, strict=True)
         )
+        return Trajectory(*done)
+
+    def _padding(self, state: DreamState, value: tf.Tensor) -> Trajectory:
+        """A step that no row takes, in `state`; `value` [B], of the states that rows are left in."""
+        zero, no = tf.zeros_like(value), tf.zeros_like(value, tf.bool)
+        noop = tf.zeros_like(value, tf.int32) + self.num_actions
+        return Trajectory(state.z, state.action_mask, noop, zero, no, no, state.hidden, zero, value)
 
 
-class _Step(NamedTuple):
-    """What `Rollout` keeps of one step, for B rows."""
-
-    actions: tf.Tensor
-    log_probs: tf.Tensor
-    values: tf.Tensor
-    rewards: tf.Tensor
-    terminals: tf.Tensor
-    alive: tf.Tensor
-
-    @classmethod
-    def blank(cls, values: tf.Tensor, noop: int = 0) -> _Step:
-        """A step that no row takes; `values` [B], of the states that they are left in."""
-        zero, no = tf.zeros_like(values), tf.zeros_like(values, tf.bool)
-        return cls(tf.zeros_like(values, tf.int32) + noop, zero, values, zero, no, no)
-
-    def after(self, ended: tf.Tensor, over: tf.Tensor) -> _Step:
-        """This step with nothing but the action left of rows that are over, and the value of those that never ended."""
-        log_probs, rewards = (tf.where(over, 0.0, numbers) for numbers in (self.log_probs, self.rewards))
-        values = tf.where(ended, 0.0, self.values)
-        return _Step(self.actions, log_probs, values, rewards, self.terminals & ~over, self.alive)
+_OF_STATES = ("state", "legal", "hidden", "value")
+"""Fields of a trajectory of T steps that have T + 1 times."""
 
 
-def _arrays_like(values: Any, size: int | None) -> tuple[tf.TensorArray, ...]:
-    """`size`: of arrays that do not grow, as those of XLA; None: they do."""
-    return tuple(
-        tf.TensorArray(v.dtype, size=size or 0, dynamic_size=size is None, element_shape=v.shape) for v in values
+def _arrays_like(step: Trajectory, size: int | None) -> Trajectory:
+    """Empty arrays for the fields of steps; `size`: of arrays that do not grow, as those of XLA; None: they do."""
+    return Trajectory(
+        *(tf.TensorArray(v.dtype, size=size or 0, dynamic_size=size is None, element_shape=v.shape) for v in step)
     )
 
 
-def _write(arrays: tuple[tf.TensorArray, ...], t: tf.Tensor, values: Any) -> tuple[tf.TensorArray, ...]:
-    return tuple(array.write(t, value) for array, value in zip(arrays, values, strict=True))
+def _write(arrays: Trajectory, t: tf.Tensor, step: Trajectory) -> Trajectory:
+    return Trajectory(*(array.write(t, values) for array, values in zip(arrays, step, strict=True)))
 
 
 def _finish(array: tf.TensorArray, rest: tf.Tensor, taken: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from environment import GraphSubstitutionEnv
 from worldmodel.data.episodes import RewriteEnv
-from worldmodel.dream.rollout import LatentObservation
-from worldmodel.dynamics.start_graphs import Scene
+from worldmodel.data.trajectory import LatentObservation
+from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -29,10 +29,10 @@ class LatentEnv:
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
     """
 
-    def __init__(self, env: RewriteEnv, world_model: WorldModel, scene: Scene | None = None) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel, start_graph: StartGraph | None = None) -> None:
         """
         Args:
-          scene: of the graph that the environment starts from; None: the model's only one.
+          start_graph: that the environment starts from; None: the model's only one.
         Raises:
           IncompatibleWorldModel: if the model was trained with another rule set or, of a `GraphSubstitutionEnv`, for
             other features.
@@ -40,12 +40,12 @@ class LatentEnv:
         only_names = Signature(tuple(env.rule_names), world_model.signature.features)
         at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
         world_model.signature.require(at_hand, "the world model")
-        self._scene = scene or world_model.scene()
-        self.env, self.table = env, self._scene.table
+        self._start_graph = start_graph or world_model.start_graph()
+        self.env, self.table = env, self._start_graph.table
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         self.num_actions = self.table.num_actions
         self._world_model = world_model
-        codes = world_model.mdn_rnn.action_codes(world_model.inputs(self._scene))
+        codes = world_model.mdn_rnn.action_codes(world_model.inputs(self._start_graph))
         self._advance = tf.function(
             lambda z, action, state: world_model.mdn_rnn.advance(z, action, state, codes), autograph=False
         )
@@ -57,13 +57,13 @@ class LatentEnv:
         """Starts an episode of the real environment.
 
         Raises:
-          IncompatibleWorldModel: it starts from another graph than the scene is of.
+          IncompatibleWorldModel: it starts from another graph than the model is bound to.
         """
         observation, info = self.env.reset(seed=seed)
-        if info["graph_hash"] != self._scene.start:
+        if info["graph_hash"] != self._start_graph.start:
             raise IncompatibleWorldModel(
-                f"the environment starts from the graph {info['graph_hash']}, but the world model faces "
-                f"{self._scene.start}. Let it face that one (facing), or meet() episodes of it first."
+                f"the environment starts from the graph {info['graph_hash']}, but the world model is bound to "
+                f"{self._start_graph.start}. Bind it to that one (bind), or adapt it to episodes of it."
             )
         self._state = self._world_model.mdn_rnn.initial_state(1)
         return self._observe(observation, info)
@@ -90,7 +90,7 @@ class LatentEnv:
 
     def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
         graph_hash = info["graph_hash"]
-        latents = self._world_model.encode({graph_hash: observation["graph"]}, self._scene)
+        latents = self._world_model.encode({graph_hash: observation["graph"]}, self._start_graph)
         self._z = tf.constant(latents[graph_hash][np.newaxis])
         legal = self.env.legal_actions()
         self._mask = self.table.mask(legal)

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.data.episodes import Episode, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.data.trajectory import Policy
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
-from worldmodel.dream.rollout import Policy
 from worldmodel.world_model import WorldModel
 
 _LATENT, _IS_FIRST = "latent", "is first"
@@ -38,7 +38,7 @@ def recollect(
     Args:
       env: the real environment.
       policy: as `DreamEnv.rollout` takes it; it sees the real states through `world_model`.
-      dream: in `world_model`, a `root_dream`; None: all episodes are of the first kind.
+      dream: in `world_model`, a `DreamEnv.of_root`; None: all episodes are of the first kind.
       dreamed: share of those of the second kind.
       episodes, seed, on_episode: see `worldmodel.data.episodes.collect`.
     """
@@ -66,7 +66,7 @@ class _Player:
             return None
         seed = int(generator.integers(2**31))
         rollout = self._dream.rollout(self._policy, batch=1, horizon=self._longest, seed=seed)
-        taken = rollout.actions.numpy()[rollout.alive.numpy()]
+        taken = rollout.action.numpy()[rollout.alive.numpy()]
         return [int(action) for action in taken[::-1]]
 
     def _action(self, observation: dict[str, Any], generator: np.random.Generator) -> int:

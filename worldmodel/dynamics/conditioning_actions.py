@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from worldmodel.data.actions import ActionTable
+from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.table_episode import TableEpisode
 
 LEAST_STEPS = 3
 """With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
@@ -23,7 +23,7 @@ RELATIVE_ROUNDING = 1e-6
 """Rewards of less variance than this share of their mean square are all the same."""
 
 
-class ToldApart(NamedTuple):
+class ConditionedRewards(NamedTuple):
     """Rewards of A actions and NO-OP, parted by one bit each.
 
     Attributes:
@@ -37,7 +37,7 @@ class ToldApart(NamedTuple):
     totals: np.ndarray
 
 
-def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> ToldApart:
+def conditioned_rewards(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> ConditionedRewards:
     """Parts every action's rewards by the bit that tells most of them, if it does so beyond doubt.
 
     The odds are those of normal distributions with two means and with one, over √n of n steps for the second mean
@@ -51,9 +51,9 @@ def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarr
     size = table.num_actions + 1
     steps, totals, squares = np.zeros(size), np.zeros(size), np.zeros(size)
     steps_on, totals_on = np.zeros(neighbours.shape), np.zeros(neighbours.shape)
-    for episode in (TableEpisode(each, table) for each in buffer):
-        actions, rewards = episode.actions, episode.rewards.astype(float)
-        bits = np.take_along_axis(episode.masks()[:-1], neighbours[actions], axis=1)
+    for episode in EpisodeData(buffer, table):
+        actions, rewards = episode.action[:, 0], episode.reward[:, 0].astype(float)
+        bits = np.take_along_axis(episode.legal[:-1, 0], neighbours[actions], axis=1)
         np.add.at(steps, actions, 1.0)
         np.add.at(totals, actions, rewards)
         np.add.at(squares, actions, rewards**2)
@@ -63,13 +63,13 @@ def telling_bits(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarr
     rounding = np.maximum(RELATIVE_ROUNDING * squares, np.finfo(float).tiny)
     deviations = np.maximum(squares - totals**2 / np.maximum(steps, 1.0), rounding)
     left = np.maximum(deviations - explained, rounding)
-    told = choices > 0
-    log_odds = 0.5 * (steps[told] - 2.0) * np.log(deviations[told] / left[told])
-    told[told] = log_odds - 0.5 * np.log(steps[told]) - np.log(choices[told]) > np.log(LEAST_ODDS)
+    chosen = choices > 0
+    log_odds = 0.5 * (steps[chosen] - 2.0) * np.log(deviations[chosen] / left[chosen])
+    chosen[chosen] = log_odds - 0.5 * np.log(steps[chosen]) - np.log(choices[chosen]) > np.log(LEAST_ODDS)
     best_bit = np.arange(size), best
-    on = np.where(told, steps_on[best_bit], steps), np.where(told, totals_on[best_bit], totals)
-    return ToldApart(
-        np.where(told, neighbours[best_bit], table.num_actions).astype(np.int32),
+    on = np.where(chosen, steps_on[best_bit], steps), np.where(chosen, totals_on[best_bit], totals)
+    return ConditionedRewards(
+        np.where(chosen, neighbours[best_bit], table.num_actions).astype(np.int32),
         np.stack([steps - on[0], on[0]], axis=1),
         np.stack([totals - on[1], on[1]], axis=1),
     )

@@ -15,14 +15,16 @@ from typing import Any, NamedTuple, Protocol
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.config import MdnRnnConfig
+from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
 from worldmodel.dynamics import mixture as mdn
+from worldmodel.dynamics.heads import RealSteps, Seen
+from worldmodel.dynamics.start_graphs import ModelSizes
 
 SMALL = snt.initializers.TruncatedNormal(stddev=0.02)
 """Of the last layers: predictions start near "nothing changes"."""
 
 
-class LatentHead(Protocol):
+class LatentKind(Protocol):
     """A distribution over the next latent of n rows, Z wide; its parameters are a tuple of tensors."""
 
     def __call__(self, features: tf.Tensor, z: tf.Tensor) -> Any:
@@ -52,7 +54,7 @@ class LatentMixture(NamedTuple):
     log_sigmas: tf.Tensor
 
 
-class MixtureHead(snt.Module):
+class Mixture(snt.Module):
     """`mdn`. The means are changes of z, because one rewrite changes a graph little."""
 
     def __init__(self, mixtures: int, latent: int, log_sigma_range: tuple[float, float]) -> None:
@@ -92,7 +94,7 @@ class Point(NamedTuple):
     mean: tf.Tensor
 
 
-class PointHead(snt.Module):
+class Vector(snt.Module):
     """`deterministic`: a Gaussian of unit variance whose mean is all that is ever drawn."""
 
     def __init__(self, latent: int) -> None:
@@ -125,7 +127,7 @@ class Categories(NamedTuple):
     logits: tf.Tensor
 
 
-class CategoricalHead(snt.Module):
+class Categorical(snt.Module):
     """`discrete`: latents are one-hot codes of some categorical variables, end to end.
 
     Every category keeps a probability of `uniform / categories` (DreamerV3: 1 %), so that no likelihood is infinite.
@@ -174,10 +176,37 @@ def with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     return tf.concat([means[..., :-1], tf.broadcast_to(last, tf.shape(means)[:-1])[..., tf.newaxis]], axis=-1)
 
 
-def make_latent_head(config: MdnRnnConfig, latent: int, categories: int) -> LatentHead:
-    """The head that `config.dynamics` names."""
+class LatentHead(snt.Module):
+    """The next latent, as a distribution of the kind that `config.dynamics` names.
+
+    Its features are apart from those of the other heads: the likelihood's gradient grows as σ falls, and would drown
+    theirs.
+    """
+
+    learns_noop = False
+
+    def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._features = snt.Linear(config.latent_hidden)
+        self.kind = _make_kind(config, sizes)
+
+    def predict(self, seen: Seen) -> Any:
+        return self.kind(tf.nn.relu(self._features(seen.everything)), seen.z)
+
+    def target(self, real: RealSteps) -> tf.Tensor:
+        return real.next_z
+
+    def loss(self, prediction: Any, target: tf.Tensor, seen: Seen, real: RealSteps) -> Mapping[str, tf.Tensor]:
+        """`latent` and `mean`, see `LatentKind.losses`."""
+        return self.kind.losses(prediction, target)
+
+    def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
+        return {"latent": config.latent_weight, "mean": config.mean_weight}
+
+
+def _make_kind(config: MdnRnnConfig, sizes: ModelSizes) -> LatentKind:
     if config.dynamics == "deterministic":
-        return PointHead(latent)
+        return Vector(sizes.latent)
     if config.dynamics == "discrete":
-        return CategoricalHead(latent, categories, config.inertia)
-    return MixtureHead(config.mixtures, latent, config.log_sigma_range)
+        return Categorical(sizes.latent, sizes.categories, config.inertia)
+    return Mixture(config.mixtures, sizes.latent, config.log_sigma_range)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.config import MdnRnnConfig
-from worldmodel.networks.action_embedding import ActionCodes
+from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
+from worldmodel.dynamics.heads import RealSteps, Seen
+from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
 from worldmodel.networks.grouped_matmul import product_with_own
 
 
@@ -34,14 +35,17 @@ class Neighbourhood(snt.Module):
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
-        slots = tf.gather(codes.inputs.neighbours, actions)
+        slots = tf.gather(codes.inputs.neighbours.slots, actions)
         bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
         present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
-        return product_with_own(bits * present, tf.gather(codes.inputs.neighbourhoods, actions), self._read)
+        return product_with_own(bits * present, tf.gather(codes.inputs.neighbours.rows, actions), self._read)
 
     def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
         """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
-        rows, slots = tf.gather(codes.inputs.neighbourhoods, actions), tf.gather(codes.inputs.neighbours, actions)
+        rows, slots = (
+            tf.gather(codes.inputs.neighbours.rows, actions),
+            tf.gather(codes.inputs.neighbours.slots, actions),
+        )
         change = product_with_own(features, rows, self._write) + tf.gather(self._bias, rows)
         n, width = tf.shape(logits)[0], tf.shape(logits)[1] + 1
         places = tf.range(n)[:, tf.newaxis] * width + slots  # empty slots point at the last column, which is cut off
@@ -50,14 +54,17 @@ class Neighbourhood(snt.Module):
 
 
 class MaskHead(snt.Module):
-    """Logits of the next bits.
+    """Logits [n, A] of every rewrite being legal next.
 
-    A query of low rank reaches every bit, the neighbourhood those near the action.
+    A bit keeps its value unless the step says otherwise. A query of low rank reaches every bit, the neighbourhood those
+    near the action.
     """
 
-    def __init__(self, config: MdnRnnConfig, neighbourhoods: int, slots: int, name: str | None = None) -> None:
+    learns_noop = False
+
+    def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
-        self.neighbourhood = Neighbourhood(neighbourhoods, slots, config.neighbour_hidden)
+        self.neighbourhood = Neighbourhood(sizes.neighbourhoods, sizes.slots, config.neighbour_hidden)
         self._query = snt.Linear(config.mask_rank)
         self._keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
         self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
@@ -70,16 +77,28 @@ class MaskHead(snt.Module):
         """See `Neighbourhood.read`."""
         return self.neighbourhood.read(actions, mask, codes)
 
-    def __call__(
-        self,
-        trunk: tf.Tensor,
-        local: tf.Tensor,
-        actions: tf.Tensor,
-        mask: tf.Tensor,
-        keys: tf.Tensor,
-        codes: ActionCodes,
-    ) -> tf.Tensor:
-        """[n, A] from features [n, any] of the step, those of its neighbourhood, and what was legal before it."""
-        logits = tf.matmul(self._query(trunk), keys, transpose_b=True)
-        logits += self._inertia * (2.0 * mask[:, :-1] - 1.0)
-        return self.neighbourhood.write(logits, actions, local, codes)
+    def predict(self, seen: Seen) -> tf.Tensor:
+        logits = tf.matmul(self._query(seen.shared), seen.mask_keys, transpose_b=True)
+        logits += self._inertia * (2.0 * seen.legal[:, :-1] - 1.0)
+        return self.neighbourhood.write(logits, seen.action, seen.local, seen.codes)
+
+    def target(self, real: RealSteps) -> tf.Tensor:
+        return real.next_legal[:, :-1]
+
+    def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen, real: RealSteps) -> dict[str, tf.Tensor]:
+        """`mask`: nats, summed over the bits that were seen as they are.
+
+        Along a model's own predictions a bit may be wrong already. It cannot be predicted from there, and must not
+        teach bits to let go.
+        """
+        nats = tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
+        was_right = tf.equal(seen.legal > 0.5, real.legal)[:, :-1]
+        return {"mask": tf.reduce_sum(nats * tf.cast(was_right, tf.float32), axis=-1)}
+
+    def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
+        return {"mask": config.mask_weight}
+
+
+def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
+    """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
+    return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.conditioning_actions import ToldApart
+from worldmodel.dynamics.conditioning_actions import ConditionedRewards
 
 MUCH_MORE_VARIED = 2.0
 """By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
@@ -82,20 +82,22 @@ class ActionRewards(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def of(cls, buffer: EpisodeBuffer, table: ActionTable, told: ToldApart, *, shrinkage: float = 1.0) -> ActionRewards:
+    def of(
+        cls, buffer: EpisodeBuffer, table: ActionTable, found: ConditionedRewards, *, shrinkage: float = 1.0
+    ) -> ActionRewards:
         """From episodes of one start graph.
 
         Args:
           table: holds their actions.
-          told: their rewards, from `telling_bits`.
+          found: their rewards, from `conditioned_rewards`.
           shrinkage: how many pseudo-observations of the action's mean are added to those with its bit off, and on.
         """
         prior = mean_reward_per_action(buffer, table)[:, np.newaxis]
-        alone = (told.bit == table.num_actions)[:, np.newaxis]
-        mean = np.where(alone, prior, (told.totals + shrinkage * prior) / (told.counts + shrinkage))
-        counts = np.where(alone, told.counts.sum(axis=1, keepdims=True), told.counts)
+        alone = (found.bit == table.num_actions)[:, np.newaxis]
+        mean = np.where(alone, prior, (found.totals + shrinkage * prior) / (found.counts + shrinkage))
+        counts = np.where(alone, found.counts.sum(axis=1, keepdims=True), found.counts)
         spread = reward_spread_per_rule(buffer)[table.rules]
-        return cls(mean.astype(np.float32), spread, told.bit, counts.astype(np.float32))
+        return cls(mean.astype(np.float32), spread, found.bit, counts.astype(np.float32))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:
@@ -122,20 +124,6 @@ class ActionRewards(NamedTuple):
             np.where(kept, bit, self.bit).astype(np.int32),
             np.where(kept[:, np.newaxis], np.float32(np.inf), self.counts),
         )
-
-    def without_own(self, rewards: np.ndarray, actions: np.ndarray, masks: np.ndarray) -> np.ndarray:
-        """Rewards as far from their action's mean as they are from the mean of all its other steps.
-
-        A step that is in the mean which its reward is told from has been told half of it where the action was taken
-        once, as the rule's mean counts as one step. What is learned should be what the other steps leave to be known.
-
-        Args:
-          rewards: float32 [...]; actions: int [...], of each; masks: bool [..., A + 1], what was legal.
-        """
-        places = actions, np.take_along_axis(masks, self.bit[actions][..., np.newaxis], axis=-1)[..., 0].astype(int)
-        mean, counts = self.mean[places], self.counts[places]
-        moved: np.ndarray = rewards + (rewards - mean) / np.maximum(counts, 1.0)
-        return moved.astype(np.float32)
 
 
 def _steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:

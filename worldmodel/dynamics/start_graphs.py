@@ -1,6 +1,6 @@
 """What a world model knows of a start graph before the first step: the rewrites it may lead to, and where they are.
 
-One model serves many graphs: its weights are shared by all, and all that belongs to one of them is in its `Scene`.
+One model serves many graphs. Its weights are shared by all of them; all that belongs to one is in its `StartGraph`.
 """
 
 from __future__ import annotations
@@ -13,66 +13,125 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.reward_table import ActionRewards
 
 UNKNOWN = 0
 """Row of the learned tables for what was never trained on."""
 
 
-class SceneInputs(NamedTuple):
-    """A scene as the networks take it, with A actions.
+class ModelSizes(NamedTuple):
+    """What the data decides of an MDN-RNN.
 
     Attributes:
-      rules: int32 [A + 1], of every action.
-      sites: int32 [A + 1], row of every action's site among the learned sites of all scenes.
-      actions: int32 [A + 1], row of every action among the learned actions of all scenes.
-      nodes: float32 [A + 1, node width], what the encoder makes of the node of the start graph at each action's site.
-      start: float32 [1, Z], what tells the start graph from others.
-      neighbourhoods: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
-      neighbours: int32 [A + 1, P], bit in every slot (see `neighbourhood`); A where there is none.
-      reward_mean: float32 [A + 1, 2], of every action in the training data with its telling bit off and on; in percent
-        of the start graph's cost where latents tell the present one (`ModelSizes.cost_is_told`), else of the graph that
-        is rewritten.
-      reward_spread: float32 [A + 1], in the same units.
-      reward_bit: int32 [A + 1], see `telling_bits`.
-      start_cost: float32 [1], the last dimension of the start graph's latent.
+      num_rules: R.
+      neighbourhoods, slots: rules that have a neighbourhood, and one for all others; slots of the largest.
+      num_sites, num_actions: rows of the learned tables, that of the unknown included.
+      latent, categories: of the encoder.
+      node_width: of the nodes of a start graph.
+      reward_deviation: standard deviation of all rewards, in the units of `StartGraphInputs.rewards`.
+      cost_in_latent: the last number of z is the logarithm of a cost whose changes are the rewards.
+    """
+
+    num_rules: int
+    neighbourhoods: int
+    slots: int
+    num_sites: int
+    num_actions: int
+    latent: int
+    categories: int
+    node_width: int
+    reward_deviation: float
+    cost_in_latent: bool = False
+
+
+class ActionInputs(NamedTuple):
+    """The A actions of a start graph and NO-OP as the networks take them.
+
+    Attributes:
+      rules: int32 [A + 1].
+      sites: int32 [A + 1], row of every action's site among the learned sites of all start graphs.
+      rows: int32 [A + 1], row of every action among the learned actions of all start graphs.
+      nodes: float32 [A + 1, node width], what the encoder makes of the start graph's node at each action's site; zero
+        where a site belongs to no node.
+    """
+
+    rules: Any
+    sites: Any
+    rows: Any
+    nodes: Any
+
+
+class Neighbours(NamedTuple):
+    """The bits near every action, see `neighbourhood`.
+
+    Attributes:
+      rows: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
+      slots: int32 [A + 1, P], the bit in every slot; A where there is none.
+    """
+
+    rows: Any
+    slots: Any
+
+
+class StartGraphInputs(NamedTuple):
+    """A start graph as the networks take it.
+
+    Attributes:
+      actions, neighbours: see there.
+      rewards: of every action in the training data; in percent of the start graph's cost where latents tell the present
+        one (`ModelSizes.cost_in_latent`), else of the graph that is rewritten.
+      embedding: float32 [1, Z], what tells the start graph from others.
+      cost: float32 [1], the last number of the start graph's latent.
       rule_changes: float32 [R + 1, 2, Z], see `Statistics`.
     """
 
-    rules: tf.Tensor
-    sites: tf.Tensor
-    actions: tf.Tensor
-    nodes: tf.Tensor
-    start: tf.Tensor
-    neighbourhoods: tf.Tensor
-    neighbours: tf.Tensor
-    reward_mean: tf.Tensor
-    reward_spread: tf.Tensor
-    reward_bit: tf.Tensor
-    start_cost: tf.Tensor
-    rule_changes: tf.Tensor
+    actions: ActionInputs
+    neighbours: Neighbours
+    rewards: ActionRewards
+    embedding: Any
+    cost: Any
+    rule_changes: Any
 
 
-def scene_signature(latent: int, node_width: int, slots: int) -> SceneInputs:
-    """The `input_signature` entry under which one trace serves scenes of every size."""
-    row, rows = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
-    nodes, start = tf.TensorSpec([None, node_width], tf.float32), tf.TensorSpec([1, latent], tf.float32)
-    neighbours, cost = tf.TensorSpec([None, slots], tf.int32), tf.TensorSpec([1], tf.float32)
-    means, changes = tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, 2, latent], tf.float32)
-    return SceneInputs(row, row, row, nodes, start, row, neighbours, means, rows, row, cost, changes)
+def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
+    """The `input_signature` entry under which one trace serves start graphs of every size."""
+    row, pair = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.float32)
+    return StartGraphInputs(
+        actions=ActionInputs(row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
+        neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
+        rewards=ActionRewards(mean=pair, spread=tf.TensorSpec([None], tf.float32), bit=row, counts=pair),
+        embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
+        cost=tf.TensorSpec([1], tf.float32),
+        rule_changes=tf.TensorSpec([None, 2, sizes.latent], tf.float32),
+    )
+
+
+class ActionCodes(NamedTuple):
+    """What all steps on a start graph share: computed once per rollout or training step.
+
+    Attributes:
+      embedded: float32 [A + 1, width], of every action.
+      mask_keys: of every member of the ensemble, float32 [A, mask_rank], by which its mask head addresses the bits.
+      inputs: of the start graph.
+    """
+
+    embedded: tf.Tensor
+    mask_keys: tuple[tf.Tensor, ...]
+    inputs: StartGraphInputs
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What the training data say of all scenes together.
+    """What the training data say of all start graphs together.
 
     Attributes:
-      deviation: float32 [Z], of raw embeddings from their scene's centre.
-      offset: float32 [Z], mean over the scenes of how far the centre is from the start graph.
+      deviation: float32 [Z], of raw embeddings from their start graph's centre.
+      offset: float32 [Z], mean over the start graphs of how far the centre is from the start graph.
       start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings; the deviation is infinite
         where all are alike: what sets another graph apart there would meet weights that were never trained.
       slots: int32 [R, P, 2], see `neighbourhood`.
-      rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `SceneInputs.reward_mean`.
+      rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `StartGraphInputs.rewards`.
       rule_changes: float32 [R + 1, 2, Z], least and greatest change of the latent that every rule brought.
       longest: steps of the longest training episode: nothing is known of states further from their start.
       encoder_states: distinct states that the encoder's training drew from.
@@ -101,19 +160,19 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """A start graph.
+class StartGraph:
+    """A start graph that a world model can be asked about.
 
     Attributes:
       start: its hash.
       table: the A rewrites that are known to be possible at some time after it.
       centre: float32 [Z], mean raw embedding of the graphs that it leads to.
       embedding: float32 [Z], raw, of the start graph itself.
-      nodes: float32 [A + 1, node width], see `SceneInputs`; zero where a site belongs to no node of the start graph.
-      neighbourhoods, neighbours: see `SceneInputs`.
-      reward_mean, reward_spread, reward_bit, reward_counts: see `ActionRewards`.
-      first_site, first_action: rows of the learned tables where this scene's begin; UNKNOWN for a graph that was not
-        trained on.
+      nodes: float32 [A + 1, node width], see `ActionInputs`.
+      neighbours: see there.
+      rewards: what the training data say of every action's rewards.
+      first_site, first_action: rows of the learned tables where this start graph's begin; UNKNOWN for a graph that was
+        not trained on.
     """
 
     start: str
@@ -121,12 +180,8 @@ class Scene:
     centre: np.ndarray
     embedding: np.ndarray
     nodes: np.ndarray
-    neighbourhoods: np.ndarray
-    neighbours: np.ndarray
-    reward_mean: np.ndarray
-    reward_spread: np.ndarray
-    reward_bit: np.ndarray
-    reward_counts: np.ndarray
+    neighbours: Neighbours
+    rewards: ActionRewards
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
 
@@ -135,45 +190,40 @@ class Scene:
         """Whether the model was trained on episodes of this graph."""
         return self.first_site != UNKNOWN
 
-    @property
-    def rewards(self) -> ActionRewards:
-        """What the training data say of every action's rewards."""
-        return ActionRewards(self.reward_mean, self.reward_spread, self.reward_bit, self.reward_counts)
-
-    def inputs(self, start: np.ndarray, start_cost: float, rule_changes: np.ndarray) -> SceneInputs:
-        """For the networks.
-
-        Args:
-          start: float32 [Z], the embedding in units that tell graphs apart.
-          start_cost, rule_changes: see `SceneInputs`.
-        """
+    def action_inputs(self) -> ActionInputs:
+        """The actions as tensors."""
         learned = np.arange(self.table.num_actions + 1)
-        return SceneInputs(
+        return ActionInputs(
             rules=tf.constant(self.table.rules),
             sites=tf.constant(self.is_trained * (self.first_site + self.table.sites), tf.int32),
-            actions=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
+            rows=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
             nodes=tf.constant(self.nodes, tf.float32),
-            start=tf.constant(start[np.newaxis], tf.float32),
-            neighbourhoods=tf.constant(self.neighbourhoods),
-            neighbours=tf.constant(self.neighbours),
-            reward_mean=tf.constant(self.reward_mean),
-            reward_spread=tf.constant(self.reward_spread),
-            reward_bit=tf.constant(self.reward_bit),
-            start_cost=tf.constant([start_cost], tf.float32),
-            rule_changes=tf.constant(rule_changes),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for `np.savez`."""
-        own = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self) if field.name != "table"}
-        return own | self.table.to_arrays()
+        own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
+        neighbours = {f"neighbours.{name}": array for name, array in self.neighbours._asdict().items()}
+        rewards = {f"rewards.{name}": array for name, array in self.rewards._asdict().items()}
+        return own | neighbours | rewards | self.table.to_arrays()
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Scene:
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> StartGraph:
         """Inverse of `to_arrays`."""
-        own = {field.name: arrays[field.name] for field in fields(cls) if field.name != "table"}
-        numbers = {name: int(own[name]) for name in ("first_site", "first_action")}
-        return cls(**(own | numbers | {"start": str(own["start"]), "table": ActionTable.from_arrays(arrays)}))
+        return cls(
+            start=str(arrays["start"]),
+            table=ActionTable.from_arrays(arrays),
+            centre=arrays["centre"],
+            embedding=arrays["embedding"],
+            nodes=arrays["nodes"],
+            neighbours=Neighbours(**{name: arrays[f"neighbours.{name}"] for name in Neighbours._fields}),
+            rewards=ActionRewards(**{name: arrays[f"rewards.{name}"] for name in ActionRewards._fields}),
+            first_site=int(arrays["first_site"]),
+            first_action=int(arrays["first_action"]),
+        )
+
+
+_OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_action")
 
 
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
@@ -191,3 +241,25 @@ def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int)
     there = np.flatnonzero(table.locations[:-1] < len(embedded))
     rows[there] = embedded[table.locations[there]]
     return rows
+
+
+def changes_per_rule(buffer: EpisodeBuffer, embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Least and greatest change of every number of the latent that each rule brought: float32 [R + 1, 2, Z].
+
+    Dreams keep the means of their steps within these. Good play goes where random play hardly ever does; nothing holds
+    what a network makes of a rewrite there, and one wrong step spoils all that come after it. The rewrite itself does
+    there much the same as everywhere.
+
+    Of a rule that was never taken, the changes of all rules together; of NO-OP, none.
+
+    Args:
+      buffer: episodes with at least one rewrite.
+      embeddings: float32 [Z], of every graph that they visit, by its hash.
+    """
+    rules = np.concatenate([episode.actions[:, 0] for episode in buffer])
+    changes = np.concatenate([np.diff([embeddings[h] for h in episode.hashes], axis=0) for episode in buffer])
+    known = np.zeros((buffer.num_rules + 1, 2, changes.shape[1]), np.float32)
+    for rule in range(buffer.num_rules):
+        its_own = changes[rules == rule] if rule in rules else changes
+        known[rule] = its_own.min(axis=0), its_own.max(axis=0)
+    return known

@@ -1,4 +1,4 @@
-"""What dynamics have learned, carried over to a world model that knows more of the same graphs."""
+"""Warm start: what dynamics have learned, for a world model that knows more of the same graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbourhood_rows
-from worldmodel.dynamics.start_graphs import UNKNOWN, Scene
+from worldmodel.dynamics.start_graphs import UNKNOWN, StartGraph
 from worldmodel.world_model import WorldModel
 
 Place = tuple[int | slice, ...]
@@ -17,21 +17,21 @@ Thing = tuple[object, ...]
 SLOTS, SLOTS_LAST = "slots", "slots last"
 
 
-def carry_over(before: WorldModel, after: WorldModel) -> None:
-    """Gives `after` the weights of the dynamics of `before`.
+def warm_start(model: WorldModel, before: WorldModel) -> None:
+    """Gives a model the weights of the dynamics of another one.
 
     Args:
-      before: a trained model.
-      after: of the same configuration; all its weights exist. Sites and actions that `before` does not know keep the
-        weights that they have; slots that it does not know say nothing at first, so that nothing known is disturbed.
+      model: changed in place; all its weights exist. Sites and actions that `before` does not know keep the weights
+        that they have; slots that it does not know say nothing at first, so that nothing known is disturbed.
+      before: a trained model of the same configuration.
     """
-    tables, old_tables = after.mdn_rnn.tables(), before.mdn_rnn.tables()
+    tables, old_tables = model.mdn_rnn.tables(), before.mdn_rnn.tables()
     of_data = {id(table) for kind in tables.values() for table in kind}
-    for weights, old in zip(after.mdn_rnn.variables, before.mdn_rnn.variables, strict=True):
+    for weights, old in zip(model.mdn_rnn.variables, before.mdn_rnn.variables, strict=True):
         if id(weights) not in of_data:
             weights.assign(old)
     for kind, places in _PLACES.items():
-        here, there = dict(places(after)), dict(places(before))
+        here, there = dict(places(model)), dict(places(before))
         for table, old in zip(tables[kind], old_tables[kind], strict=True):
             values, learned = table.numpy() * (kind not in (SLOTS, SLOTS_LAST)), old.numpy()
             for thing in here.keys() & there.keys():
@@ -41,19 +41,19 @@ def carry_over(before: WorldModel, after: WorldModel) -> None:
 
 def _sites(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
     yield ("unknown",), (UNKNOWN,)
-    for scene in _trained(model):
-        table = scene.table
+    for graph in _trained(model):
+        table = graph.table
         for site, location in zip(table.sites[:-1].tolist(), table.locations[:-1].tolist(), strict=True):
-            yield (scene.start, location), (scene.first_site + site,)
-        yield (scene.start, "NO-OP"), (scene.first_site + int(table.sites[-1]),)
+            yield (graph.start, location), (graph.first_site + site,)
+        yield (graph.start, "NO-OP"), (graph.first_site + int(table.sites[-1]),)
 
 
 def _actions(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
     yield ("unknown",), (UNKNOWN,)
-    for scene in _trained(model):
-        for action, code in enumerate(scene.table.codes.tolist()):
-            yield (scene.start, code), (scene.first_action + action,)
-        yield (scene.start, "NO-OP"), (scene.first_action + scene.table.num_actions,)
+    for graph in _trained(model):
+        for action, code in enumerate(graph.table.codes.tolist()):
+            yield (graph.start, code), (graph.first_action + action,)
+        yield (graph.start, "NO-OP"), (graph.first_action + graph.table.num_actions,)
 
 
 def _slots(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
@@ -68,8 +68,8 @@ def _slots_last(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
         yield thing, (row, slice(None), slot)
 
 
-def _trained(model: WorldModel) -> Iterator[Scene]:
-    return (scene for scene in model.scenes.values() if scene.is_trained)
+def _trained(model: WorldModel) -> Iterator[StartGraph]:
+    return (graph for graph in model.start_graphs.values() if graph.is_trained)
 
 
 _PLACES: dict[str, Callable[[WorldModel], Iterator[tuple[Thing, Place]]]] = {

@@ -1,54 +1,101 @@
-"""Graphs of a buffer through the encoder, each once."""
+"""Graphs of any sizes through the encoder: how they are batched, and `Embeddings`, which encodes each of them once."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+from graph_nets import utils_tf
 
-from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.graph_store import GraphLike, GraphStore
-from worldmodel.data.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
+from worldmodel.data.graph_store import GraphLike, StoredGraph
 from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.signature import FeatureSpec
 
 ENCODE_BATCH = 16  # graphs a call: more brings nothing on a CPU, and BERT's activations stay in the cache
 
 
-def used_graphs(buffer: EpisodeBuffer) -> Mapping[str, GraphLike]:
-    """The graphs that the episodes of `buffer` visit, in order of first visit, read from the store when asked for."""
-    return _Subset(buffer.graphs, dict.fromkeys(h for episode in buffer for h in episode.hashes))
+class Embeddings:
+    """Raw embeddings of graphs by hash; every graph is encoded once in the life of this object.
+
+    Args:
+      encoder: makes them.
+      features: of the graphs.
+      known: embeddings that are known already, float32 [Z] by hash.
+
+    Attributes:
+      known: all that are known by now.
+    """
+
+    def __init__(
+        self, encoder: GraphEncoder, features: FeatureSpec, known: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        self._encoder, self._features = encoder, features
+        self._encode = tf.function(encoder, input_signature=[graphs_tuple_signature(features)], autograph=False)
+        self.known: dict[str, np.ndarray] = dict(known or {})
+
+    def copy(self) -> Embeddings:
+        """The same encoder, knowing the same graphs; what one of them encodes later, the other does not know."""
+        return Embeddings(self._encoder, self._features, self.known)
+
+    def __call__(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
+        """Raw embeddings float32 [Z] of graphs by hash, some graphs at a time."""
+        new = iter([graph_hash for graph_hash in graphs if graph_hash not in self.known])
+        while batch := list(itertools.islice(new, ENCODE_BATCH)):
+            raw = self._encode(to_graphs_tuple([graphs[graph_hash] for graph_hash in batch])).numpy()
+            self.known.update(zip(batch, raw, strict=True))
+        return {graph_hash: self.known[graph_hash] for graph_hash in graphs}
+
+    def of_operators(self, graph: GraphLike) -> np.ndarray:
+        """What the encoder makes of every operator of one graph, its inputs left out: float32 [operators, hidden]."""
+        is_operator = np.asarray(graph.nodes)[:, 0] != self._features.num_operators - 1
+        return self._encoder.embedded(to_graphs_tuple([graph])).nodes.numpy()[is_operator]
+
+    def create_variables(self) -> None:
+        """Makes the encoder's weights that are not there yet."""
+        self._encoder(to_graphs_tuple([_smallest_graph(self._features)]))
 
 
-class _Subset(Mapping[str, GraphLike]):
-    def __init__(self, graphs: GraphStore, hashes: Mapping[str, None]) -> None:
-        self._graphs, self._hashes = graphs, hashes
+def to_graphs_tuple(graphs: Sequence[GraphLike]) -> gn_graphs.GraphsTuple:
+    """Batches graphs of any sizes.
 
-    def __getitem__(self, graph_hash: str) -> GraphLike:
-        return self._graphs[graph_hash]
+    Args:
+      graphs: G graphs of nodes [N_g, F], edges [E_g, D], edge_links [E_g, 2] (sender, receiver).
+    Returns:
+      nodes float32 [ΣN, F]; edges float32 [2ΣE, D + 1]; senders, receivers int32 [2ΣE]; n_node, n_edge int32 [G];
+      globals float32 [G, 1], zero. Every edge enters twice, once in each direction; the last edge column tells which
+      (0 as given, 1 swapped).
+    """
+    num_nodes = np.array([len(graph.nodes) for graph in graphs], np.int32)
+    num_edges = np.array([len(graph.edges) for graph in graphs], np.int32)
+    first_node = np.cumsum(num_nodes) - num_nodes
+    links = [np.asarray(graph.edge_links) + first for graph, first in zip(graphs, first_node, strict=True)]
+    edges = [_with_direction(graph.edges, side) for graph in graphs for side in (0, 1)]
+    return gn_graphs.GraphsTuple(
+        nodes=tf.constant(np.concatenate([graph.nodes for graph in graphs]), tf.float32),
+        edges=tf.constant(np.concatenate(edges), tf.float32),
+        senders=tf.constant(np.concatenate([block[:, side] for block in links for side in (0, 1)]), tf.int32),
+        receivers=tf.constant(np.concatenate([block[:, side] for block in links for side in (1, 0)]), tf.int32),
+        n_node=tf.constant(num_nodes),
+        n_edge=tf.constant(2 * num_edges),
+        globals=tf.zeros([len(graphs), 1]),
+    )
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._hashes)
 
-    def __len__(self) -> int:
-        return len(self._hashes)
+def _with_direction(edges: np.ndarray, swapped: int) -> np.ndarray:
+    return np.concatenate([edges, np.full((len(edges), 1), swapped, np.float32)], axis=1)
 
 
-def embedder(encoder: GraphEncoder, features: FeatureSpec) -> Any:
-    """The encoder as a `tf.function` with one trace for graphs of all sizes: GraphsTuple to raw embeddings."""
-    return tf.function(encoder, input_signature=[graphs_tuple_signature(features)], autograph=False)
+def graphs_tuple_signature(features: FeatureSpec) -> gn_graphs.GraphsTuple:
+    """The `input_signature` entry under which one trace serves graphs of every size and number."""
+    example = to_graphs_tuple([_smallest_graph(features)])
+    return utils_tf.specs_from_graphs_tuple(
+        example, dynamic_num_graphs=True, dynamic_num_nodes=True, dynamic_num_edges=True
+    )
 
 
-def embed_all(embed: Any, graphs: Iterable[GraphLike]) -> np.ndarray:
-    """Raw embeddings of at least one graph, a few at a time: float32 [n, latent]."""
-    remaining = iter(graphs)
-    batches = iter(lambda: list(itertools.islice(remaining, ENCODE_BATCH)), [])
-    return np.concatenate([embed(to_graphs_tuple(batch)).numpy() for batch in batches])
-
-
-def operators_of(encoder: GraphEncoder, features: FeatureSpec, graph: GraphLike) -> np.ndarray:
-    """What the encoder makes of every operator of one graph, its inputs left out: float32 [operators, hidden]."""
-    is_operator = np.asarray(graph.nodes)[:, 0] != features.num_operators - 1
-    return encoder.embedded(to_graphs_tuple([graph])).nodes.numpy()[is_operator]
+def _smallest_graph(features: FeatureSpec) -> StoredGraph:
+    nodes, edges = np.zeros((1, len(features.node_features))), np.zeros((1, len(features.edge_features)))
+    return StoredGraph(nodes, edges, np.zeros((1, 2), np.int64))

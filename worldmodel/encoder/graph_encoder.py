@@ -9,10 +9,10 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from worldmodel.config import EncoderConfig
-from worldmodel.data.graphs import LOG_TIME_UNIT, TIME, FeatureSpec
 from worldmodel.networks.graph_attention import AttentionRound
 from worldmodel.networks.message_passing import MessagePassingRound
 from worldmodel.networks.segment_ops import owners_of, segment_max, segment_sum
+from worldmodel.signature import LOG_TIME_UNIT, TIME, FeatureSpec
 
 # Updates nodes and globals of width `hidden`; edges come in the order of their receivers.
 Round = Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]

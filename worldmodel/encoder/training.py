@@ -19,9 +19,10 @@ from worldmodel.config import EncoderTrainingConfig
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 from worldmodel.data.graph_store import GraphLike
-from worldmodel.data.graphs import FeatureSpec, graphs_tuple_signature, to_graphs_tuple
+from worldmodel.encoder.embedding import graphs_tuple_signature, to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.networks.action_embedding import ActionEmbedding
+from worldmodel.signature import FeatureSpec
 from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
@@ -121,7 +122,7 @@ def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[int, int]]:
 
 
 class EncoderHeads(snt.Module):
-    """Linear heads on z and a small network for the change of z under an action, for the graphs of one scene.
+    """Linear heads on z and a small network for the change of z under an action, for the states after one start graph.
 
     Args:
       statistics: targets of many states: sets the units and starting points of the heads.
@@ -252,7 +253,7 @@ class EncoderTraining:
         return heads
 
     def _make_update(self, heads: EncoderHeads, features: FeatureSpec) -> Any:
-        """A training step for graphs of one scene, in one trace."""
+        """A training step for states after one start graph, in one trace."""
 
         def update(graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
             weights = {"consistency": self._config.consistency_weight, "variance": self._config.variance_weight}

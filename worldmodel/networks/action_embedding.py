@@ -1,13 +1,9 @@
-"""What the networks know of every action of a scene: learned codes of its rule and its site, never raw ids."""
+"""Learned codes of actions, from their rule and their site; networks never see raw ids."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import sonnet as snt
 import tensorflow as tf
-
-from worldmodel.dynamics.start_graphs import SceneInputs
 
 
 class ActionEmbedding(snt.Module):
@@ -38,21 +34,7 @@ class ActionEmbedding(snt.Module):
         return self._mix(tf.concat(known if more is None else [*known, more], axis=-1))
 
 
-class ActionCodes(NamedTuple):
-    """The same at all steps: computed once per rollout or training step.
-
-    Attributes:
-      embedded: float32 [A + 1, width].
-      mask_keys: of every member of the ensemble, float32 [A, mask_rank], by which its mask head addresses the bits.
-      inputs: of the scene.
-    """
-
-    embedded: tf.Tensor
-    mask_keys: tuple[tf.Tensor, ...]
-    inputs: SceneInputs
-
-
-class SceneEmbedding(snt.Module):
+class GraphActionEmbedding(snt.Module):
     """`ActionEmbedding` with the start graph in it: the whole graph, and its node at each action's site."""
 
     def __init__(self, actions: ActionEmbedding, width: int, name: str | None = None) -> None:
@@ -60,8 +42,13 @@ class SceneEmbedding(snt.Module):
         self._actions = actions
         self._node, self._start = snt.Linear(width), snt.Linear(width)
 
-    def __call__(self, inputs: SceneInputs) -> tf.Tensor:
-        """[A + 1, width of the actions' embeddings]."""
-        nodes = tf.nn.relu(self._node(inputs.nodes))
-        start = tf.repeat(tf.nn.relu(self._start(inputs.start)), tf.shape(nodes)[0], axis=0)
-        return self._actions(inputs.rules, inputs.sites, tf.concat([nodes, start], axis=-1))
+    def __call__(self, rules: tf.Tensor, sites: tf.Tensor, nodes: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+        """[A + 1, width of the actions' embeddings].
+
+        Args:
+          rules, sites: int32 [A + 1], rows of the learned tables.
+          nodes: float32 [A + 1, any], the node at each action's site; start: float32 [1, any], the whole graph.
+        """
+        nodes = tf.nn.relu(self._node(nodes))
+        start = tf.repeat(tf.nn.relu(self._start(start)), tf.shape(nodes)[0], axis=0)
+        return self._actions(rules, sites, tf.concat([nodes, start], axis=-1))

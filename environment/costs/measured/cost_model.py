@@ -195,6 +195,7 @@ class MeasuredPrices:
     """
 
     is_free = True
+    sums_nodes = True
 
     def __init__(
         self,

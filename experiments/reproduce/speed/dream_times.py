@@ -13,12 +13,12 @@ import tensorflow as tf
 from environment import GraphSubstitutionEnv
 from environment.measurement.effort import PROCESS_CPU, Clock
 from environment.policies.random import RandomAgent
-from worldmodel.config import WorldModelConfig
+from worldmodel.config import DreamConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.graph_store import GraphLike
-from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.rollout import LatentObservation, Policy
-from worldmodel.fit import fit_world_model
+from worldmodel.data.trajectory import LatentObservation, Policy
+from worldmodel.dream.dream_env import DreamEnv, start_states
+from worldmodel.fitting import fit
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
@@ -57,7 +57,7 @@ def barely_trained(
         encoder_training=replace(sizes.encoder_training, steps=1),
         mdn_rnn_training=replace(sizes.mdn_rnn_training, steps=1),
     )
-    return fit_world_model(buffer, Signature.of(env), config, seed=seed), buffer
+    return fit(buffer, Signature.of(env), config, seed=seed), buffer
 
 
 def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
@@ -72,7 +72,7 @@ def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, 
 def dream_env(model: WorldModel, buffer: EpisodeBuffer, *, xla: bool = False) -> DreamEnv:
     """The dream of a model, from the start graph: rows that start deeper are truncated sooner, and idle."""
     first = EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:1])
-    return DreamEnv(model, model.start_states(first, max_states=1), root_fraction=1.0, xla=xla)
+    return DreamEnv(model, start_states(model, first, max_states=1), DreamConfig(root_fraction=1.0), xla=xla)
 
 
 def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
@@ -80,7 +80,7 @@ def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock
     seeds = count()
 
     def play() -> int:
-        return int(tf.reduce_sum(dream.rollout(policy, batch=batch, horizon=HORIZON, seed=next(seeds)).lengths()))
+        return int(dream.rollout(policy, batch=batch, horizon=HORIZON, seed=next(seeds)).lengths().sum())
 
     steps: list[int] = []
     times = list(_times_ms(lambda: steps.append(play()), repeats, clock))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
 from tests.controller.tiny_worlds import independent_sites
-from worldmodel.dream.rollout import LatentObservation
+from worldmodel.data.trajectory import LatentObservation
 
 WORLD = independent_sites(np.ones((2, 3)))
 STATES = tf.constant([0, 1, 5, 0b111000, 0b111110, 0b111111])

@@ -15,10 +15,9 @@ from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PpoConfig
 from controller.ppo.controller import PpoController
-from controller.ppo.experience import Experience, from_rollout
 from taso_ext.files import write_arrays
 from tests.controller.tiny_worlds import TinyWorld, independent_sites
-from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
+from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 from worldmodel.errors import NonFiniteLoss
 
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
@@ -96,14 +95,14 @@ class Poisoned:
     real: bool = False
     rollouts: int = 0
 
-    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout | Experience:
+    def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         self.rollouts += 1
         rollout = WORLD.rollout(policy, batch=batch, horizon=horizon, seed=seed)
         if self.rollouts > 2:
-            poison = np.zeros(rollout.rewards.shape, np.float32)
+            poison = np.zeros(rollout.reward.shape, np.float32)
             poison[0, 0] = self.poison
-            rollout = rollout._replace(rewards=rollout.rewards + poison)
-        return from_rollout(rollout) if self.real else rollout
+            rollout = rollout._replace(reward=rollout.reward + poison)
+        return rollout._replace(state=rollout.observations(), hidden=(), legal=()) if self.real else rollout
 
 
 @pytest.mark.parametrize("real", [False, True])

@@ -9,7 +9,6 @@ import tensorflow as tf
 from controller.interface import StoredControllerError
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
-from controller.ppo.experience import from_rollout
 from controller.ppo.learner import PpoLearner
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 
@@ -24,7 +23,7 @@ def train(
     metrics = []
     for update in range(learner.num_updates, updates):
         rollout = world.rollout(policy, batch=config.batch, horizon=config.horizon, seed=update)
-        metrics.append(learner.update(from_rollout(rollout)))
+        metrics.append(learner.update(rollout))
     return metrics
 
 
@@ -51,9 +50,8 @@ def test_the_detour_does_not_pay_at_first() -> None:
 
 def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
     policy = MIXED.policy()
-    experience = from_rollout(MIXED.rollout(policy, batch=64, horizon=6, seed=0))
-    everything = experience.observations._replace(action_mask=tf.ones_like(experience.observations.action_mask))
-    metrics = PpoLearner(policy, QUICK, seed=0).update(experience._replace(observations=everything))
+    played = MIXED.rollout(policy, batch=64, horizon=6, seed=0)
+    metrics = PpoLearner(policy, QUICK, seed=0).update(played._replace(legal=tf.ones_like(played.legal)))
     assert metrics["first_ratio_error"] > 0.1
 
 
@@ -67,9 +65,9 @@ def test_a_state_of_another_structure_is_refused() -> None:
 def test_rewards_may_have_any_unit() -> None:
     """Scaling makes learning, not just its optimum, independent of the unit; powers of two make that exact."""
     policies = [MIXED.policy() for _ in range(2)]
-    experience = from_rollout(MIXED.rollout(policies[0], batch=64, horizon=6, seed=0))
-    larger = experience._replace(rewards=experience.rewards * 1024.0)
-    for policy, lived in zip(policies, (experience, larger), strict=True):
+    played = MIXED.rollout(policies[0], batch=64, horizon=6, seed=0)
+    larger = played._replace(reward=played.reward * 1024.0)
+    for policy, lived in zip(policies, (played, larger), strict=True):
         PpoLearner(policy, QUICK).update(lived)
     for weight, other in zip(policies[0].variables, policies[1].variables, strict=True):
         np.testing.assert_array_equal(weight, other)

@@ -9,12 +9,12 @@ from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
 from controller.ppo.config import PpoConfig
 from controller.ppo.controller import PpoController
-from controller.ppo.experience import Experience
 from controller.worlds.graph_view import GraphView, concatenate, observe
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from worldmodel.config import EncoderConfig
-from worldmodel.data.graphs import to_graphs_tuple
+from worldmodel.data.trajectory import Trajectory
+from worldmodel.encoder.embedding import to_graphs_tuple
 
 ENCODER = EncoderConfig(latent=4, hidden=8, edge_hidden=4, rounds=1)
 POLICY = PolicyConfig(torso=(16,), width=4, mask_width=4, noop_logit=-2.0)
@@ -37,7 +37,7 @@ def policy(env: GraphSubstitutionEnv) -> GraphPolicy:
 
 
 @pytest.fixture(scope="module")
-def experience(world: RealWorld, policy: GraphPolicy) -> Experience:
+def rollout(world: RealWorld, policy: GraphPolicy) -> Trajectory:
     return world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=1)
 
 
@@ -52,45 +52,45 @@ def test_graphs_are_batched_as_the_encoder_was_trained_to_see_them(env: GraphSub
         np.testing.assert_array_equal(getattr(seen, name), getattr(expected, name), err_msg=name)
 
 
-def test_rows_are_whole_episodes_of_the_real_environment(experience: Experience, env: GraphSubstitutionEnv) -> None:
-    lengths = experience.alive.numpy().sum(axis=0)
-    np.testing.assert_array_equal(experience.alive, np.arange(HORIZON)[:, None] < lengths)
+def test_rows_are_whole_episodes_of_the_real_environment(rollout: Trajectory, env: GraphSubstitutionEnv) -> None:
+    lengths = rollout.alive.numpy().sum(axis=0)
+    np.testing.assert_array_equal(rollout.alive, np.arange(HORIZON)[:, None] < lengths)
     for row, length in enumerate(lengths):
         env_row = GraphView(env)
         env_row.reset()
         for t in range(length):
-            observation, reward, terminated, truncated, _ = env_row.step(int(experience.actions[t, row]))
-            assert float(experience.rewards[t, row]) == pytest.approx(reward, rel=1e-6)
-            assert bool(experience.terminals[t, row]) == terminated
+            observation, reward, terminated, truncated, _ = env_row.step(int(rollout.action[t, row]))
+            assert float(rollout.reward[t, row]) == pytest.approx(reward, rel=1e-6)
+            assert bool(rollout.terminal[t, row]) == terminated
             assert (terminated or truncated) == (t == length - 1)
             if t + 1 < length:
-                shown = tf.gather(experience.observations.candidates, experience.rows[t + 1, row])
+                shown = tf.gather(rollout.state.candidates, (t + 1) * BATCH + row)
                 np.testing.assert_array_equal(shown, observation.candidates[0])
 
 
-def test_truncated_rows_bootstrap_and_terminated_ones_do_not(experience: Experience) -> None:
-    lengths = experience.alive.numpy().sum(axis=0)
-    ended = experience.terminals.numpy().any(axis=0)
+def test_truncated_rows_bootstrap_and_terminated_ones_do_not(rollout: Trajectory) -> None:
+    lengths = rollout.alive.numpy().sum(axis=0)
+    ended = rollout.terminal.numpy().any(axis=0)
     assert ended.any()
     assert not ended.all()
-    behind = experience.values.numpy()[lengths, np.arange(BATCH)]
+    behind = rollout.value.numpy()[lengths, np.arange(BATCH)]
     np.testing.assert_array_equal(behind == 0.0, ended)
 
 
-def test_equal_seeds_give_equal_rollouts(world: RealWorld, policy: GraphPolicy, experience: Experience) -> None:
+def test_equal_seeds_give_equal_rollouts(world: RealWorld, policy: GraphPolicy, rollout: Trajectory) -> None:
     again, other = (world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (1, 2))
-    for field, same in zip(experience[1:], again[1:], strict=True):
+    for field, same in zip(rollout[2:6], again[2:6], strict=True):
         np.testing.assert_array_equal(field, same)
-    assert (other.actions.numpy() != experience.actions.numpy()).any()
+    assert (other.action.numpy() != rollout.action.numpy()).any()
 
 
 def test_the_log_probability_of_an_action_is_the_same_alone_and_in_a_batch(
-    policy: GraphPolicy, experience: Experience
+    policy: GraphPolicy, rollout: Trajectory
 ) -> None:
-    row = int(experience.rows[1, 0])
-    alone = tf.nest.map_structure(lambda field: field[row : row + 1], experience.observations)
-    log_prob = policy.distribution_and_value(alone)[0].log_prob(experience.actions[1, :1])
-    np.testing.assert_allclose(log_prob, experience.log_probs[1, :1], rtol=1e-5)
+    row = BATCH  # of the first row at time 1
+    alone = tf.nest.map_structure(lambda field: field[row : row + 1], rollout.state)
+    log_prob = policy.distribution_and_value(alone)[0].log_prob(rollout.action[1, :1])
+    np.testing.assert_allclose(log_prob, rollout.log_prob[1, :1], rtol=1e-5)
 
 
 def test_ppo_learns_model_free_and_plays_what_it_learned(env: GraphSubstitutionEnv, world: RealWorld) -> None:
@@ -110,6 +110,6 @@ def test_a_sparse_reward_shows_where_its_measurements_are(env: GraphSubstitution
     sparse = GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2")
     policy = GraphPolicy(sparse, ENCODER, POLICY, seed=0)
     played = RealWorld(lambda: GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2"))
-    experience = played.rollout(policy, batch=2, horizon=3, seed=0)
-    assert experience.observations.summary.shape[1] == sparse.observation_space["globals"].shape[0] == 4
-    assert np.isfinite(experience.log_probs).all()
+    rollout = played.rollout(policy, batch=2, horizon=3, seed=0)
+    assert rollout.state.summary.shape[1] == sparse.observation_space["globals"].shape[0] == 4
+    assert np.isfinite(rollout.log_prob).all()

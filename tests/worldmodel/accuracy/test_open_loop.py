@@ -8,11 +8,10 @@ from tests.worldmodel.toy_world import knowing_half
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import COPY_LAST, Trivial
 from worldmodel.accuracy.one_step import next_latents
-from worldmodel.accuracy.open_loop import cut_windows, find_windows, longest_open_loop, open_loop, play
+from worldmodel.accuracy.open_loop import OpenLoop, cut_windows, find_windows, longest_open_loop, open_loop, play
 from worldmodel.accuracy.rewards_and_masks import mask_figures
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.splits import states_of
-from worldmodel.data.windows import OpenLoop
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -25,24 +24,25 @@ def played(world_model: WorldModel, split: Split) -> OpenLoop:
 
 
 def test_windows_are_stretches_of_real_episodes(played: OpenLoop, world_model: WorldModel, split: Split) -> None:
-    table, real, w = world_model.table, played.real, 0
+    table, windows, w = world_model.table, played.real, 0
+    real = windows.trajectory
     for number, episode in enumerate(split[1]):
         usable = episode.num_steps - (episode.actions[-1, 0] == table.num_rules)
         for t in range(1, usable - 4 + 1, 2):
-            np.testing.assert_array_equal(table.decode(real.actions[:, w]), episode.actions[t : t + 4])
+            np.testing.assert_array_equal(table.decode(real.action[:, w]), episode.actions[t : t + 4])
             np.testing.assert_array_equal(real.reward[:, w], episode.rewards[t : t + 4])
-            np.testing.assert_array_equal(real.mask[3, w], table.mask(episode.legal_actions(t + 3))[:-1])
-            assert (real.episode[w], real.depth[w], real.last_reward[w]) == (number, t, episode.rewards[t - 1])
+            np.testing.assert_array_equal(real.legal[3, w], table.mask(episode.legal_actions(t + 3)))
+            assert (windows.episode[w], windows.depth[w], windows.last_reward[w]) == (number, t, episode.rewards[t - 1])
             nothing_left = [not len(episode.legal_actions(later)) for later in range(t + 1, t + 5)]
             assert real.terminal[:, w].tolist() == nothing_left
             w += 1
-    assert real.actions.shape == (4, w) and real.steps == 4
+    assert real.action.shape == (4, w) and windows.steps == 4
     assert real.terminal.any(), "some episodes end with nothing left"
 
 
 def test_prediction_starts_from_the_real_state(played: OpenLoop) -> None:
-    np.testing.assert_array_equal(played.z[0], played.real.z[0])
-    np.testing.assert_array_equal(played.mask[0], played.real.mask[0])
+    np.testing.assert_array_equal(played.dreamed.state[0], played.real.trajectory.state[0])
+    np.testing.assert_array_equal(played.dreamed.legal[0], played.real.trajectory.legal[0])
 
 
 def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Split) -> None:
@@ -95,7 +95,7 @@ def test_windows_do_not_depend_on_how_many_are_played_at_once(
     monkeypatch.setattr("worldmodel.accuracy.open_loop._WINDOWS_AT_ONCE", 7)
     monkeypatch.setattr("worldmodel.accuracy.one_step._WINDOWS_AT_ONCE", 7)
     again = play(world_model, played.real)
-    for one, other in zip(played[1:], again[1:], strict=True):
+    for one, other in zip(played.dreamed[:6], again.dreamed[:6], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
     for one, other in zip(mixtures, next_latents(world_model, played.real), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
@@ -104,7 +104,9 @@ def test_windows_do_not_depend_on_how_many_are_played_at_once(
 def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: WorldModel) -> None:
     mixtures = next_latents(world_model, played.real)
     rows = np.arange(len(mixtures.logits))
-    np.testing.assert_allclose(played.z[1], mixtures.means[rows, mixtures.logits.argmax(axis=-1)], atol=1e-4)
+    np.testing.assert_allclose(
+        played.dreamed.state[1], mixtures.means[rows, mixtures.logits.argmax(axis=-1)], atol=1e-4
+    )
 
 
 def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldModel, split: Split) -> None:
@@ -137,24 +139,29 @@ def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) 
 
 def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLoop, world_model: WorldModel) -> None:
     """An average over the rest would look like a result."""
-    z, real = played.real.z.copy(), played.real
+    z, real = played.real.trajectory.state.copy(), played.real
     z[0, 3] = np.nan
+    broken = real._replace(trajectory=real.trajectory._replace(state=z))
     place = f"the first from episode {real.episode[3]} at depth {real.depth[3]}"
     with pytest.raises(
         NonFinitePrediction, match=rf"the latent .* is NaN or infinite in 1 of \d+ windows, {place}: train"
     ):
-        play(world_model, real._replace(z=z))
+        play(world_model, broken)
     with pytest.raises(NonFinitePrediction, match=rf"the mixture \(logits\) .* in 1 of \d+ windows, {place}"):
-        next_latents(world_model, real._replace(z=z))
+        next_latents(world_model, broken)
 
 
 @pytest.mark.parametrize("logit", ["mask", "idle", "terminal"])
 def test_logits_that_are_not_numbers_stop_too(logit: str, played: OpenLoop, world_model: WorldModel) -> None:
     """As bits they are plain noes."""
     (member,) = world_model.mdn_rnn.members
-    weight = member.mask._inertia if logit == "mask" else member._outcome.b
+    weight = {
+        "mask": member.mask._inertia,
+        "idle": member.reward._outputs.b,
+        "terminal": member.heads["terminal"]._logit.b,
+    }[logit]
     before = tf.identity(weight)
-    poisoned = {"mask": np.nan, "idle": [0.0, np.nan, 0.0], "terminal": [0.0, 0.0, np.nan]}
+    poisoned = {"mask": np.nan, "idle": [0.0, np.nan], "terminal": [np.nan]}
     weight.assign(poisoned[logit])
     try:
         with pytest.raises(NonFinitePrediction, match=r"the reward .* is NaN"):

@@ -10,12 +10,10 @@ from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import COPY_LAST, MEAN, PER_RULE, PER_SITE, ZERO, Trivial
 from worldmodel.accuracy.figures import Figure
 from worldmodel.accuracy.latents import fit_intervals, latent_figures, read_figures, uncertainty_figures
-from worldmodel.accuracy.open_loop import cut_windows, open_loop
+from worldmodel.accuracy.open_loop import OpenLoop, cut_windows, open_loop
 from worldmodel.accuracy.probes import Probes
 from worldmodel.accuracy.rewards_and_masks import mask_figures, reward_figures, terminal_figures, total_figures
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.windows import OpenLoop
-from worldmodel.encoder.embedding import used_graphs
 from worldmodel.world_model import WorldModel
 
 Split = tuple[EpisodeBuffer, EpisodeBuffer]
@@ -63,7 +61,7 @@ PERFECT_IS_ZERO = {
 
 def test_a_perfect_prediction_scores_perfectly(played: OpenLoop, trivial: Trivial, world_model: WorldModel) -> None:
     real = played.real
-    perfect = OpenLoop(real, real.z, real.mask, real.reward, real.terminal)
+    perfect = OpenLoop(real, real.trajectory)
     figures = all_figures(perfect, trivial, world_model, 5)
     assert len(figures) == 16
     for name, figure in figures.items():
@@ -73,12 +71,14 @@ def test_a_perfect_prediction_scores_perfectly(played: OpenLoop, trivial: Trivia
 
 def test_what_copies_scores_as_copying(played: OpenLoop, trivial: Trivial, world_model: WorldModel) -> None:
     """The figures of the trivial predictors are those a model gets that predicts what they do."""
-    real = played.real
-    copied = played._replace(
-        z=np.broadcast_to(real.z[:1], real.z.shape),
-        mask=np.broadcast_to(real.mask[:1], real.mask.shape),
-        reward=np.broadcast_to(real.last_reward, real.reward.shape),
+    real = played.real.trajectory
+    copying = real._replace(
+        state=np.broadcast_to(real.state[:1], real.state.shape),
+        legal=np.broadcast_to(real.legal[:1], real.legal.shape),
+        reward=np.broadcast_to(played.real.last_reward, real.reward.shape),
+        terminal=played.dreamed.terminal,
     )
+    copied = OpenLoop(played.real, copying)
     figures = all_figures(copied, trivial, world_model, 3)
     assert figures[names.LATENT_ERROR].model.value == figures[names.MASK_ERROR].model.value == 1.0
     for figure in figures.values():
@@ -98,7 +98,7 @@ def test_tables_score_as_what_they_say(
         said[index] = 0.0 if predictor == ZERO else np.mean(alike)
     if predictor == PER_SITE:
         said = trivial.per_site
-    predicted = played._replace(reward=said[played.real.actions])
+    predicted = played._replace(dreamed=played.dreamed._replace(reward=said[played.real.trajectory.action]))
     figures = by_name(total_figures(predicted, trivial, 4, resamples=0))
     for name in (names.TOTAL_ERROR, names.TOTAL_R2):
         assert figures[name].model.value == pytest.approx(figures[name].trivial[predictor], rel=1e-4)
@@ -113,15 +113,8 @@ def test_the_usual_mask_is_what_bits_mostly_are(trivial: Trivial, world_model: W
 
 def test_intervals_hold_their_value_and_shrink_with_more_episodes(played: OpenLoop, trivial: Trivial) -> None:
     few = np.flatnonzero(played.real.episode < 8)
-    smaller = OpenLoop(
-        played.real._replace(
-            reward=played.real.reward[:, few],
-            actions=played.real.actions[:, few],
-            last_reward=played.real.last_reward[few],
-            episode=played.real.episode[few],
-        ),
-        *(part[:, few] for part in played[1:]),
-    )
+    dreamed = played.dreamed._replace(reward=played.dreamed.reward[:, few])
+    smaller = OpenLoop(played.real.rows(few), dreamed)
     widths = []
     for each in (played, smaller):
         estimate = by_name(total_figures(each, trivial, 5))[names.TOTAL_ERROR].model
@@ -183,7 +176,7 @@ def test_the_mean_is_that_of_the_training_data(
     played: OpenLoop, trivial: Trivial, probes: Probes, split: Split, world_model: WorldModel
 ) -> None:
     """Of latents and of the costs that are read from them."""
-    latents = world_model.encode(used_graphs(split[0]))
+    latents = world_model.encode(split[0].used_graphs())
     visited = np.stack([latents[state] for episode in split[0] for state in episode.hashes])
     np.testing.assert_allclose(trivial.mean_latent, visited.mean(axis=0), atol=1e-5)
     np.testing.assert_array_equal(trivial.latents(played.real)[MEAN][3], trivial.mean_latent)
@@ -227,7 +220,8 @@ def test_intervals_that_are_fitted_elsewhere_stand_beside_those_fitted_here(
 
 def test_no_figure_is_made_of_nothing(played: OpenLoop, trivial: Trivial) -> None:
     """Equal real sums have no order and no unit."""
-    flat = played._replace(real=played.real._replace(reward=np.ones_like(played.real.reward)))
+    ones = np.ones_like(played.dreamed.reward)
+    flat = played._replace(real=played.real._replace(trajectory=played.real.trajectory._replace(reward=ones)))
     figures = by_name(total_figures(flat, trivial, 2))
     assert all(math.isnan(figures[name].model.value) for name in (names.TOTAL_R2, names.TOTAL_RELATIVE))
     assert not math.isnan(figures[names.TOTAL_ERROR].model.value)

@@ -10,9 +10,11 @@ import tensorflow as tf
 import taso_ext
 from environment import GraphSubstitutionEnv
 from tests.worldmodel.toy_world import ToyEnv
+from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.rollout import DreamState, LatentObservation, Rollout, StartStates
+from worldmodel.data.trajectory import LatentObservation, Trajectory
+from worldmodel.dream.dream_env import DreamEnv, start_states
+from worldmodel.dream.step import DreamState, StartStates
 from worldmodel.world_model import WorldModel
 
 BATCH, HORIZON = 32, 9
@@ -35,7 +37,7 @@ class UniformPolicy:
 
 @pytest.fixture(scope="module")
 def starts(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> StartStates:
-    return world_model.start_states(split[0])
+    return start_states(world_model, split[0])
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +49,8 @@ POLICY = UniformPolicy()
 
 
 @pytest.fixture(scope="module")
-def rollout(dream: DreamEnv) -> Rollout:
-    return Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)))
+def rollout(dream: DreamEnv) -> Trajectory:
+    return Trajectory(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)))
 
 
 @pytest.fixture
@@ -71,30 +73,30 @@ def test_a_dream_never_touches_the_real_environment(world_model: WorldModel, sta
     assert result.alive.numpy().any()
 
 
-def test_shapes_are_as_documented(rollout: Rollout, world_model: WorldModel) -> None:
+def test_shapes_are_as_documented(rollout: Trajectory, world_model: WorldModel) -> None:
     bits = world_model.num_actions + 1
-    assert rollout.z.shape == (HORIZON + 1, BATCH, 8)
-    assert rollout.h.shape == (HORIZON + 1, BATCH, world_model.hidden_size)
-    assert rollout.action_mask.shape == (HORIZON + 1, BATCH, bits)
-    assert rollout.values.shape == (HORIZON + 1, BATCH)
-    for part in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.terminals, rollout.alive):
+    assert rollout.state.shape == (HORIZON + 1, BATCH, 8)
+    assert rollout.hidden.shape == (HORIZON + 1, BATCH, world_model.hidden_size)
+    assert rollout.legal.shape == (HORIZON + 1, BATCH, bits)
+    assert rollout.value.shape == (HORIZON + 1, BATCH)
+    for part in (rollout.action, rollout.log_prob, rollout.reward, rollout.terminal, rollout.alive):
         assert part.shape == (HORIZON, BATCH)
-    assert rollout.truncated.shape == (BATCH,)
+    assert rollout.truncated().shape == (BATCH,)
 
 
-def test_only_actions_the_mask_allows_are_taken(rollout: Rollout) -> None:
-    allowed = np.take_along_axis(rollout.action_mask[:-1], rollout.actions[..., np.newaxis], axis=-1)[..., 0]
+def test_only_actions_the_mask_allows_are_taken(rollout: Trajectory) -> None:
+    allowed = np.take_along_axis(rollout.legal[:-1], rollout.action[..., np.newaxis], axis=-1)[..., 0]
     assert allowed.all()
-    assert rollout.action_mask[..., -1].all(), "NO-OP is always legal"
+    assert rollout.legal[..., -1].all(), "NO-OP is always legal"
 
 
-def test_rows_end_once_and_stay_ended(rollout: Rollout) -> None:
+def test_rows_end_once_and_stay_ended(rollout: Trajectory) -> None:
     assert rollout.alive[0].all()
     stopped = rollout.alive[:-1] & ~rollout.alive[1:]
-    np.testing.assert_array_equal(stopped & ~rollout.truncated, rollout.terminals[:-1] & ~rollout.truncated)
+    np.testing.assert_array_equal(stopped & ~rollout.truncated(), rollout.terminal[:-1] & ~rollout.truncated())
     assert not (rollout.alive[1:] & ~rollout.alive[:-1]).any()
-    np.testing.assert_array_equal(rollout.terminals.sum(axis=0) + rollout.truncated, np.ones(BATCH))
-    assert rollout.truncated.any() and not rollout.truncated.all()
+    np.testing.assert_array_equal(rollout.terminal.sum(axis=0) + rollout.truncated(), np.ones(BATCH))
+    assert rollout.truncated().any() and not rollout.truncated().all()
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -103,15 +105,17 @@ def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: S
     at = tf.where(starts.depth == depth)[:, 0]
     assert world_model.statistics.longest == 12
     longest, parts = 4, world_model._parts()
-    shallow = WorldModel(*parts[:3], dataclasses.replace(parts.statistics, longest=longest), parts.scenes)
-    dream = DreamEnv(shallow, StartStates(*(tf.gather(part, at) for part in starts)), root_fraction=0.0)
-    played = Rollout(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
+    shallow = WorldModel(*parts[:3], dataclasses.replace(parts.statistics, longest=longest), parts.start_graphs)
+    dream = DreamEnv(
+        shallow, tf.nest.map_structure(lambda part: tf.gather(part, at), starts), DreamConfig(root_fraction=0.0)
+    )
+    played = Trajectory(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
     lengths = played.alive.sum(axis=0)
-    assert played.truncated.any() and (lengths[played.truncated] == longest - depth).all()
-    assert (lengths[~played.truncated] <= longest - depth).all()
-    for row in np.flatnonzero(played.truncated):
-        left = played.action_mask[lengths[row], row].sum()
-        np.testing.assert_array_equal(played.values[lengths[row] :, row], left)
+    assert played.truncated().any() and (lengths[played.truncated()] == longest - depth).all()
+    assert (lengths[~played.truncated()] <= longest - depth).all()
+    for row in np.flatnonzero(played.truncated()):
+        left = played.legal[lengths[row], row].sum()
+        np.testing.assert_array_equal(played.value[lengths[row] :, row], left)
 
 
 class FirstLegal:
@@ -129,69 +133,67 @@ def test_rollouts_compiled_as_a_whole_are_the_same(
 ) -> None:
     """With the most likely latents and a policy without chance: where rows are cut off, and where all end before."""
     policy = FirstLegal()
-    dreams = [DreamEnv(world_model, starts, temperature=0.0, xla=xla) for xla in (False, True)]
+    dreams = [DreamEnv(world_model, starts, DreamConfig(temperature=0.0, xla=xla)) for xla in (False, True)]
     for dream in dreams:  # XLA draws other integers
         monkeypatch.setattr(dream, "_draw", lambda batch, seed: tf.range(batch))
     one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
-    lengths = one.lengths().numpy()
-    assert lengths.max() < 20 if horizon == 20 else one.truncated.numpy().any()
-    for name, mine, theirs in zip(Rollout._fields, one, other, strict=True):
+    lengths = one.lengths()
+    assert lengths.max() < 20 if horizon == 20 else one.truncated().any()
+    for name, mine, theirs in zip(Trajectory._fields, one, other, strict=True):
         assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, name
         np.testing.assert_allclose(theirs, mine, atol=1e-4, err_msg=name)
 
 
-def test_noop_and_empty_masks_end_a_row(rollout: Rollout, world_model: WorldModel) -> None:
-    noop = (rollout.actions == world_model.num_actions) & rollout.alive
-    nothing_left = ~rollout.action_mask[1:, :, :-1].any(axis=-1) & rollout.alive
+def test_noop_and_empty_masks_end_a_row(rollout: Trajectory, world_model: WorldModel) -> None:
+    noop = (rollout.action == world_model.num_actions) & rollout.alive
+    nothing_left = ~rollout.legal[1:, :, :-1].any(axis=-1) & rollout.alive
     assert noop.any() and nothing_left.any()
-    assert rollout.terminals[noop | nothing_left].all()
+    assert rollout.terminal[noop | nothing_left].all()
 
 
-def test_padding_is_silent(rollout: Rollout, world_model: WorldModel) -> None:
+def test_padding_is_silent(rollout: Trajectory, world_model: WorldModel) -> None:
     dead = ~rollout.alive
     assert dead.any()
-    for part in (rollout.rewards, rollout.log_probs, rollout.terminals):
+    for part in (rollout.reward, rollout.log_prob, rollout.terminal):
         assert not part[dead].any()
-    assert np.all(rollout.actions[dead] == world_model.num_actions)
-    assert not rollout.values[:-1][dead & ~rollout.truncated].any()
-    for part in (rollout.z, rollout.h, rollout.action_mask):
+    assert np.all(rollout.action[dead] == world_model.num_actions)
+    assert not rollout.value[:-1][dead & ~rollout.truncated()].any()
+    for part in (rollout.state, rollout.hidden, rollout.legal):
         np.testing.assert_array_equal(part[1:][dead], part[:-1][dead])
 
 
-def test_values_bootstrap_truncated_rows_only(rollout: Rollout) -> None:
-    counts = rollout.action_mask[-1].sum(axis=-1)
-    np.testing.assert_array_equal(rollout.values[-1], np.where(rollout.truncated, counts, 0.0))
-    np.testing.assert_array_equal(
-        rollout.values[:-1][rollout.alive], rollout.action_mask[:-1].sum(axis=-1)[rollout.alive]
-    )
+def test_values_bootstrap_truncated_rows_only(rollout: Trajectory) -> None:
+    counts = rollout.legal[-1].sum(axis=-1)
+    np.testing.assert_array_equal(rollout.value[-1], np.where(rollout.truncated(), counts, 0.0))
+    np.testing.assert_array_equal(rollout.value[:-1][rollout.alive], rollout.legal[:-1].sum(axis=-1)[rollout.alive])
 
 
-def test_a_seed_gives_one_rollout(dream: DreamEnv, rollout: Rollout) -> None:
+def test_a_seed_gives_one_rollout(dream: DreamEnv, rollout: Trajectory) -> None:
     again, other = (dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (3, 4))
     for mine, theirs in zip(rollout, again, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert np.any(other.actions.numpy() != rollout.actions)
+    assert np.any(other.action.numpy() != rollout.action)
 
 
-def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Rollout) -> None:
+def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Trajectory) -> None:
     longer = dream.rollout(POLICY, batch=BATCH, horizon=2 * HORIZON, seed=3)
-    np.testing.assert_array_equal(longer.actions[:HORIZON], rollout.actions)
+    np.testing.assert_array_equal(longer.action[:HORIZON], rollout.action)
     assert not longer.alive.numpy()[-1].any(), "so that this also covers a batch that ends before its horizon"
-    assert longer.z.shape[0] == 2 * HORIZON + 1
+    assert longer.state.shape[0] == 2 * HORIZON + 1
 
 
 def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates) -> None:
     """Without noise, stepping by hand along a rollout's actions gives the rollout."""
-    still = DreamEnv(world_model, starts, temperature=0.0)
+    still = DreamEnv(world_model, starts, DreamConfig(temperature=0.0))
     played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
-    state = DreamState(played.z[0], played.h[0], still_cell(still), played.action_mask[0])
+    state = DreamState(played.state[0], played.hidden[0], still_cell(still), played.legal[0])
     for t in range(HORIZON):
         alive = played.alive[t].numpy()
-        state, reward, terminal = still.step(state, played.actions[t], tf.constant([0, t]))
-        np.testing.assert_allclose(reward.numpy()[alive], played.rewards[t].numpy()[alive], atol=1e-4)
-        np.testing.assert_array_equal(terminal.numpy()[alive], played.terminals[t].numpy()[alive])
-        np.testing.assert_allclose(state.z.numpy()[alive], played.z[t + 1].numpy()[alive], atol=1e-4)
-        np.testing.assert_array_equal(state.action_mask.numpy()[alive], played.action_mask[t + 1].numpy()[alive])
+        state, reward, terminal = still.step(state, played.action[t], tf.constant([0, t]))
+        np.testing.assert_allclose(reward.numpy()[alive], played.reward[t].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(terminal.numpy()[alive], played.terminal[t].numpy()[alive])
+        np.testing.assert_allclose(state.z.numpy()[alive], played.state[t + 1].numpy()[alive], atol=1e-4)
+        np.testing.assert_array_equal(state.action_mask.numpy()[alive], played.legal[t + 1].numpy()[alive])
 
 
 def still_cell(dream: DreamEnv) -> tf.Tensor:
@@ -201,10 +203,10 @@ def still_cell(dream: DreamEnv) -> tf.Tensor:
 
 
 def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, starts: StartStates) -> None:
-    state = DreamState(*(part[:6] for part in starts[:4]))
+    state = DreamState(*(part[:6] for part in starts.state))
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     for temperature, same in ((0.0, True), (1.0, False)):
-        dream = DreamEnv(world_model, starts, temperature=temperature)
+        dream = DreamEnv(world_model, starts, DreamConfig(temperature=temperature))
         one, other = (dream.step(state, actions, tf.constant([seed, 0]))[0].z.numpy() for seed in (1, 2))
         assert np.array_equal(one, other) == same
 
@@ -214,9 +216,9 @@ def test_dreams_start_from_real_states_of_every_depth(
 ) -> None:
     depth = starts.depth.numpy()
     assert {0, 1, 5} <= set(depth.tolist())
-    assert not starts.hidden.numpy()[depth == 0].any() and not starts.cell.numpy()[depth == 0].any()
-    assert starts.hidden.numpy()[depth > 0].any(axis=-1).all()
-    assert starts.action_mask.numpy()[:, :-1].any(axis=-1).all()
+    assert not starts.state.hidden.numpy()[depth == 0].any() and not starts.state.cell.numpy()[depth == 0].any()
+    assert starts.state.hidden.numpy()[depth > 0].any(axis=-1).all()
+    assert starts.state.action_mask.numpy()[:, :-1].any(axis=-1).all()
     drawn = dream.start(2000, tf.constant([1, 2]))
     at_root = ~drawn.hidden.numpy().any(axis=-1)
     expected = 0.5 + 0.5 * np.mean(depth == 0)
@@ -230,31 +232,31 @@ def test_start_states_are_all_that_something_can_be_rewritten_in(
     depths = [t for e in split[0] for t in range(1, e.num_steps) if len(e.legal_actions(t))]
     assert sorted(starts.depth.numpy().tolist()) == sorted([0, *depths])
     masks = {world_model.table.mask(e.legal_actions(t)).tobytes() for e in split[0] for t in range(e.num_steps)}
-    assert {mask.tobytes() for mask in starts.action_mask.numpy()} == masks
+    assert {mask.tobytes() for mask in starts.state.action_mask.numpy()} == masks
 
 
 def test_few_start_states_are_of_all_depths(
     world_model: WorldModel, starts: StartStates, split: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
     """One is the first state, the others are drawn alike: a mean is off by 5 standard errors once in 10^6."""
-    whole, drawn = {row.tobytes() for row in starts.hidden.numpy()}, []
+    whole, drawn = {row.tobytes() for row in starts.state.hidden.numpy()}, []
     for seed in range(5):
-        few = world_model.start_states(split[0], max_states=41, seed=seed)
+        few = start_states(world_model, split[0], max_states=41, seed=seed)
         depth = few.depth.numpy()
-        assert few.z.shape[0] == 41 and (depth == 0).sum() == 1
-        assert {row.tobytes() for row in few.hidden.numpy()} <= whole
+        assert few.state.z.shape[0] == 41 and (depth == 0).sum() == 1
+        assert {row.tobytes() for row in few.state.hidden.numpy()} <= whole
         drawn += depth[depth > 0].tolist()
     deeper = starts.depth.numpy()[starts.depth.numpy() > 0]
     assert abs(np.mean(drawn) - deeper.mean()) < 5 * deeper.std() / np.sqrt(len(drawn))
-    assert world_model.start_states(split[0], max_states=1).depth.numpy().tolist() == [0]
+    assert start_states(world_model, split[0], max_states=1).depth.numpy().tolist() == [0]
 
 
 def test_a_stricter_dream_allows_less(world_model: WorldModel, starts: StartStates) -> None:
-    state = DreamState(*(part[:200] for part in starts[:4]))
+    state = DreamState(*(part[:200] for part in starts.state))
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     masks = []
     for legal_from in (0.01, 0.5, 0.99):
-        dream = DreamEnv(world_model, starts, legal_from=legal_from, temperature=0.0)
+        dream = DreamEnv(world_model, starts, DreamConfig(legal_from=legal_from, temperature=0.0))
         masks.append(dream.step(state, actions, tf.constant([0, 0]))[0].action_mask.numpy())
     assert (masks[0] >= masks[1]).all() and (masks[1] >= masks[2]).all()
     assert masks[0].sum() > masks[1].sum() > masks[2].sum()
@@ -275,10 +277,10 @@ def test_a_policy_is_traced_once(dream: DreamEnv) -> None:
 
 
 def test_nonsense_is_refused(world_model: WorldModel, starts: StartStates, dream: DreamEnv) -> None:
-    nowhere = StartStates(*(part[:0] for part in starts))
+    nowhere = tf.nest.map_structure(lambda part: part[:0], starts)
     with pytest.raises(ValueError, match="0 start states"):
         DreamEnv(world_model, nowhere)
     with pytest.raises(ValueError, match="temperature"):
-        DreamEnv(world_model, starts, temperature=-0.1)
+        DreamEnv(world_model, starts, DreamConfig(temperature=-0.1))
     with pytest.raises(ValueError, match="at least 1"):
         dream.rollout(POLICY, batch=0, horizon=1, seed=0)

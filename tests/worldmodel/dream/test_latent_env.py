@@ -18,16 +18,16 @@ def test_it_shows_what_teacher_forcing_shows(world_model: WorldModel, episodes: 
     """Along a recorded episode: the same z and masks, and h carried exactly."""
     episode = max(episodes, key=lambda e: e.num_steps)
     one = EpisodeBuffer(episodes.rule_names, episodes.graphs, [episode])
-    batch = world_model.sequences(one).batch([0])
+    batch = world_model.episode_data(one).trajectory([0])
     hidden, _ = world_model.teacher_forced(batch)
     env = LatentEnv(ToyEnv(8, max_steps=12), world_model)
     observation, info = env.reset(seed=0)
     for t in range(episode.num_steps + 1):
-        np.testing.assert_allclose(observation.z[0], batch.z[t, 0], atol=1e-5)
+        np.testing.assert_allclose(observation.z[0], batch.state[t, 0], atol=1e-5)
         np.testing.assert_allclose(observation.h[0], hidden[t, 0], atol=1e-5)
-        np.testing.assert_array_equal(observation.action_mask[0], batch.masks[t, 0])
+        np.testing.assert_array_equal(observation.action_mask[0], batch.legal[t, 0])
         if t < episode.num_steps:
-            observation, reward, terminated, truncated, info = env.step(int(batch.actions[t, 0]))
+            observation, reward, terminated, truncated, info = env.step(int(batch.action[t, 0]))
             assert reward == pytest.approx(float(episode.rewards[t]), abs=1e-4)
             np.testing.assert_array_equal(info["action"][0], episode.actions[t, 0])
     assert (terminated, truncated) == (episode.terminated, episode.truncated)
@@ -69,7 +69,7 @@ def test_actions_outside_the_table_are_masked_and_counted(world_model: WorldMode
 
 
 def test_another_start_graph_is_refused(world_model: WorldModel) -> None:
-    with pytest.raises(IncompatibleWorldModel, match=r"starts from the graph .* but the world model faces"):
+    with pytest.raises(IncompatibleWorldModel, match=r"starts from the graph .* but the world model is bound to"):
         LatentEnv(ToyEnv(11), world_model).reset()
 
 
@@ -88,6 +88,6 @@ def test_what_rules_say_and_features_mean_is_compared_too(said: str, world_model
     old_features = dataclasses.replace(here.features, version=here.features.version - 1)
     old_rules = dataclasses.replace(here, rules="of old")
     trained_for = dataclasses.replace(here, features=old_features) if "features" in said else old_rules
-    parts = world_model.encoder, world_model.mdn_rnn, world_model.statistics, list(world_model.scenes.values())
+    parts = world_model.encoder, world_model.mdn_rnn, world_model.statistics, list(world_model.start_graphs.values())
     with pytest.raises(IncompatibleWorldModel, match=said):
         LatentEnv(env, WorldModel(trained_for, *parts))

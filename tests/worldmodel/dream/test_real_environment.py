@@ -10,8 +10,9 @@ from environment.policies.random import RandomAgent
 from worldmodel.config import EncoderConfig
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.data.graphs import TIME, FeatureSpec, to_graphs_tuple
+from worldmodel.encoder.embedding import to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder, log_total_time
+from worldmodel.signature import TIME, FeatureSpec
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.toy_world import ToyEnv, knowing_half
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
+from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
+from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.recollection import recollect
-from worldmodel.dream.rollout import LatentObservation, Policy, Rollout
-from worldmodel.dream.start_dream import root_dream
 from worldmodel.world_model import WorldModel
 
 POLICY = UniformPolicy(noop_logit=-2.0)
@@ -66,10 +66,10 @@ def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> No
     """Less what is illegal; and each depends on its seed alone."""
     env, started = ToyEnv(8, max_steps=10), []
 
-    dream = root_dream(world_model, env)
+    dream = DreamEnv.of_root(world_model, env)
     kept = dream.rollout
 
-    def rollout(policy: Policy, *, batch: int, horizon: int, seed: int) -> Rollout:
+    def rollout(policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         started.append(kept(policy, batch=batch, horizon=horizon, seed=seed))
         return started[-1]
 
@@ -88,11 +88,11 @@ def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> No
         assert episode.actions.tolist() == other.actions.tolist()
 
 
-def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Rollout) -> list[list[int]]:
+def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Trajectory) -> list[list[int]]:
     """What of a dreamed plan is legal, and NO-OP unless the episode has ended before."""
     env.reset()
     noop = [len(world_model.signature.rule_names), 0]
-    pairs = world_model.table.decode(plan.actions.numpy()[plan.alive.numpy()]).tolist()
+    pairs = world_model.table.decode(plan.action.numpy()[plan.alive.numpy()]).tolist()
     done: list[list[int]] = []
     for pair in [*pairs, noop]:
         if pair == noop or pair in env.legal_actions().tolist():

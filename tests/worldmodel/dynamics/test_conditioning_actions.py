@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from worldmodel.data.actions import ActionTable
+from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.table_episode import TableEpisode
-from worldmodel.dynamics.conditioning_actions import LEAST_STEPS, telling_bits
+from worldmodel.dynamics.conditioning_actions import LEAST_STEPS, conditioned_rewards
 from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.dynamics.reward_table import ActionRewards, mean_reward_per_action
 
@@ -16,16 +16,15 @@ from worldmodel.dynamics.reward_table import ActionRewards, mean_reward_per_acti
 def earning(episodes: EpisodeBuffer, table: ActionTable, rewards: np.ndarray, bit: int, more: float) -> EpisodeBuffer:
     """The same play, where every action earns what `rewards` say, and `more` where a bit is on."""
     changed = []
-    for episode in episodes:
-        known = TableEpisode(episode, table)
-        earned = rewards[known.actions] + more * known.masks()[:-1, bit]
+    for episode, known in zip(episodes, EpisodeData(episodes, table), strict=True):
+        earned = rewards[known.action[:, 0]] + more * known.legal[:-1, 0, bit]
         changed.append(dataclasses.replace(episode, rewards=earned.astype(np.float32)))
     return EpisodeBuffer(episodes.rule_names, episodes.graphs, changed)
 
 
 def all_of(buffer: EpisodeBuffer, table: ActionTable) -> tuple[np.ndarray, np.ndarray]:
-    known = [TableEpisode(episode, table) for episode in buffer]
-    return np.concatenate([each.actions for each in known]), np.concatenate([each.masks()[:-1] for each in known])
+    known = list(EpisodeData(buffer, table))
+    return np.concatenate([one.action[:, 0] for one in known]), np.concatenate([one.legal[:-1, 0] for one in known])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def test_the_bit_that_decides_a_reward_is_found_and_tells_it(episodes: EpisodeBu
     rewards = np.linspace(-2.0, 3.0, table.num_actions + 1)
     bit = int(neighbours[int(np.bincount(actions).argmax())][0])
     buffer = earning(episodes, table, rewards, bit, more=5.0)
-    found = telling_bits(buffer, table, neighbours)
+    found = conditioned_rewards(buffer, table, neighbours)
     told = ActionRewards.of(buffer, table, found, shrinkage=1e-9)
     often = 0
     for action in np.unique(actions):
@@ -57,7 +56,7 @@ def test_no_bit_tells_what_is_always_the_same(episodes: EpisodeBuffer, neighbour
     table = episodes.action_table()
     rewards = np.linspace(-2.0, 3.0, table.num_actions + 1)
     buffer = earning(episodes, table, rewards, 0, more=0.0)
-    found = telling_bits(buffer, table, neighbours)
+    found = conditioned_rewards(buffer, table, neighbours)
     assert (found.bit == table.num_actions).all()
     told = ActionRewards.of(buffer, table, found)
     for column in range(2):
@@ -73,7 +72,7 @@ def test_chance_tells_next_to_nothing(episodes: EpisodeBuffer, neighbours: np.nd
     ]
     buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, noise)
     actions, masks = all_of(episodes, table)
-    found = telling_bits(buffer, table, neighbours)
+    found = conditioned_rewards(buffer, table, neighbours)
     could = np.bincount(actions, minlength=len(found.bit)) >= 2 * LEAST_STEPS
     assert could.any() and (found.bit != table.num_actions).sum() < 0.1 * could.sum()
     told = ActionRewards.of(buffer, table, found)

@@ -12,22 +12,22 @@ from environment.statistics.paired import spearman
 from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.toy_world import SIGNATURE, SMALL
 from worldmodel.accuracy.open_loop import open_loop, play
-from worldmodel.config import MdnRnnConfig, WorldModelConfig
+from worldmodel.config import DreamConfig, MdnRnnConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dynamics.latent_heads import CategoricalHead, LatentHead, MixtureHead, PointHead, make_latent_head
+from worldmodel.dream.dream_env import DreamEnv, start_states
+from worldmodel.dynamics.latent_heads import Categorical, LatentKind, Mixture, Vector
 from worldmodel.encoder.graph_encoder import discretised
-from worldmodel.fit import fit_world_model
+from worldmodel.fitting import fit
 
 LATENT, GROUPS = 12, 4
-HEADS: dict[str, LatentHead] = {
-    "mdn": MixtureHead(3, LATENT, (-3.0, 1.0)),
-    "deterministic": PointHead(LATENT),
-    "discrete": CategoricalHead(LATENT, LATENT // GROUPS, inertia=0.0),
+KINDS: dict[str, LatentKind] = {
+    "mdn": Mixture(3, LATENT, (-3.0, 1.0)),
+    "deterministic": Vector(LATENT),
+    "discrete": Categorical(LATENT, LATENT // GROUPS, inertia=0.0),
 }
 
 
-def some_parameters(head: LatentHead, rows: int, scale: float = 3.0) -> object:
+def some_parameters(head: LatentKind, rows: int, scale: float = 3.0) -> object:
     features = scale * tf.random.stateless_normal([rows, 5], [1, 2])
     z = tf.reshape(tf.one_hot(tf.zeros([rows, GROUPS], tf.int32), LATENT // GROUPS), [rows, LATENT])
     head(features, z)
@@ -36,28 +36,28 @@ def some_parameters(head: LatentHead, rows: int, scale: float = 3.0) -> object:
     return head(features, z)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", KINDS)
 def test_at_temperature_zero_a_draw_is_the_most_likely(name: str) -> None:
-    head = HEADS[name]
+    head = KINDS[name]
     parameters = some_parameters(head, 50)
     drawn = head.sample(parameters, tf.constant(0.0), tf.constant([5, 6]))
     np.testing.assert_array_equal(drawn, head.most_likely(parameters))
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", KINDS)
 def test_what_is_most_likely_is_never_less_so_than_what_was_drawn(name: str) -> None:
     """In nats; of a mixture only where one component has all the weight, else a mean may lie beside the peak."""
-    head = HEADS[name]
+    head = KINDS[name]
     parameters = some_parameters(head, 200)
     drawn = head.sample(parameters, tf.constant(1.0), tf.constant([7, 8]))
     best, other = (head.losses(parameters, z)["latent"].numpy() for z in (head.most_likely(parameters), drawn))
     assert np.mean(best <= other + 1e-6) > (0.95 if name == "mdn" else 0.999)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", KINDS)
 def test_what_is_held_is_moved_no_further_than_it_has_to_be(name: str) -> None:
     """Categories are what they are."""
-    head, rows = HEADS[name], 40
+    head, rows = KINDS[name], 40
     parameters = some_parameters(head, rows)
     free, middle = head.most_likely(parameters), tf.zeros([rows, LATENT])
     drawn = head.most_likely(head.held(parameters, middle - 0.5, middle + 0.5))
@@ -67,7 +67,7 @@ def test_what_is_held_is_moved_no_further_than_it_has_to_be(name: str) -> None:
 
 def test_categories_are_drawn_as_often_as_they_are_likely() -> None:
     """Chi-squared at temperature 1, for every variable: the 99.9 % quantile of 2 degrees of freedom is 13.8."""
-    head, rows = HEADS["discrete"], 20_000
+    head, rows = KINDS["discrete"], 20_000
     parameters = some_parameters(head, 1, scale=1.0)
     repeated = type(parameters)(tf.repeat(parameters.logits, rows, axis=0))  # type: ignore[attr-defined, call-arg]
     drawn = tf.reshape(head.sample(repeated, tf.constant(1.0), tf.constant([9, 1])), [rows, GROUPS, -1])
@@ -77,7 +77,7 @@ def test_categories_are_drawn_as_often_as_they_are_likely() -> None:
 
 
 def test_every_draw_of_categories_is_a_code() -> None:
-    head = HEADS["discrete"]
+    head = KINDS["discrete"]
     drawn = head.sample(some_parameters(head, 30), tf.constant(1.5), tf.constant([2, 2])).numpy()
     groups = drawn.reshape(30, GROUPS, -1)
     assert set(np.unique(groups)) <= {0.0, 1.0} and (groups.sum(axis=-1) == 1).all()
@@ -97,7 +97,6 @@ def test_dynamics_and_encoder_have_to_go_together() -> None:
         WorldModelConfig(mdn_rnn=MdnRnnConfig(dynamics="discrete"))
     with pytest.raises(ValueError, match="cannot consist of variables with 5 categories"):
         dataclasses.replace(SMALL.encoder, categories=5)
-    assert isinstance(make_latent_head(MdnRnnConfig(dynamics="deterministic"), 8, 0), PointHead)
 
 
 @pytest.mark.parametrize("name", ["discrete", "deterministic", "ensemble"])
@@ -112,30 +111,30 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
         mdn_rnn=dataclasses.replace(dynamics, **settings),
         mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=70),
     )
-    model = fit_world_model(split[0], SIGNATURE, config, seed=0)
+    model = fit(split[0], SIGNATURE, config, seed=0)
     one = open_loop(model, split[1], steps=1, stride=1)
-    assert spearman(one.reward[0], one.real.reward[0]) > 0.9
-    again = [play(model, one.real, seed=seed).z for seed in (1, 2)]
+    assert spearman(one.dreamed.reward[0], one.real.trajectory.reward[0]) > 0.9
+    again = [play(model, one.real, seed=seed).dreamed.state for seed in (1, 2)]
     assert np.array_equal(*again), "temperature 0 leaves nothing to chance, nor which member of an ensemble is asked"
     played = open_loop(model, split[1], steps=3, stride=3)
-    copied = np.mean((played.real.z[3] - played.real.z[0]) ** 2)
-    assert np.mean((played.z[3] - played.real.z[3]) ** 2) < copied
+    real = played.real.trajectory.state
+    assert np.mean((played.dreamed.state[3] - real[3]) ** 2) < np.mean((real[3] - real[0]) ** 2)
     plain, wary = (
-        DreamEnv(model, model.start_states(split[0]), pessimism=pessimism).rollout(
+        DreamEnv(model, start_states(model, split[0]), DreamConfig(pessimism=pessimism)).rollout(
             UniformPolicy(), batch=32, horizon=4, seed=0
         )
         for pessimism in (0.0, 5.0)
     )
-    first_actions_agree = plain.actions[0] == wary.actions[0]
+    first_actions_agree = plain.action[0] == wary.action[0]
     assert tf.reduce_all(first_actions_agree)
-    lower = plain.rewards[0].numpy() - wary.rewards[0].numpy()
+    lower = plain.reward[0].numpy() - wary.reward[0].numpy()
     assert lower.mean() > 0.01 if name == "ensemble" else np.allclose(lower, 0)
 
 
 @pytest.mark.parametrize("name", ["mdn", "deterministic"])
 def test_the_last_dimension_can_be_told(name: str) -> None:
     """Whatever component is drawn from; all else stays."""
-    head = HEADS[name]
+    head = KINDS[name]
     parameters = some_parameters(head, 20)
     told = head.with_last(parameters, tf.range(20.0))
     likely, before = head.most_likely(told).numpy(), head.most_likely(parameters).numpy()
@@ -144,6 +143,6 @@ def test_the_last_dimension_can_be_told(name: str) -> None:
 
 
 def test_categories_have_no_last_number() -> None:
-    head = HEADS["discrete"]
+    head = KINDS["discrete"]
     with pytest.raises(TypeError, match="no last real number"):
         head.with_last(some_parameters(head, 2), tf.zeros(2))

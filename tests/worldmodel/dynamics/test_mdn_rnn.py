@@ -9,10 +9,13 @@ import tensorflow as tf
 from tests.worldmodel.toy_world import FEATURES, SIGNATURE, SMALL
 from worldmodel.config import MdnRnnConfig
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.mdn_rnn import Prediction, next_mask
+from worldmodel.dynamics.heads import RewardPrediction
+from worldmodel.dynamics.mask_head import next_mask
+from worldmodel.dynamics.mdn_rnn import Predictions
+from worldmodel.dynamics.start_graphs import ActionCodes
 from worldmodel.encoder.graph_encoder import GraphEncoder
-from worldmodel.fit import untrained_world_model
-from worldmodel.networks.action_embedding import ActionCodes
+from worldmodel.fitting import with_untrained_dynamics
+from worldmodel.from_episodes import TrainingData
 from worldmodel.world_model import WorldModel
 
 
@@ -20,8 +23,8 @@ def make_untrained(episodes: EpisodeBuffer, config: MdnRnnConfig = SMALL.mdn_rnn
     tf.random.set_seed(0)
     settings = dataclasses.replace(SMALL, mdn_rnn=config)
     encoder = GraphEncoder(SMALL.encoder, FEATURES)
-    tables = {start: part.action_table() for start, part in episodes.by_start().items()}
-    return untrained_world_model(episodes, SIGNATURE, settings, encoder, tables, seed=0)
+    data = TrainingData.of(episodes, cost_in_latent=False)
+    return with_untrained_dynamics(data, SIGNATURE, settings, encoder, seed=0, datasets=[])
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +33,12 @@ def untrained(episodes: EpisodeBuffer) -> WorldModel:
 
 
 def codes_of(model: WorldModel) -> ActionCodes:
-    return model.mdn_rnn.action_codes(model.inputs(model.scene()))
+    return model.mdn_rnn.action_codes(model.inputs(model.start_graph()))
 
 
 def some_step(
     model: WorldModel, n: int = 64, seed: int = 0, codes: ActionCodes | None = None
-) -> tuple[Prediction, np.ndarray, np.ndarray]:
+) -> tuple[Predictions, np.ndarray, np.ndarray]:
     """A prediction from random latents, actions and masks; and those actions and masks."""
     generator = np.random.default_rng(seed)
     actions = generator.integers(0, model.num_actions + 1, n).astype(np.int32)
@@ -59,8 +62,8 @@ def test_unrolling_is_one_lstm_step_per_step(world_model: WorldModel) -> None:
 
 def test_before_training_bits_keep_their_value_outside_the_neighbourhood(untrained: WorldModel) -> None:
     prediction, actions, mask = some_step(untrained)
-    kept = next_mask(prediction.mask_logits).numpy() == np.concatenate([mask[:, :-1], np.ones((64, 1), bool)], axis=1)
-    reached = untrained.scene().neighbours[actions]
+    kept = next_mask(prediction["mask"]).numpy() == np.concatenate([mask[:, :-1], np.ones((64, 1), bool)], axis=1)
+    reached = untrained.start_graph().neighbours.slots[actions]
     for row, slots in zip(kept, reached, strict=True):
         outside = np.setdiff1d(np.arange(untrained.num_actions), slots)
         assert row[outside].all()
@@ -68,15 +71,15 @@ def test_before_training_bits_keep_their_value_outside_the_neighbourhood(untrain
 
 def test_noop_is_always_legal(world_model: WorldModel) -> None:
     prediction, _, _ = some_step(world_model)
-    assert next_mask(prediction.mask_logits).numpy()[:, -1].all()
+    assert next_mask(prediction["mask"]).numpy()[:, -1].all()
 
 
-def test_before_training_rewards_are_the_mean_of_the_data_with_the_telling_bit_as_it_is(untrained: WorldModel) -> None:
+def test_before_training_rewards_are_the_mean_of_the_data_given_the_conditioning_action(untrained: WorldModel) -> None:
     prediction, actions, mask = some_step(untrained)
-    rewards = untrained.scene().rewards
+    rewards = untrained.start_graph().rewards
     is_on = mask[np.arange(len(actions)), rewards.bit[actions]].astype(int)
     assert 0 < is_on.sum() < len(is_on)
-    np.testing.assert_allclose(prediction.reward, rewards.mean[actions, is_on], atol=1e-5)
+    np.testing.assert_allclose(prediction["reward"].earned, rewards.mean[actions, is_on], atol=1e-5)
 
 
 def test_log_scales_are_bounded_whatever_the_input(world_model: WorldModel) -> None:
@@ -85,7 +88,7 @@ def test_log_scales_are_bounded_whatever_the_input(world_model: WorldModel) -> N
     actions, mask = tf.zeros([20], tf.int32), tf.ones([20, world_model.num_actions + 1])
     h = model.advance(wild, actions, model.initial_state(20), codes).hidden
     low, high = model.config.log_sigma_range
-    log_sigmas = model.predict(h, wild, actions, mask, codes)[0].latent.log_sigmas.numpy()
+    log_sigmas = model.predict(h, wild, actions, mask, codes)[0]["latent"].log_sigmas.numpy()
     assert np.all((log_sigmas >= low) & (log_sigmas <= high))
 
 
@@ -96,11 +99,12 @@ def test_ids_enter_through_embeddings_only(episodes: EpisodeBuffer) -> None:
     embedding = model.mdn_rnn._embedding._actions._sites.embeddings
     order = np.random.default_rng(0).permutation(embedding.shape[0])
     embedding.assign(tf.gather(embedding, order))
-    inputs = model.inputs(model.scene())
-    moved = inputs._replace(sites=tf.constant(np.argsort(order)[inputs.sites.numpy()], tf.int32))
+    inputs = model.inputs(model.start_graph())
+    sites = tf.constant(np.argsort(order)[inputs.actions.sites.numpy()], tf.int32)
+    moved = inputs._replace(actions=inputs.actions._replace(sites=sites))
     after, _, _ = some_step(model, codes=model.mdn_rnn.action_codes(moved))
-    np.testing.assert_allclose(after.reward, before.reward, atol=1e-5)
-    np.testing.assert_allclose(after.mask_logits, before.mask_logits, atol=1e-4)
+    np.testing.assert_allclose(after["reward"].earned, before["reward"].earned, atol=1e-5)
+    np.testing.assert_allclose(after["mask"], before["mask"], atol=1e-4)
 
 
 def test_a_separate_reward_head_leaves_the_others_alone(episodes: EpisodeBuffer) -> None:
@@ -109,19 +113,18 @@ def test_a_separate_reward_head_leaves_the_others_alone(episodes: EpisodeBuffer)
     (member,) = model.mdn_rnn.members
     codes = codes_of(model)
     some_step(model, codes=codes)
-    shared = [*member._trunk.trainable_variables, *member._outcome_trunk.trainable_variables]
+    shared = [*member._shared.trainable_variables, *member._outcome.trainable_variables]
     h, z = tf.random.stateless_normal([9, SMALL.mdn_rnn.hidden], [0, 2]), tf.random.stateless_normal([9, 8], [0, 3])
     arguments = h, z, tf.zeros([9], tf.int32), tf.ones([9, model.num_actions + 1]), codes
     with tf.GradientTape(persistent=True) as tape:
         (prediction,) = model.mdn_rnn.predict(*arguments)
-    assert all(gradient is None for gradient in tape.gradient(prediction.reward, shared))
-    assert all(gradient is None for gradient in tape.gradient(prediction.idle_logit, shared))
-    own = tape.gradient(prediction.reward, member._reward_network.trainable_variables)
+    assert all(gradient is None for gradient in tape.gradient(prediction["reward"].earned, shared))
+    assert all(gradient is None for gradient in tape.gradient(prediction["reward"].idle_logit, shared))
+    own = tape.gradient(prediction["reward"].earned, member.reward._network.trainable_variables)
     assert all(gradient is not None for gradient in own)
-    assert any(gradient is not None for gradient in tape.gradient(prediction.terminal_logit, shared))
+    assert any(gradient is not None for gradient in tape.gradient(prediction["terminal"], shared))
 
 
 def test_what_likely_earns_nothing_earns_exactly_nothing() -> None:
-    none = tf.zeros([3])
-    prediction = Prediction(None, tf.constant([2.0, -0.3, 0.1]), tf.constant([-1.0, 0.5, -0.1]), none, none)
-    np.testing.assert_array_equal(prediction.likely_reward, np.array([2.0, 0.0, 0.1], np.float32))
+    prediction = RewardPrediction(tf.constant([2.0, -0.3, 0.1]), tf.constant([-1.0, 0.5, -0.1]))
+    np.testing.assert_array_equal(prediction.likely, np.array([2.0, 0.0, 0.1], np.float32))

@@ -7,8 +7,7 @@ import pytest
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.table_episode import TableEpisode
-from worldmodel.dynamics.conditioning_actions import telling_bits
+from worldmodel.dynamics.conditioning_actions import conditioned_rewards
 from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
@@ -26,7 +25,7 @@ def all_steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
 
 def rewards_of(buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
     slots = neighbour_slots(buffer, most=16, reach=20)
-    return ActionRewards.of(buffer, table, telling_bits(buffer, table, neighbour_table(slots, table)))
+    return ActionRewards.of(buffer, table, conditioned_rewards(buffer, table, neighbour_table(slots, table)))
 
 
 def test_rules_get_the_mean_and_spread_of_their_rewards(episodes: EpisodeBuffer) -> None:
@@ -78,21 +77,6 @@ def test_what_was_known_is_kept_unless_rewards_vary_much_more(episodes: EpisodeB
     assert len(new) > 1 and known[0] in new, "the first action's rule was thought to be constant"
     for mine, theirs in zip(kept, after, strict=True):
         np.testing.assert_array_equal(mine[new], theirs[new])
-
-
-def test_of_an_action_that_was_taken_once_all_is_left_to_be_learned(episodes: EpisodeBuffer) -> None:
-    """The mean of its other steps is its rule's; where a mean holds none of the steps, nothing is moved."""
-    few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:5])
-    table = few.action_table()
-    rewards, actions = rewards_of(few, table), table.encode(all_steps(few)[0])
-    masks = np.concatenate([TableEpisode(episode, table).masks()[:-1] for episode in few])
-    moved = rewards.without_own(all_steps(few)[1], actions, masks) - rewards.mean[actions, 0]
-    once = (rewards.counts[actions, 0] == 1) & (rewards.bit[actions] == table.num_actions)
-    assert once.any()
-    prior = mean_reward_per_rule(few)[table.rules[actions]]
-    np.testing.assert_allclose(moved[once], (all_steps(few)[1] - prior)[once], atol=1e-4)
-    apart = rewards._replace(counts=np.full_like(rewards.counts, np.inf))
-    np.testing.assert_array_equal(apart.without_own(all_steps(few)[1], actions, masks), all_steps(few)[1])
 
 
 def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_there(episodes: EpisodeBuffer) -> None:

@@ -16,7 +16,7 @@ from worldmodel.accuracy.open_loop import cut_windows, play
 from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbour_table, neighbourhood_rows
-from worldmodel.fit import fit_world_model, refit_world_model
+from worldmodel.fitting import fit, refit
 from worldmodel.world_model import WorldModel
 
 NOTHING = dataclasses.replace(SMALL.mdn_rnn_training, steps=0)
@@ -48,16 +48,16 @@ def shaken(model: WorldModel, seed: int = 0) -> WorldModel:
 @pytest.fixture(scope="module")
 def before(episodes: EpisodeBuffer) -> WorldModel:
     """It has seen so few episodes that there are actions that it does not know, and has room for all slots."""
-    return shaken(fit_world_model(first(episodes), SIGNATURE, settings(64), seed=0))
+    return shaken(fit(first(episodes), SIGNATURE, settings(64), seed=0))
 
 
 @pytest.fixture(scope="module")
 def after(before: WorldModel, episodes: EpisodeBuffer) -> WorldModel:
-    return refit_world_model(before, episodes, NOTHING, seed=1)
+    return refit(before, episodes, NOTHING, seed=1)
 
 
 def test_the_same_data_and_no_step_change_nothing(before: WorldModel, episodes: EpisodeBuffer) -> None:
-    again = refit_world_model(before, first(episodes), NOTHING, seed=1)
+    again = refit(before, first(episodes), NOTHING, seed=1)
     assert again.mdn_rnn is not before.mdn_rnn
     assert_same_predictions(before, again, episodes)
 
@@ -69,33 +69,34 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     is not looked at: more data have rules go further."""
     assert after.num_actions > before.num_actions and after.statistics.slots.shape[1] > before.statistics.slots.shape[1]
     known = np.append(after.table.find_codes(before.table.codes), after.num_actions)
-    neighbours = tf.constant(neighbour_table(after.statistics.slots, before.table))
     places = np.zeros(after.num_actions + 1, np.int32)
     places[known] = np.arange(len(known))
-    telling = tf.constant(places[after.scene().reward_bit[known]])
-    of_all = after.inputs(after.scene())
-    of_actions = {
-        name: tf.gather(part, known)
-        for name, part in of_all._asdict().items()
-        if name not in ("start", "start_cost", "rule_changes")
-    }
-    of_known = of_all._replace(**of_actions | {"neighbours": neighbours, "reward_bit": telling})
-    inputs = before.inputs(before.scene()), of_known
+    whole = after.inputs(after.start_graph())
+    actions, neighbours, rewards = (
+        tf.nest.map_structure(lambda part: tf.gather(part, known), group)
+        for group in (whole.actions, whole.neighbours, whole.rewards)
+    )
+    of_known = whole._replace(
+        actions=actions,
+        neighbours=neighbours._replace(slots=tf.constant(neighbour_table(after.statistics.slots, before.table))),
+        rewards=rewards._replace(bit=tf.gather(places, rewards.bit)),
+    )
+    inputs = before.inputs(before.start_graph()), of_known
     actions, n = tf.range(len(known)), len(known)
     z, mask = tf.random.stateless_normal([n, 8], [0, 1]), tf.random.stateless_uniform([n, n], [0, 2]) < 0.5
     found = []
-    for model, scene in zip((before, after), inputs, strict=True):
-        dynamics, codes = model.mdn_rnn, model.mdn_rnn.action_codes(scene)
+    for model, graph in zip((before, after), inputs, strict=True):
+        dynamics, codes = model.mdn_rnn, model.mdn_rnn.action_codes(graph)
         h = dynamics.advance(z, actions, dynamics.initial_state(n), codes).hidden
-        prediction = dynamics.predict_freely(0, h, z, actions, tf.cast(mask, tf.float32), codes)
-        found.append([*prediction.latent, *prediction[1:]])
+        seen = dynamics.see(0, h, z, actions, tf.cast(mask, tf.float32), codes)
+        found.append(tf.nest.flatten(dynamics.predict_freely(0, seen)))
     for old, new in zip(*found, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-4)
 
 
 def assert_same_predictions(one: WorldModel, other: WorldModel, episodes: EpisodeBuffer) -> None:
     played = [play(model, cut_windows(model, first(episodes), steps=3, stride=1)) for model in (one, other)]
-    for mine, theirs in zip(played[0][1:], played[1][1:], strict=True):
+    for mine, theirs in zip(played[0].dreamed[:6], played[1].dreamed[:6], strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-4)
 
 
@@ -126,36 +127,35 @@ def test_known_actions_keep_what_their_rewards_are_told_from(
     before: WorldModel, after: WorldModel, episodes: EpisodeBuffer
 ) -> None:
     known = after.table.find_codes(before.table.codes)
-    for name in ("reward_mean", "reward_spread"):
-        old, new = (getattr(model.scene(), name)[:-1] for model in (before, after))
-        np.testing.assert_array_equal(new[known], old)
-    assert np.isinf(after.scene().reward_counts[known]).all()
-    bits = [np.append(known, after.num_actions)[before.scene().reward_bit[:-1]], after.scene().reward_bit[known]]
-    np.testing.assert_array_equal(*bits)
+    old, new = (model.start_graph().rewards for model in (before, after))
+    for name in ("mean", "spread"):
+        np.testing.assert_array_equal(getattr(new, name)[:-1][known], getattr(old, name)[:-1])
+    assert np.isinf(new.counts[known]).all()
+    np.testing.assert_array_equal(np.append(known, after.num_actions)[old.bit[:-1]], new.bit[known])
     unknown = np.setdiff1d(np.arange(after.num_actions), known)
     actions = after.table.encode(np.concatenate([e.actions for e in episodes]))
     taken = np.bincount(actions, minlength=after.num_actions + 1)
-    counts, alone = after.scene().reward_counts[unknown], after.scene().reward_bit[unknown] == after.num_actions
+    counts, alone = new.counts[unknown], new.bit[unknown] == after.num_actions
     np.testing.assert_array_equal(np.where(alone, counts[:, 0], counts.sum(axis=1)), taken[unknown])
 
 
 def test_what_is_new_is_learned(before: WorldModel, after: WorldModel, episodes: EpisodeBuffer) -> None:
     config = dataclasses.replace(SMALL.mdn_rnn_training, steps=3, batch=64)
-    trained = refit_world_model(before, episodes, config, seed=1)
+    trained = refit(before, episodes, config, seed=1)
     known = after.table.find_codes(before.table.codes)
     unknown = np.setdiff1d(np.arange(after.num_actions), known)
     taken = np.unique(after.table.encode(np.concatenate([e.actions for e in episodes])))
-    rows = after.scene().first_action + np.intersect1d(unknown, taken)
-    changes = [model.mdn_rnn.members[0].reward_change.numpy()[rows] for model in (after, trained)]
+    rows = after.start_graph().first_action + np.intersect1d(unknown, taken)
+    changes = [model.mdn_rnn.members[0].reward.change.numpy()[rows] for model in (after, trained)]
     assert len(rows) and (changes[0] != changes[1]).mean() > 0.5
 
 
 def test_without_any_slot_there_is_nothing_to_carry(episodes: EpisodeBuffer) -> None:
-    model = shaken(fit_world_model(first(episodes), SIGNATURE, settings(0), seed=0))
-    assert_same_predictions(model, refit_world_model(model, first(episodes), NOTHING, seed=1), episodes)
+    model = shaken(fit(first(episodes), SIGNATURE, settings(0), seed=0))
+    assert_same_predictions(model, refit(model, first(episodes), NOTHING, seed=1), episodes)
 
 
 def test_other_start_graphs_are_refused(before: WorldModel) -> None:
     elsewhere = collect(ToyEnv(5, max_steps=4), uniform_policy(), 3, seed=0)
     with pytest.raises(ValueError, match="train a world model anew"):
-        refit_world_model(before, elsewhere, MdnRnnTrainingConfig(), seed=0)
+        refit(before, elsewhere, MdnRnnTrainingConfig(), seed=0)

@@ -13,7 +13,7 @@ from tests.worldmodel.test_fit import QUICK
 from tests.worldmodel.toy_world import SIGNATURE
 from worldmodel.config import WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.fit import fit_world_model
+from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -33,7 +33,7 @@ def with_encoder(kind: str) -> WorldModelConfig:
 def test_a_loaded_model_encodes_the_same(kind: str, episodes: EpisodeBuffer, tmp_path: Path) -> None:
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:10])
     graphs = {graph_hash: few.graphs[graph_hash] for graph_hash in few[0].hashes}
-    model = fit_world_model(few, SIGNATURE, with_encoder(kind), seed=0)
+    model = fit(few, SIGNATURE, with_encoder(kind), seed=0)
     model.save(tmp_path / "model")
     if kind == "message_passing":
         forget_kinds(tmp_path / "model" / "world_model.json")

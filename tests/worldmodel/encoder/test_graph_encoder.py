@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 from worldmodel.config import EncoderConfig
-from worldmodel.data.graphs import FeatureSpec, to_graphs_tuple
 from worldmodel.encoder.embedding import embedder
 from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.signature import FeatureSpec, to_graphs_tuple
 
 KINDS = ("message_passing", "attention")
 

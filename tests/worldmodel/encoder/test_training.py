@@ -11,11 +11,11 @@ import tensorflow as tf
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, uniform_policy
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.data.graphs import to_graphs_tuple
+from worldmodel.encoder.embedding import to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.encoder.training import EncoderDataset, EncoderHeads, EncoderTraining
 from worldmodel.errors import NonFiniteLoss
-from worldmodel.fit import encoder_datasets
+from worldmodel.fitting import encoder_datasets
 from worldmodel.world_model import WorldModel
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, ToyGraph, uniform_policy
 from worldmodel.data.episodes import collect
-from worldmodel.data.graphs import to_graphs_tuple
+from worldmodel.encoder.embedding import to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.encoder.training import EncoderDataset, EncoderTraining
 

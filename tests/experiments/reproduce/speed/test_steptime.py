@@ -13,7 +13,7 @@ from environment import GraphSubstitutionEnv
 from experiments.cli import main
 from experiments.reproduce.speed import steptime
 from experiments.reproduce.speed.dream_times import FixedOrder, encode_ms
-from worldmodel.dream.rollout import LatentObservation
+from worldmodel.data.trajectory import LatentObservation
 
 MODEL = "squeezenet1.1-tiny"
 

@@ -150,7 +150,7 @@ def test_a_later_round_goes_on_from_what_is_kept(
     (lost,) = (results / UNITS).glob(f"{MODEL}-seed0-policy1-*.json")
     before = lost.read_text(encoding="utf-8")
     lost.unlink()
-    for name in ("fit_world_model", "refit_world_model"):
+    for name in ("fit", "refit"):
         monkeypatch.setattr(f"worldmodel.fit.{name}", lambda *_, **__: pytest.fail("trained again"))
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert lost.read_text(encoding="utf-8") == before

@@ -9,15 +9,42 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.dream.rollout import DreamState
+from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dynamics.latent_heads import with_last
-from worldmodel.dynamics.mdn_rnn import MdnRnn, Prediction, next_mask
+from worldmodel.dynamics.mask_head import next_mask
+from worldmodel.dynamics.mdn_rnn import MdnRnn, Predictions
 from worldmodel.dynamics.mixture import ALGORITHM
-from worldmodel.networks.action_embedding import ActionCodes
+from worldmodel.dynamics.start_graphs import ActionCodes
+
+
+class DreamState(NamedTuple):
+    """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask bool [B, A + 1]."""
+
+    z: tf.Tensor
+    hidden: tf.Tensor
+    cell: tf.Tensor
+    action_mask: tf.Tensor
+
+    def observation(self) -> LatentObservation:
+        """What a policy sees of it."""
+        return LatentObservation(self.z, self.hidden, self.action_mask)
+
+
+class StartStates(NamedTuple):
+    """Encoded real states that dreams start from.
+
+    Attributes:
+      state: S of them. Their recurrent states are those that teacher forcing reaches, zero at depth 0; their masks are
+        the real ones, and leave something to rewrite.
+      depth: int32 [S], steps since the episode began.
+    """
+
+    state: DreamState
+    depth: tf.Tensor
 
 
 class DreamSettings(NamedTuple):
-    """How it is dreamed, float32 scalars.
+    """How steps are dreamed, float32 scalars.
 
     Attributes:
       temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
@@ -46,7 +73,7 @@ def dream_step(
       state: before it.
       action: int32 [B] in [0, A].
       seed: int32 [2], of the latents that are drawn.
-      codes: of the scene's actions.
+      codes: of the start graph's actions.
       settings: how.
       over: bool [B], rows whose state is to stay what it is.
     Returns:
@@ -56,10 +83,10 @@ def dream_step(
     bits = tf.cast(state.action_mask, tf.float32)
     predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
-    stays = (action == tf.shape(codes.inputs.rules)[0] - 1)[:, tf.newaxis]
+    stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
     drawn = _drawn(model, predictions, settings.temperature, seed)
-    if model.cost_per_reward is not None:  # rewards are not drawn, and so is not what they add up to
-        drawn = with_last(drawn, model.cost_after(state.z, reward))
+    if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
+        drawn = with_last(drawn, model.cost.after(state.z, reward))
     z = tf.where(stays, state.z, drawn)
     mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
@@ -71,30 +98,31 @@ def dream_step(
     return reached, reward, terminal
 
 
-def _agreed(predictions: Sequence[Prediction], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _agreed(predictions: Sequence[Predictions], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
     if len(predictions) == 1:
-        return _reward(predictions[0]), predictions[0].terminal_logit, predictions[0].mask_logits
+        return _reward(predictions[0]), predictions[0]["terminal"], predictions[0]["mask"]
     rewards = tf.stack([_reward(each) for each in predictions])
     reward = tf.reduce_mean(rewards, axis=0) - pessimism * tf.math.reduce_std(rewards, axis=0)
-    logits = ([each.terminal_logit for each in predictions], [each.mask_logits for each in predictions])
+    logits = ([each[head] for each in predictions] for head in ("terminal", "mask"))
     terminal, mask = (tf.add_n(parts) / len(parts) for parts in logits)
     return reward, terminal, mask
 
 
-def _reward(prediction: Prediction) -> tf.Tensor:
+def _reward(predictions: Predictions) -> tf.Tensor:
     """NaN where a logit is: as a bit that would be a plain no, and nobody would know."""
-    logits = tf.concat(
-        [prediction.mask_logits, prediction.idle_logit[:, tf.newaxis], prediction.terminal_logit[:, tf.newaxis]],
-        axis=-1,
+    reward, others = (
+        predictions["reward"],
+        tf.stack([predictions["reward"].idle_logit, predictions["terminal"]], axis=-1),
     )
-    return tf.where(tf.reduce_any(tf.math.is_nan(logits), axis=-1), np.nan, prediction.likely_reward)
+    logits = tf.concat([predictions["mask"], others], axis=-1)
+    return tf.where(tf.reduce_any(tf.math.is_nan(logits), axis=-1), np.nan, reward.likely)
 
 
-def _drawn(model: MdnRnn, predictions: Sequence[Prediction], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _drawn(model: MdnRnn, predictions: Sequence[Predictions], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Next latents [B, Z], every row's from a member drawn for it; at temperature 0, where nothing is, the first's."""
     drawn = [
-        member.latent.sample(each.latent, temperature, seed)
+        member.latent.kind.sample(each["latent"], temperature, seed)
         for member, each in zip(model.members, predictions, strict=True)
     ]
     if len(drawn) == 1:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from graph_nets import utils_np, utils_tf
 
 from tests.worldmodel.toy_world import FEATURES, ToyEnv
-from worldmodel.data.graphs import graphs_tuple_signature, to_graphs_tuple
+from worldmodel.encoder.embedding import graphs_tuple_signature, to_graphs_tuple
 
 GRAPHS = [ToyEnv(length).graph() for length in (1, 5, 3)]
 

@@ -1,0 +1,220 @@
+"""From episodes to a trained `WorldModel`, and from such a model and more episodes to a better one.
+
+The encoder is trained first. Then it is frozen, its latents are standardised and kept, and the MDN-RNN is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from environment import GraphSubstitutionEnv
+from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.mdn_rnn import MdnRnn
+from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbourhood_rows
+from worldmodel.dynamics.reward_table import reward_deviation
+from worldmodel.dynamics.start_graphs import ModelSizes
+from worldmodel.dynamics.training import GraphData, MdnRnnTraining
+from worldmodel.dynamics.warm_start import warm_start
+from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.encoder.training import EncoderDataset, EncoderTraining
+from worldmodel.errors import NothingToLearn
+from worldmodel.from_episodes import TrainingData, extended, untrained
+from worldmodel.signature import Signature
+from worldmodel.training import Metrics, OnStep
+from worldmodel.world_model import WorldModel
+
+OnStageStep = Callable[[str, Metrics], None]
+"""Called with the stage, "encoder" or "mdn_rnn", and the metrics of a step."""
+
+
+def fit(
+    episodes: EpisodeBuffer,
+    trained_for: Signature | GraphSubstitutionEnv,
+    config: WorldModelConfig | None = None,
+    *,
+    seed: int = 0,
+    directory: str | os.PathLike[str] | None = None,
+    on_step: OnStageStep | None = None,
+) -> WorldModel:
+    """Trains a world model on episodes.
+
+    Args:
+      episodes: of one start graph or of several; hold some out beforehand (`EpisodeBuffer.split`) to measure accuracy.
+      trained_for: the environment that they come from, or its signature.
+      config: sizes and budgets; `WorldModelConfig()` by default.
+      seed: of every random draw.
+      directory: checkpoints go to its "encoder" and "mdn_rnn"; called again with the same arguments, training goes on
+        from there and ends with the same weights, bit for bit, as if it had not stopped.
+      on_step: called after every training step with the stage's name and metrics.
+    Raises:
+      NothingToLearn: if the episodes hold no rewrite.
+      NonFiniteLoss: if a loss term becomes NaN or infinite; it is named.
+    """
+    config = config or WorldModelConfig()
+    signature = trained_for if isinstance(trained_for, Signature) else Signature.of(trained_for)
+    data = TrainingData.of(episodes, cost_in_latent=config.encoder.holds_time and signature.log_cost_rewards)
+    tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
+    encoder = GraphEncoder(config.encoder, signature.features)
+    datasets = encoder_datasets(data.parts, data.tables, config.encoder_training.most_states, seed)
+    EncoderTraining(
+        encoder,
+        signature.features,
+        datasets,
+        config.encoder_training,
+        seed=seed,
+        directory=_part(directory, "encoder"),
+    ).run(on_step=_stage("encoder", on_step))
+    model = with_untrained_dynamics(data, signature, config, encoder, seed=seed, datasets=datasets)
+    _train_dynamics(model, data, config.mdn_rnn_training, seed, directory, on_step)
+    return model
+
+
+def refit(
+    before: WorldModel,
+    episodes: EpisodeBuffer,
+    config: MdnRnnTrainingConfig,
+    *,
+    seed: int,
+    directory: str | os.PathLike[str] | None = None,
+    on_step: OnStageStep | None = None,
+) -> WorldModel:
+    """A world model whose dynamics go on learning, from more episodes; its encoder stays as it is.
+
+    Args:
+      before: a trained world model; not changed.
+      episodes: those that it was trained on and new ones, of the same start graphs.
+      config: of the further training.
+      seed, directory, on_step: see `fit`; there is no stage "encoder".
+    Raises:
+      ValueError: if the start graphs are others.
+      NonFiniteLoss: see `fit`.
+    """
+    sizes_before = before.mdn_rnn.sizes
+    data = TrainingData.of(episodes, cost_in_latent=sizes_before.cost_in_latent)
+    if set(data.parts) != {graph.start for graph in before.start_graphs.values() if graph.is_trained}:
+        raise ValueError(
+            f"expected episodes from the start graphs {', '.join(before.start_graphs)}, got {', '.join(data.parts)}; "
+            "for other graphs train a world model anew"
+        )
+    tf.random.set_seed(seed)
+    slots = _slots(data, before.mdn_rnn.config)
+    # Weights were learned in that unit.
+    sizes = _sizes(data, before.encoder, slots)._replace(reward_deviation=sizes_before.reward_deviation)
+    model = extended(before, MdnRnn(before.mdn_rnn.config, sizes), data, slots)
+    model.create_variables()
+    warm_start(model, before)
+    _train_dynamics(model, data, config, seed, directory, on_step)
+    return model
+
+
+def encoder_datasets(
+    parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable], most_states: int, seed: int
+) -> list[EncoderDataset]:
+    """The start graphs that have transitions to learn from.
+
+    Args:
+      most_states: distinct states of all together, shared out as they have them; at least 2 of each.
+      seed: of what is drawn where there are more.
+    Raises:
+      NothingToLearn: if none has any.
+    """
+    datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
+    with_rewrites = [data for data in datasets if len(data)]
+    if not with_rewrites:
+        raise NothingToLearn(
+            "the episodes hold no rewrite to learn from: play that takes NO-OP less often (collect.noop_probability), "
+            "or rules that match the graph, would make some"
+        )
+    share = min(1.0, most_states / sum(data.num_states for data in with_rewrites))
+    return [
+        data.within(max(2, int(share * data.num_states)), (seed, 3, number))  # 0 to 2: `EncoderTraining`'s own draws
+        for number, data in enumerate(with_rewrites)
+    ]
+
+
+def with_untrained_dynamics(
+    data: TrainingData,
+    signature: Signature,
+    config: WorldModelConfig,
+    encoder: GraphEncoder,
+    *,
+    seed: int,
+    datasets: list[EncoderDataset],
+) -> WorldModel:
+    """A world model whose dynamics are still to be trained, with what they take from the data directly.
+
+    Args:
+      datasets: that the encoder was trained on.
+    """
+    tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
+    slots = _slots(data, config.mdn_rnn)
+    dynamics = MdnRnn(config.mdn_rnn, _sizes(data, encoder, slots))
+    encoder_states = sum(each.num_states for each in datasets)
+    model = untrained(signature, encoder, dynamics, data, slots, encoder_states=encoder_states)
+    if dynamics.cost.per_reward is not None:
+        dynamics.cost.per_reward.assign(_cost_per_reward(model, data.parts))
+    return model
+
+
+def _train_dynamics(
+    model: WorldModel,
+    data: TrainingData,
+    config: MdnRnnTrainingConfig,
+    seed: int,
+    directory: str | os.PathLike[str] | None,
+    on_step: OnStageStep | None,
+) -> None:
+    graphs = [
+        GraphData(model.inputs(graph), model.episode_data(data.parts[graph.start]))
+        for graph in model.start_graphs.values()
+    ]
+    training = MdnRnnTraining(model.mdn_rnn, graphs, config, seed=seed, directory=_part(directory, "mdn_rnn"))
+    training.run(on_step=_stage("mdn_rnn", on_step))
+
+
+def _cost_per_reward(model: WorldModel, parts: Mapping[str, EpisodeBuffer]) -> float:
+    """See `CostInLatent`: by least squares, over all steps."""
+    products = squares = 0.0
+    for start, part in parts.items():
+        latents = model.encode(part.used_graphs(), model.start_graph(start))
+        for episode in part:
+            moved = np.diff([float(latents[graph_hash][-1]) for graph_hash in episode.hashes])
+            products += float(moved @ episode.rewards)
+            squares += float(np.square(episode.rewards, dtype=float).sum())
+    return products / squares if squares else 0.0
+
+
+def _slots(data: TrainingData, config: MdnRnnConfig) -> np.ndarray:
+    return neighbour_slots(data.buffer, config.neighbours, config.neighbour_reach)
+
+
+def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> ModelSizes:
+    """`slots`: see `neighbour_slots`."""
+    tables = data.tables.values()
+    return ModelSizes(
+        num_rules=data.buffer.num_rules,
+        neighbourhoods=1 + int(neighbourhood_rows(slots).max()),
+        slots=slots.shape[1],
+        num_sites=1 + sum(table.num_sites for table in tables),
+        num_actions=1 + sum(table.num_actions + 1 for table in tables),
+        latent=encoder.config.latent,
+        categories=encoder.config.categories,
+        node_width=encoder.config.hidden,
+        reward_deviation=reward_deviation(data.scaled),
+        cost_in_latent=data.cost_in_latent,
+    )
+
+
+def _part(directory: str | os.PathLike[str] | None, name: str) -> Path | None:
+    return None if directory is None else Path(directory) / name
+
+
+def _stage(name: str, on_step: OnStageStep | None) -> OnStep | None:
+    return None if on_step is None else lambda metrics: on_step(name, metrics)

@@ -1,0 +1,203 @@
+"""What a world model takes from episodes without training: statistics of the data, and start graphs.
+
+`untrained` makes a model of a trained encoder and training data, `extended` one of a model and more data, and `adapt`
+binds a model to a start graph that it was not trained on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.conditioning_actions import conditioned_rewards
+from worldmodel.dynamics.mdn_rnn import MdnRnn
+from worldmodel.dynamics.neighbourhood import neighbour_table, neighbourhood_rows
+from worldmodel.dynamics.reward_table import (
+    ActionRewards,
+    in_percent_of_start,
+    mean_reward_per_rule,
+    reward_spread_per_rule,
+)
+from worldmodel.dynamics.start_graphs import (
+    UNKNOWN,
+    Neighbours,
+    StartGraph,
+    Statistics,
+    changes_per_rule,
+    nodes_at_sites,
+)
+from worldmodel.encoder.embedding import Embeddings
+from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.signature import Signature
+from worldmodel.world_model import WorldModel
+
+_LEAST_DEVIATION = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Training episodes by start graph.
+
+    Attributes:
+      buffer: all episodes.
+      parts: those of each start graph; tables: the actions that they have.
+      scaled, scaled_parts: the same episodes with rewards in the unit in which they are learned (`CostInLatent`).
+      cost_in_latent: whether that is percent of the start graph's cost.
+    """
+
+    buffer: EpisodeBuffer
+    parts: Mapping[str, EpisodeBuffer]
+    tables: Mapping[str, ActionTable]
+    scaled: EpisodeBuffer
+    scaled_parts: Mapping[str, EpisodeBuffer]
+    cost_in_latent: bool
+
+    @classmethod
+    def of(cls, buffer: EpisodeBuffer, *, cost_in_latent: bool) -> TrainingData:
+        """`buffer`: episodes of one start graph or of several."""
+        parts = buffer.by_start()
+        tables = {start: part.action_table() for start, part in parts.items()}
+        if not cost_in_latent:
+            return cls(buffer, parts, tables, buffer, parts, cost_in_latent)
+        scaled = in_percent_of_start(buffer)
+        return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent)
+
+
+def untrained(
+    signature: Signature,
+    encoder: GraphEncoder,
+    mdn_rnn: MdnRnn,
+    data: TrainingData,
+    slots: np.ndarray,
+    *,
+    encoder_states: int = 0,
+) -> WorldModel:
+    """A world model of a trained encoder and of dynamics as they are.
+
+    Args:
+      slots: see `neighbour_slots`.
+      encoder_states: distinct states that the encoder's training drew from.
+    """
+    embeddings = Embeddings(encoder, signature.features)
+    raw = embeddings(data.buffer.used_graphs())
+    visited = {start: np.stack([raw[h] for h in part.used_graphs()]) for start, part in data.parts.items()}
+    is_real = encoder.config.categories == 0
+    centres = {start: each.mean(axis=0) * is_real for start, each in visited.items()}
+    starts = np.stack([raw[start] for start in data.parts])
+    spread = np.concatenate([visited[start] - centre for start, centre in centres.items()])
+    deviation = _deviation(spread) if is_real else np.ones_like(starts[0])
+    statistics = Statistics(
+        deviation=deviation,
+        offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * is_real,
+        start_mean=starts.mean(axis=0),
+        start_deviation=_deviation(starts - starts.mean(axis=0), of_constant=np.inf),
+        slots=slots,
+        encoder_states=encoder_states,
+        **_facts(data, raw, deviation),
+    )
+    model = WorldModel(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
+    rewards = {start: _rewards(model, part, data.tables[start]) for start, part in data.scaled_parts.items()}
+    return _with_start_graphs(model, data, centres, rewards)
+
+
+def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.ndarray) -> WorldModel:
+    """A model with more data of the same start graphs, and with other dynamics, as they are.
+
+    Encoder and latents stay what they are, and so does what the rewards of known actions are predicted from; all else
+    is taken from the data anew.
+
+    Args:
+      slots: see `neighbour_slots`.
+    """
+    raw = before.embeddings(data.buffer.used_graphs())
+    facts = _facts(data, raw, before.statistics.deviation)
+    statistics = dataclasses.replace(before.statistics, slots=slots, **facts)
+    model = WorldModel(before.signature, before.encoder, mdn_rnn, statistics, [], embeddings=before.embeddings.copy())
+    rewards, centres = {}, {}
+    for start, part in data.scaled_parts.items():
+        table, known = data.tables[start], before.start_graphs[start]
+        rewards[start] = _rewards(model, part, table).keeping(table, known.rewards, known.table)
+        centres[start] = known.centre
+    return _with_start_graphs(model, data, centres, rewards)
+
+
+def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
+    """A model bound to a start graph that it was not trained on.
+
+    It learns nothing: of the episodes only the start graph and what was ever legal is used.
+    """
+    statistics, table, (start,) = model.statistics, buffer.action_table(), buffer.by_start()
+    raw = model.embeddings({start: buffer.graphs[start]})[start]
+    centre = (raw + statistics.offset) * (model.encoder.config.categories == 0)
+    # A rewrite saves much the same time wherever it is, and so a smaller share of a larger graph.
+    larger_by = (raw - statistics.start_mean)[-1:] / statistics.deviation[-1:]
+    share = float(model.mdn_rnn.cost.times_cheaper(tf.constant(larger_by, tf.float32))[0])
+    rewards = ActionRewards.of_rules(share * statistics.rule_mean, share * statistics.rule_spread, table)
+    return model.with_start_graphs([_start_graph(model, buffer, table, centre, rewards, (UNKNOWN, UNKNOWN))])
+
+
+def _with_start_graphs(
+    model: WorldModel, data: TrainingData, centres: Mapping[str, np.ndarray], rewards: Mapping[str, ActionRewards]
+) -> WorldModel:
+    """The model with the start graphs of its training data, whose rows of the learned tables follow each other."""
+    graphs, first_site, first_action = [], UNKNOWN + 1, UNKNOWN + 1
+    for start, part in data.parts.items():
+        table, rows = data.tables[start], (first_site, first_action)
+        graphs.append(_start_graph(model, part, table, centres[start], rewards[start], rows))
+        first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
+    return model.with_start_graphs(graphs)
+
+
+def _start_graph(
+    model: WorldModel,
+    part: EpisodeBuffer,
+    table: ActionTable,
+    centre: np.ndarray,
+    rewards: ActionRewards,
+    first_rows: tuple[int, int],
+) -> StartGraph:
+    """`part`: its episodes; `first_rows` of its learned sites and actions."""
+    start, locations = part[0].start, min(episode.num_locations for episode in part)
+    graph, slots = part.graphs[start], model.statistics.slots
+    return StartGraph(
+        start=start,
+        table=table,
+        centre=centre,
+        embedding=model.embeddings({start: graph})[start],
+        nodes=nodes_at_sites(table, model.embeddings.of_operators(graph), locations),
+        neighbours=Neighbours(neighbourhood_rows(slots)[table.rules], neighbour_table(slots, table)),
+        rewards=rewards,
+        first_site=first_rows[0],
+        first_action=first_rows[1],
+    )
+
+
+def _rewards(model: WorldModel, part: EpisodeBuffer, table: ActionTable) -> ActionRewards:
+    """Of episodes of one start graph, whose rewards are in the unit in which they are learned."""
+    neighbours = neighbour_table(model.statistics.slots, table)
+    if not model.mdn_rnn.config.telling_bits:
+        neighbours = np.full_like(neighbours, table.num_actions)  # NO-OP, which is always legal and says nothing
+    return ActionRewards.of(part, table, conditioned_rewards(part, table, neighbours))
+
+
+def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:
+    """What `Statistics` say of all episodes, whatever their start; `raw` embeddings by graph hash."""
+    return {
+        "rule_mean": mean_reward_per_rule(data.scaled),
+        "rule_spread": reward_spread_per_rule(data.scaled),
+        "rule_changes": changes_per_rule(data.buffer, raw) / deviation,
+        "longest": max(episode.num_steps for episode in data.buffer),
+    }
+
+
+def _deviation(centred: np.ndarray, *, of_constant: float = 1.0) -> np.ndarray:
+    """Root mean square of rows [n, Z]; `of_constant` for a dimension that does not vary."""
+    deviation = np.sqrt(np.mean(np.square(centred), axis=0))
+    return np.where(deviation > _LEAST_DEVIATION, deviation, of_constant).astype(np.float32)
