@@ -130,3 +130,23 @@ def factory(name: str) -> Callable[..., Controller]:
         return getattr(importlib.import_module(module), attribute)
     (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
     return point.load()
+
+
+def make(name: str, **settings: Any) -> Controller:
+    """Builds a controller by its name.
+
+        controller.make("taso", alpha=1.05)
+        controller.make("ppo", world_model=model, config=PpoConfig(updates=40), seed=0)
+
+    Args:
+      name: see `names`.
+      settings: arguments of its class; of "ppo" those of `PpoController.for_dream`, or with `env` instead of
+        `world_model` those of `PpoController.for_real`.
+    Raises:
+      UnknownControllerError: if no controller is registered under that name.
+    """
+    build = factory(name)
+    if name != "ppo":
+        return build(**settings)
+    kind: Any = build
+    return kind.for_real(**settings) if "env" in settings else kind.for_dream(**settings)

@@ -197,7 +197,7 @@ def episode_journey(folder: Path) -> Journey:
     """Collects two episodes to a file and makes a batch of them; building networks and encoding graphs do not count."""
     from environment.policies.random import RandomAgent
     from worldmodel.data.collection import Collection, collect_shards
-    from worldmodel.dynamics.training import SceneData
+    from worldmodel.dynamics.training import GraphData
 
     journey = Journey()
     env = _environment()
@@ -207,11 +207,10 @@ def episode_journey(folder: Path) -> Journey:
         (part,) = episodes.by_start().values()
         part.action_table()
     model = _world_model(env, episodes)
-    model.sequences(part)  # encodes the graphs; the model keeps the latents
+    model.episode_data(part)  # encodes the graphs; the model keeps the latents
     with journey:
-        scene = model.scene_of(part)
-        data = SceneData(model.inputs(scene), model.sequences(part), scene.rewards)
-        data.batch([0, 1], model.mdn_rnn)
+        data = GraphData(model.inputs(model.start_graph()), model.episode_data(part))
+        data.episodes.trajectory([0, 1])
     return journey
 
 
@@ -220,7 +219,6 @@ def dream_journey(folder: Path) -> Journey:
     from controller.policies.config import PolicyConfig
     from controller.policies.latent import LatentPolicy
     from controller.ppo.config import PpoConfig
-    from controller.ppo.experience import from_rollout
     from controller.ppo.learner import PpoLearner
     from environment.policies.random import RandomAgent
     from worldmodel.data.episodes import collect
@@ -229,12 +227,12 @@ def dream_journey(folder: Path) -> Journey:
     env = _environment()
     episodes = collect(env, RandomAgent(0), 2, 0)
     model = _world_model(env, episodes)
-    dream = DreamEnv(model, model.start_states(episodes))
+    dream = DreamEnv.of_episodes(model, episodes)
     policy = LatentPolicy.for_world_model(model, config=PolicyConfig(), seed=0)
     learner = PpoLearner(policy, PpoConfig(), seed=0)
     journey = Journey()
     with journey:
-        learner.update(from_rollout(dream.rollout(policy, batch=4, horizon=5, seed=0)))
+        learner.update(dream.rollout(policy, batch=4, horizon=5, seed=0))
     return journey
 
 
@@ -249,7 +247,7 @@ def _world_model(env: Any, episodes: Any) -> Any:
     from dataclasses import replace
 
     from experiments.config.run import load_config
-    from worldmodel.fit import fit_world_model
+    from worldmodel.fitting import fit
     from worldmodel.signature import Signature
 
     sizes = load_config("demo", {}).world_model
@@ -258,7 +256,7 @@ def _world_model(env: Any, episodes: Any) -> Any:
         encoder_training=replace(sizes.encoder_training, steps=1),
         mdn_rnn_training=replace(sizes.mdn_rnn_training, steps=1),
     )
-    return fit_world_model(episodes, Signature.of(env), config, seed=0)
+    return fit(episodes, Signature.of(env), config, seed=0)
 
 
 if __name__ == "__main__":

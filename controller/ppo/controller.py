@@ -85,18 +85,18 @@ class PpoController(Controller):
     def for_dream(
         cls,
         world_model: WorldModel,
-        config: PpoConfig,
-        policy: PolicyConfig,
+        config: PpoConfig | None = None,
+        policy: PolicyConfig | None = None,
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
         no_repeat: bool = True,
     ) -> PpoController:
         """Trains in a `DreamEnv` of `world_model`, acts in the real environment through `LatentEnv`."""
-        network = LatentPolicy.for_world_model(world_model, config=policy, seed=seed)
+        network = LatentPolicy.for_world_model(world_model, config=policy or PolicyConfig(), seed=seed)
         return cls(
             network,
-            config,
+            config or PpoConfig(),
             view=lambda env: LatentEnv(env, world_model),
             seed=seed,
             sampling_temperature=sampling_temperature,
@@ -107,19 +107,19 @@ class PpoController(Controller):
     def for_real(
         cls,
         env: Any,
-        config: PpoConfig,
-        policy: PolicyConfig,
-        encoder: EncoderConfig,
+        config: PpoConfig | None = None,
+        policy: PolicyConfig | None = None,
+        encoder: EncoderConfig | None = None,
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
         no_repeat: bool = True,
     ) -> PpoController:
         """Trains in a `RealWorld` of environments like `env`, model-free, and acts on their graphs."""
-        network = GraphPolicy(env, encoder, policy, seed=seed)
+        network = GraphPolicy(env, encoder or EncoderConfig(), policy or PolicyConfig(), seed=seed)
         return cls(
             network,
-            config,
+            config or PpoConfig(),
             view=GraphView,
             seed=seed,
             sampling_temperature=sampling_temperature,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from environment.policies.random import RandomAgent
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, pack, unpack
 from worldmodel.data.graph_store import GraphLike, GraphStore
@@ -269,9 +270,9 @@ BehaviourPolicy = Callable[[dict[str, Any], np.random.Generator], Any]
 
 def collect(
     env: RewriteEnv,
-    policy: BehaviourPolicy,
-    num_episodes: int,
-    seed: int,
+    policy: BehaviourPolicy | None = None,
+    num_episodes: int = 200,
+    seed: int = 0,
     *,
     first: int = 0,
     buffer: EpisodeBuffer | None = None,
@@ -284,7 +285,7 @@ def collect(
 
     Args:
       env: the real environment.
-      policy: called with every observation and the episode's own generator.
+      policy: called with every observation and the episode's own generator; uniformly random by default.
       num_episodes: how many the buffer holds in the end.
       seed: of this collection.
       first: number of the buffer's first episode.
@@ -293,6 +294,7 @@ def collect(
     Returns:
       The buffer.
     """
+    policy = policy or RandomAgent(seed)
     for index in range(first + (0 if buffer is None else len(buffer)), first + num_episodes):
         recorder = _Recorder(env, index, seed)
         buffer = recorder.buffer_for(buffer)
