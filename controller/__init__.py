@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from controller.evaluation import evaluate
     from controller.interface import Controller, make
-    from controller.policies.config import PolicyConfig
-    from controller.ppo.config import PpoConfig
+    from controller.ppo.config import PolicyConfig, PpoConfig
 
 __all__ = ["Controller", "PolicyConfig", "PpoConfig", "evaluate", "make"]
 
 _MODULE_OF = {
     "Controller": "controller.interface",
-    "PolicyConfig": "controller.policies.config",
+    "PolicyConfig": "controller.ppo.config",
     "PpoConfig": "controller.ppo.config",
     "evaluate": "controller.evaluation",
     "make": "controller.interface",

@@ -216,9 +216,8 @@ def episode_journey(folder: Path) -> Journey:
 
 def dream_journey(folder: Path) -> Journey:
     """One rollout and one update of the policy with it."""
-    from controller.policies.config import PolicyConfig
     from controller.policies.latent import LatentPolicy
-    from controller.ppo.config import PpoConfig
+    from controller.ppo.config import PolicyConfig, PpoConfig
     from controller.ppo.learner import PpoLearner
     from environment.policies.random import RandomAgent
     from worldmodel.data.episodes import collect

@@ -8,9 +8,9 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.config import PolicyConfig
 from controller.policies.head import PolicyHead
 from controller.policies.hierarchical import HierarchicalCategorical
+from controller.ppo.config import PolicyConfig
 from controller.worlds.graph_view import GraphObservation, GraphView
 from worldmodel.config import EncoderConfig
 from worldmodel.encoder.graph_encoder import GraphEncoder

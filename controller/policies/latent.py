@@ -6,9 +6,9 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.config import PolicyConfig
 from controller.policies.head import PolicyHead
 from controller.policies.hierarchical import HierarchicalCategorical
+from controller.ppo.config import PolicyConfig
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.world_model import WorldModel
 

@@ -1,4 +1,4 @@
-"""Hyperparameters of PPO, each with where it comes from."""
+"""Hyperparameters of PPO and sizes of its policies, each with where it comes from; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -86,3 +86,21 @@ class PpoConfig:
 
 def _between(ends: tuple[float, float], done: float) -> float:
     return ends[0] + (ends[1] - ends[0]) * done
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyConfig:
+    """Sizes and starting point of a policy.
+
+    Attributes:
+      torso: hidden sizes of the policy and of the value network.
+      width: size of the embeddings of sites, and of the query that looks for one.
+      mask_width: size of the learned summary of the legal actions that both networks read.
+      noop_logit: initial logit of NO-OP against 0 for a rule. Rare at first: an episode that NO-OP ends early shows
+        nothing of what longer plans are worth.
+    """
+
+    torso: tuple[int, ...] = (128, 128)
+    width: int = 32
+    mask_width: int = 32
+    noop_logit: float = -4.0

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from controller.interface import Controller, ProgressCallback, StoredControllerError
-from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
-from controller.ppo.config import FORMAT_VERSION, PpoConfig
+from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.learner import PpoLearner, any_rows
 from controller.ppo.telescoping import settled
 from controller.worlds.graph_view import GraphView

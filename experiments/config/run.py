@@ -13,8 +13,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from controller.interface import require_name
-from controller.policies.config import PolicyConfig
-from controller.ppo.config import PpoConfig
+from controller.ppo.config import PolicyConfig, PpoConfig
 from environment import rewards
 from experiments.config.tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
@@ -63,7 +62,7 @@ class CollectConfig:
       steps: rewrites that the episodes take in all, at least; then there are as many episodes as that needs. None:
         `episodes` decides.
       actions: how the world model names rewrites: by their site, or by their rank among the matches of their rule, as
-        the published implementations do (`worldmodel.data.by_rank`). Policies need "site".
+        the published implementations do (`worldmodel.data.episodes`). Policies need "site".
       noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
       processes: that play; the episodes do not depend on it.

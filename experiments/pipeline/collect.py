@@ -15,9 +15,8 @@ from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.progress import Bar, raise_if_received
 from experiments.runs.run import Run, in_round, of_round, seed_for
-from worldmodel.data.by_rank import by_rank
 from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
-from worldmodel.data.episodes import Episode, EpisodeBuffer
+from worldmodel.data.episodes import Episode, EpisodeBuffer, by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.reports.plots import BLUE, CYCLE, GREY, INK, ORANGE, finish
 from worldmodel.accuracy import metrics
-from worldmodel.accuracy.components import Components
+from worldmodel.accuracy.probes import Components
 from worldmodel.accuracy.rewards_and_masks import rank_correlation
 
 if TYPE_CHECKING:  # it brings TensorFlow, and pictures need none

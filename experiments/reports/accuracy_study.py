@@ -32,9 +32,9 @@ from experiments.runs.run import of_round
 from worldmodel.accuracy import baselines as trivial
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import Trivial
-from worldmodel.accuracy.components import Components
-from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.latents import next_latents
 from worldmodel.accuracy.open_loop import OpenLoop, Windows, cut_windows, longest_open_loop, play
+from worldmodel.accuracy.probes import Components
 from worldmodel.accuracy.uncertainty import Mixtures, covered, fit_scale
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.splits import states_of

@@ -224,9 +224,8 @@ def held_out_figures(
       factor: of the intervals, fitted on other episodes.
     """
     from worldmodel.accuracy.latents import latent_figures, read_figures, uncertainty_figures
-    from worldmodel.accuracy.open_loop import longest_open_loop
+    from worldmodel.accuracy.open_loop import longest_open_loop, temperature_figures
     from worldmodel.accuracy.rewards_and_masks import mask_figures, reward_figures, terminal_figures, total_figures
-    from worldmodel.accuracy.temperature import temperature_figures
 
     trivial, probes, seen = predictors
     rules, resamples = model.table.rules[:-1], effort.resamples

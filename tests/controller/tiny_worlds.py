@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
+from controller.ppo.config import PolicyConfig
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 
 

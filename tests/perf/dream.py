@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
+from controller.ppo.config import PolicyConfig
 from environment import GraphSubstitutionEnv
 from environment.measurement.effort import PROCESS_CPU, WALL
 from experiments.config.run import load_config

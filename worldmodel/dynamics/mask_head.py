@@ -8,7 +8,6 @@ import tensorflow as tf
 from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
 from worldmodel.dynamics.heads import RealSteps, Seen
 from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
-from worldmodel.networks.grouped_matmul import product_with_own
 
 
 class Neighbourhood(snt.Module):
@@ -102,3 +101,43 @@ class MaskHead(snt.Module):
 def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
     """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
     return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)
+
+
+TILE = 32
+"""Vectors of a tile: more would leave more of it empty, fewer would read matrices more often."""
+FEW = 128
+"""Vectors for which tiles do not pay, where it is known beforehand that there are no more: in a dream, through XLA."""
+
+
+def product_with_own(vectors: tf.Tensor, which: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
+    """vectors[i] · matrices[which[i]].
+
+    Args:
+      vectors: float32 [n, I].
+      which: int32 [n] in [0, M).
+      matrices: float32 [M, I, O].
+    Returns:
+      [n, O].
+    """
+    if vectors.shape[0] is not None and vectors.shape[0] <= FEW:
+        return tf.reduce_sum(tf.gather(matrices, which) * vectors[..., tf.newaxis], axis=1)
+    return _tiled_product(vectors, which, matrices)
+
+
+def _tiled_product(vectors: tf.Tensor, which: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
+    """The same in a number of operations that depends on shapes alone, as compilers want it."""
+    n, num_matrices = tf.shape(vectors)[0], tf.shape(matrices)[0]
+    most_tiles = tf.minimum(n, n // TILE + num_matrices)
+    order = tf.argsort(which, stable=True)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(which), which, num_matrices)
+    tiles = (counts + TILE - 1) // TILE
+    ends = tf.cumsum(tiles)
+    sorted_which = tf.gather(which, order)
+    place_among_equals = tf.range(n) - tf.gather(tf.cumsum(counts, exclusive=True), sorted_which)
+    sorted_places = TILE * tf.gather(ends - tiles, sorted_which) + place_among_equals
+    places = tf.gather(sorted_places, tf.math.invert_permutation(order))
+    of_tile = tf.searchsorted(ends, tf.range(most_tiles), side="right")
+    packed = tf.math.unsorted_segment_sum(vectors, places, TILE * most_tiles)
+    tiled = tf.reshape(packed, [most_tiles, TILE, vectors.shape[1]])
+    products = tf.matmul(tiled, tf.gather(matrices, tf.minimum(of_tile, num_matrices - 1)))
+    return tf.gather(tf.reshape(products, [TILE * most_tiles, matrices.shape[2]]), places)

@@ -9,9 +9,7 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from worldmodel.config import EncoderConfig
-from worldmodel.networks.graph_attention import AttentionRound
-from worldmodel.networks.message_passing import MessagePassingRound
-from worldmodel.networks.segment_ops import owners_of, segment_max, segment_sum
+from worldmodel.networks.graph_layers import AttentionRound, MessagePassingRound, owners_of, segment_max, segment_sum
 from worldmodel.signature import LOG_TIME_UNIT, TIME, FeatureSpec
 
 # Updates nodes and globals of width `hidden`; edges come in the order of their receivers.

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
+from controller.ppo.config import PolicyConfig
 from tests.controller.tiny_worlds import independent_sites
 from worldmodel.data.trajectory import LatentObservation
 

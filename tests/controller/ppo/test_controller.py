@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from controller.evaluation import EpisodeRecord, play_episode
 from controller.interface import StoredControllerError
-from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
-from controller.ppo.config import FORMAT_VERSION, PpoConfig
+from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from taso_ext.files import write_arrays
 from tests.controller.tiny_worlds import TinyWorld, independent_sites

@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 
 from controller.evaluation import evaluate, replay
-from controller.policies.config import PolicyConfig
 from controller.policies.graph import GraphPolicy
-from controller.ppo.config import PpoConfig
+from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from controller.worlds.graph_view import GraphView, concatenate, observe
 from controller.worlds.real import RealWorld

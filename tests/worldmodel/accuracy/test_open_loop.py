@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.worldmodel.toy_world import knowing_half
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import COPY_LAST, Trivial
-from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.latents import next_latents
 from worldmodel.accuracy.open_loop import OpenLoop, cut_windows, find_windows, longest_open_loop, open_loop, play
 from worldmodel.accuracy.rewards_and_masks import mask_figures
 from worldmodel.data.episodes import EpisodeBuffer
@@ -93,7 +93,7 @@ def test_windows_do_not_depend_on_how_many_are_played_at_once(
 ) -> None:
     mixtures = next_latents(world_model, played.real)
     monkeypatch.setattr("worldmodel.accuracy.open_loop._WINDOWS_AT_ONCE", 7)
-    monkeypatch.setattr("worldmodel.accuracy.one_step._WINDOWS_AT_ONCE", 7)
+    monkeypatch.setattr("worldmodel.accuracy.latents._WINDOWS_AT_ONCE", 7)
     again = play(world_model, played.real)
     for one, other in zip(played.dreamed[:6], again.dreamed[:6], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)

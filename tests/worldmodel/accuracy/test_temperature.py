@@ -5,8 +5,7 @@ import pytest
 
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy import metrics
-from worldmodel.accuracy.open_loop import Windows, cut_windows, play
-from worldmodel.accuracy.temperature import temperature_figures
+from worldmodel.accuracy.open_loop import Windows, cut_windows, play, temperature_figures
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.world_model import WorldModel
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from worldmodel.data.by_rank import by_rank
-from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.episodes import EpisodeBuffer, by_rank
 
 
 def test_every_rule_has_as_many_legal_ranks_as_sites(episodes: EpisodeBuffer) -> None:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
-from worldmodel.accuracy.one_step import next_latents
+from worldmodel.accuracy.latents import next_latents
 from worldmodel.accuracy.open_loop import cut_windows, play
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.dynamics.start_graphs import changes_per_rule

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from worldmodel.networks.grouped_matmul import TILE, product_with_own
+from worldmodel.dynamics.mask_head import TILE, product_with_own
 
 
 @pytest.mark.parametrize(("compiled", "foreseen"), [(False, False), (True, False), (False, True)])
