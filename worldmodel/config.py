@@ -148,9 +148,9 @@ class MdnRnnConfig:
       neighbours: slots that an action's neighbourhood has at most (see `neighbourhood`).
       neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
       neighbour_hidden: width of what an action reads out of its neighbourhood.
-      telling_bits: whether mean rewards are told apart by one bit of the neighbourhood (see `telling_bits`).
+      telling_bits: whether mean rewards are conditioned on one action near by (see `conditioning_actions`).
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
-        rule showed in the training data (see `known_changes`). Training itself is never held.
+        rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: logit by which a bit keeps its value, at the start of training.
       dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
@@ -233,7 +233,7 @@ class DreamConfig:
     Attributes:
       temperature: τ ≥ 0 of the sampled latents: below 1 the dream keeps to the likeliest mean, which at 0 it is; above,
         it strays. How far depends on what the world model has left open: rewrites are deterministic, and a well trained
-        one is sure of them (`experiments/results/accuracy-tried.md`).
+        one is sure of them (`experiments/results/accuracy/tried.md`).
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly

@@ -1,8 +1,8 @@
 """`rlflow optimise MODEL --from RUN`: the controller that another run has trained plays on this model's graph.
 
 On the graph that it was trained on it plays as it is. On another one, random play says which rewrites there are; the
-world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the policy carries its weights over to
-the other actions (`controller.policies.transfer`).
+world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the policy carries its
+weights over to the other actions (`controller.policies.transfer`).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def trained(place: Path, world_model: Path) -> Path:
     shutil.copytree(world_model, copy)
     with pytest.MonkeyPatch.context() as patch, tracing.untraced():
         patch.chdir(place)
-        patch.setattr("worldmodel.fit.fit_world_model", lambda *_, **__: pytest.fail("trained again"))
+        patch.setattr("worldmodel.fitting.fit", lambda *_, **__: pytest.fail("trained again"))
         assert main(["train", "controller", MODEL, *SETTINGS]) == 0
     return world_model
 
@@ -93,8 +93,8 @@ def test_the_same_command_repeats_the_summary(trained: Path, capsys: pytest.Capt
 def test_optimise_goes_on_from_there(place: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = place / "goes-on"
     shutil.copytree(trained, run)
-    for name in ("fit_world_model", "refit_world_model"):
-        monkeypatch.setattr(f"worldmodel.fit.{name}", lambda *_, **__: pytest.fail("trained again"))
+    for name in ("fit", "refit"):
+        monkeypatch.setattr(f"worldmodel.fitting.{name}", lambda *_, **__: pytest.fail("trained again"))
     assert main(["optimise", MODEL, "-o", "out.onnx", "--run-dir", str(run), *SETTINGS]) == 0
     assert Path("out.onnx").is_file() and (run / "DONE").is_file()
 
@@ -124,8 +124,8 @@ def test_it_plays_as_in_its_own_run(place: Path, trained: Path) -> None:
 
 
 def test_a_controller_adapts_to_another_graph(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("fit_world_model", "refit_world_model"):
-        monkeypatch.setattr(f"worldmodel.fit.{name}", lambda *_, **__: pytest.fail("trained again"))
+    for name in ("fit", "refit"):
+        monkeypatch.setattr(f"worldmodel.fitting.{name}", lambda *_, **__: pytest.fail("trained again"))
     monkeypatch.setattr("controller.ppo.controller.PpoController.train", lambda *_, **__: pytest.fail("trained"))
     arguments = ["optimise", OTHER, "-o", "other.onnx", "--run-dir", "other", "--from", str(trained)]
     assert main([*arguments, *FEW]) == 0

@@ -100,16 +100,16 @@ def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> 
     return exact_numbers(sites_per_rule(predicted, rules), sites_per_rule(real, rules))
 
 
-def exact_numbers(foretold: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """How many of some numbers of sites, by rule, are exact, and how many could have been wrong.
+def exact_numbers(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Counts the rules whose number of sites is predicted exactly, and those whose number could have been wrong.
 
     Args:
-      foretold, there: int [n, R].
+      predicted, real: int [n, R], sites of every rule.
     Returns:
-      float64 [n, 2]; rules that have no site and are predicted none are in neither number.
+      float64 [n, 2]; a rule that has no site and is predicted none is in neither count.
     """
-    concerned = (foretold > 0) | (there > 0)
-    counts: np.ndarray = np.stack([((foretold == there) & concerned).sum(axis=-1), concerned.sum(axis=-1)], axis=-1)
+    concerned = (predicted > 0) | (real > 0)
+    counts: np.ndarray = np.stack([((predicted == real) & concerned).sum(axis=-1), concerned.sum(axis=-1)], axis=-1)
     return counts.astype(float)
 
 

@@ -1,4 +1,4 @@
-"""Open-loop predictions beside reality on held-out episodes: the model is told the actions and nothing else."""
+"""Open-loop predictions beside reality on held-out episodes: the model sees the actions and nothing else."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def open_loop(
       steps: K.
       first, stride: windows start at these depths of every episode: first, first + stride, …
       seen: hashes of states, those of the training data: windows that start in one of them are left out. Where a window
-        leads is no matter: the model is told of its first state only, and many ways lead to the few states at the end.
+        leads is no matter: the model sees its first state only, and many ways lead to the few states at the end.
       temperature, seed: τ of the latents and what is drawn; 0 follows the most likely mean.
     Raises:
       ValueError: if there is no window.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # TensorFlow is imported when a model is made, not by plots o
 class Components:
     """The first principal components of rows: what a linear code of some width keeps of them, to least squares.
 
-    scikit-learn's `PCA` needs all rows at once and its `IncrementalPCA` is approximate. These lines are exact and save a
-    dependency of 30 MB.
+    scikit-learn's `PCA` needs all rows at once and its `IncrementalPCA` is approximate. These lines are exact and save
+    a dependency of 30 MB.
 
     Attributes:
       mean: float64 [D].

@@ -83,10 +83,15 @@ def collect_shards(
     workers, waited_for = min(processes, len(missing)), set(missing)
     played = _played(collection, missing) if workers < 2 else _played_by_others(collection, missing, workers, poll)
     whole: EpisodeBuffer | None = None
+    at_hand: dict[int, EpisodeBuffer | None] = {}
     for number in range(collection.num_shards):
         while number in waited_for:
-            waited_for.remove(next(played))
-        shard = EpisodeBuffer.load(collection.shard(number))
+            done, shard = next(played)
+            waited_for.remove(done)
+            at_hand[done] = shard
+        shard = at_hand.pop(number, None)
+        if shard is None:  # an earlier command or another process has played it
+            shard = EpisodeBuffer.load(collection.shard(number))
         if on_shard is not None:
             on_shard(shard, sum(collection.range(number)))
         if whole is None:
@@ -109,22 +114,25 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _played(collection: Collection, numbers: list[int]) -> Iterator[int]:
+def _played(collection: Collection, numbers: list[int]) -> Iterator[tuple[int, EpisodeBuffer | None]]:
+    """Plays shards here: (number, shard)."""
     env = collection.make_env() if numbers else None
     for number in numbers:
         assert env is not None
-        _play(collection, env, number)
-        yield number
+        yield number, _play(collection, env, number)
 
 
-def _play(collection: Collection, env: RewriteEnv, number: int) -> None:
+def _play(collection: Collection, env: RewriteEnv, number: int) -> EpisodeBuffer:
     first, count = collection.range(number)
-    collect(env, collection.policy, count, collection.seed, first=first).save(collection.shard(number))
+    shard = collect(env, collection.policy, count, collection.seed, first=first)
+    shard.save(collection.shard(number))
+    return shard
 
 
 def _played_by_others(
     collection: Collection, numbers: list[int], workers: int, poll: Callable[[], None] | None
-) -> Iterator[int]:
+) -> Iterator[tuple[int, EpisodeBuffer | None]]:
+    """Has shards played by other processes: (number, None)."""
     # Fresh processes: threads of ONNX Runtime and TensorFlow do not survive a fork.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(collection,))
@@ -137,7 +145,7 @@ def _played_by_others(
                 poll()
             for future in done:
                 future.result()
-                yield running[future]
+                yield running[future], None
     except BrokenProcessPool as error:
         raise CollectionStopped(
             "a process that plays episodes was ended from outside, perhaps for want of memory. What is finished is "

@@ -1,8 +1,8 @@
-"""Which one legal rewrite near an action tells most of what the action earns, by rewards in the training data.
+"""Conditioning actions: the one rewrite near an action whose legality explains most of the action's rewards.
 
 What a rewrite saves depends on what has been made of the operators around it, and so does which rewrites are legal
-there. Mostly one of these bits tells nearly all: merging the groups of a convolution costs four times as much where
-there are still three of them to merge first. A network finds that too, after many steps; a table has it at once.
+there. One of these bits often explains nearly all: merging the groups of a convolution costs four times as much while
+three of them are still to be merged. A network learns that in many steps; a table of two means has it at once.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 
 LEAST_STEPS = 3
-"""With the bit on, and as many with the bit off: of fewer, rewards differ by chance."""
+"""Steps with the bit on, and as many with the bit off, that are enough: of fewer, rewards differ by chance."""
 LEAST_ODDS = 20.0
-"""For a bit over none. What few steps say by chance costs most where policies go and random play hardly did."""
+"""Least odds for a bit against none. A wrong choice costs most where policies go and random play hardly did."""
 RELATIVE_ROUNDING = 1e-6
 """Rewards of less variance than this share of their mean square are all the same."""
 
 
 class ConditionedRewards(NamedTuple):
-    """Rewards of A actions and NO-OP, parted by one bit each.
+    """Rewards of A actions and NO-OP, split by one bit each.
 
     Attributes:
-      bit: int32 [A + 1], of the mask of legal actions; A, which is NO-OP and always legal, where none tells anything.
+      bit: int32 [A + 1], of the mask of legal actions; A (NO-OP, always legal) where no bit explains anything.
       counts: float64 [A + 1, 2], steps with the bit off and on.
       totals: float64 [A + 1, 2], what they earned.
     """
@@ -38,7 +38,7 @@ class ConditionedRewards(NamedTuple):
 
 
 def conditioned_rewards(buffer: EpisodeBuffer, table: ActionTable, neighbours: np.ndarray) -> ConditionedRewards:
-    """Parts every action's rewards by the bit that tells most of them, if it does so beyond doubt.
+    """Splits every action's rewards by the bit that explains most of them, if it does so beyond doubt.
 
     The odds are those of normal distributions with two means and with one, over √n of n steps for the second mean
     (Schwarz 1978) and over m for choosing among m bits.
@@ -46,7 +46,7 @@ def conditioned_rewards(buffer: EpisodeBuffer, table: ActionTable, neighbours: n
     Args:
       buffer: episodes of one start graph.
       table: its A actions.
-      neighbours: int32 [A + 1, P], the bits that are asked, see `neighbourhood.neighbour_table`.
+      neighbours: int32 [A + 1, P], the candidates, see `neighbourhood.neighbour_table`.
     """
     size = table.num_actions + 1
     steps, totals, squares = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -78,7 +78,7 @@ def conditioned_rewards(buffer: EpisodeBuffer, table: ActionTable, neighbours: n
 def _most_explained(
     steps: np.ndarray, totals: np.ndarray, steps_on: np.ndarray, totals_on: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slot of the most telling bit, the sum of squares that the means with and without it explain, and how many bits
+    """Slot of the best bit, the sum of squares that the means with and without it explain, and how many bits
     there were to choose from: [A + 1] each.
 
     Args:

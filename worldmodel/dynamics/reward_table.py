@@ -69,9 +69,9 @@ class ActionRewards(NamedTuple):
     """What training data say of the rewards of a table's A actions and NO-OP.
 
     Attributes:
-      mean: float32 [A + 1, 2], of the action with its telling bit off and on.
+      mean: float32 [A + 1, 2], of the action while its conditioning action is illegal, and legal.
       spread: float32 [A + 1], standard deviation, of its rule.
-      bit: int32 [A + 1], see `telling_bits`.
+      bit: int32 [A + 1], the conditioning action, see `conditioned_rewards`; A where there is none.
       counts: float32 [A + 1, 2], how many of the steps that are learned from are in the mean; infinite where not all of
         them are.
     """

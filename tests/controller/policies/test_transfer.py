@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from controller.policies.config import PolicyConfig
 from controller.policies.latent import LatentPolicy
 from controller.policies.transfer import carry_over
+from controller.ppo.config import PolicyConfig
 from worldmodel.data.actions import ActionTable, pack
-from worldmodel.dream.rollout import LatentObservation
+from worldmodel.data.trajectory import LatentObservation
 
 NUM_RULES, LATENT, HIDDEN = 5, 4, 6
 CONFIG = PolicyConfig(torso=(16, 16), width=8, mask_width=8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from experiments.pipeline.load import load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
+from worldmodel.config import DreamConfig
 
 MODEL = "squeezenet1.1-tiny"
 
@@ -40,12 +40,12 @@ def test_a_collection_of_steps_logs_each_episode_once(tmp_path: Path) -> None:
 
 
 def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    dream = "worldmodel.dream.start_dream.root_dream"
-    monkeypatch.setattr(dream, lambda model, env, **settings: asked.append(settings))
+    asked: list[DreamConfig] = []
+    dream = "worldmodel.dream.dream_env.DreamEnv.of_root"
+    monkeypatch.setattr(dream, lambda model, env, config: asked.append(config))
     doubtful = "world_model.mdn_rnn.ensemble=2", "dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"
     learning_of(tmp_path, *doubtful).root_dream(object())  # type: ignore[arg-type]
-    assert asked == [{"temperature": 0.5, "pessimism": 2.0, "legal_from": 0.8}]
+    assert asked == [DreamConfig(temperature=0.5, pessimism=2.0, legal_from=0.8)]
 
 
 def test_no_policy_takes_rewrites_by_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

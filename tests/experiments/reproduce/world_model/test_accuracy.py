@@ -119,8 +119,8 @@ def test_what_is_finished_is_not_done_again(
     def again(*_: object, **__: object) -> None:
         pytest.fail("trained again")
 
-    for name in ("fit_world_model", "refit_world_model"):
-        monkeypatch.setattr(f"worldmodel.fit.{name}", again)
+    for name in ("fit", "refit"):
+        monkeypatch.setattr(f"worldmodel.fitting.{name}", again)
     monkeypatch.setattr("experiments.pipeline.collect.collect_shards", again)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert DREAM_GAP in capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_a_later_round_goes_on_from_what_is_kept(
     before = lost.read_text(encoding="utf-8")
     lost.unlink()
     for name in ("fit", "refit"):
-        monkeypatch.setattr(f"worldmodel.fit.{name}", lambda *_, **__: pytest.fail("trained again"))
+        monkeypatch.setattr(f"worldmodel.fitting.{name}", lambda *_, **__: pytest.fail("trained again"))
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert lost.read_text(encoding="utf-8") == before
     assert read_rows(results, "accuracy") == rows
