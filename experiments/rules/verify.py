@@ -16,9 +16,8 @@ from experiments.errors import UserError, nearest_match
 from experiments.rules.files import read_entries, rule_files
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
 from taso_ext.files import write_text
-from taso_ext.verify.proof import is_normwise
 from taso_ext.verify.prove import Outcome, prove_rule
-from taso_ext.verify.rule_file import RuleEntry, with_proofs
+from taso_ext.verify.rule_file import RuleEntry, is_normwise, with_proofs
 
 REJECTED = 2
 _SECONDS_BETWEEN_WRITES = 5.0

@@ -1,11 +1,14 @@
-"""The generation of a rule file: enumerate, word, screen, select, verify, write.
+"""Generates a rule file: enumerate laws, word them as rules, screen, select, verify, write.
 
-Laws are taken smaller ones first. Of each direction of each, the most general wording that keeps the function on
-random X from its source to its target in two rewrites, and if it passes the verifier.
+The generator takes smaller laws first. For each direction of a law it looks for the most general wording that keeps the
+function on random instances. It keeps a rule if the rule is worth having, if the rules kept so far do not lead from its
+source to its target in two rewrites, and if it passes the verifier.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +20,59 @@ from typing import Any, Protocol
 
 from taso_ext import _generator
 from taso_ext._core import RuleSet
-from taso_ext.generator.checkpoint import Checkpoint
+from taso_ext.files import write_text
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.grid import Domain
-from taso_ext.generator.implication import implied
-from taso_ext.generator.laws import Law, read_law
-from taso_ext.generator.rewritings import partners_of, rewritings
-from taso_ext.generator.screening import examples
-from taso_ext.generator.selection import HEAVY, SHIPPED, Worth, worth, worth_by_form
-from taso_ext.generator.wording import InexpressibleError, Rewriting, Wording, rule_text, wordings
+from taso_ext.generator.laws import Law, Rewriting, partners_of, read_law, rewritings
+from taso_ext.generator.selection import HEAVY, SHIPPED, Worth, examples, implied, worth, worth_by_form
+from taso_ext.generator.wording import InexpressibleError, Wording, rule_text, wordings
 from taso_ext.verify.prove import prove_rule
+
+_LIBRARY = Path(__file__).parents[1]
+
+
+class Checkpoint:
+    """A folder of finished domains and judged rules; its name depends on all that the result depends on."""
+
+    def __init__(self, directory: Path, *settings: object) -> None:
+        self._directory = directory / _digest(settings)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._judged_path = self._directory / "judged.jsonl"
+        self._judged: dict[str, Any] = dict(_read_lines(self._judged_path))
+
+    def domain(self, name: str, enumerate_domain: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result of a domain: from the folder, or else computed and kept there."""
+        path = self._directory / f"{name}.json"
+        if path.is_file():
+            result: dict[str, Any] = json.loads(path.read_text())
+            return result
+        result = enumerate_domain()
+        write_text(path, json.dumps(result))
+        return result
+
+    def judged(self, text: str, judge: Callable[[], Any]) -> Any:
+        """What `judge` says of a text, asked once; a JSON value."""
+        if text not in self._judged:
+            self._judged[text] = judge()
+            with self._judged_path.open("a") as file:
+                file.write(json.dumps([text, self._judged[text]]) + "\n")
+        return self._judged[text]
+
+
+def _read_lines(path: Path) -> list[tuple[str, Any]]:
+    """All complete lines; a kill can leave half a line at the end."""
+    lines = path.read_text().split("\n")[:-1] if path.is_file() else []
+    return [tuple(json.loads(line)) for line in lines]
+
+
+def _digest(settings: object) -> str:
+    """Of the settings and of the code that they are given to."""
+    digest = hashlib.sha256(repr(settings).encode())
+    code = [*_LIBRARY.glob("*.so"), *_LIBRARY.glob("generator/*.py"), *_LIBRARY.glob("verify/**/*.py")]
+    for path in sorted(code):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
 
 LARGEST_LAW = 6  # operators of both sides of a law that is worded
 _KEEPS, _FAILS, _REFUTED = "keeps the function", "fails", "refuted"

@@ -1,13 +1,37 @@
-"""Laws as rules of the rule language, in several wordings from the most general to the one that was enumerated."""
+"""Writes laws as rules of the rule language, in several wordings from the most general to the enumerated one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement
 
-from taso_ext.generator.extents import symbolic
-from taso_ext.generator.grid import AVERAGING_KERNEL, IDENTITY, IDENTITY_KERNEL, ONE, VARIABLE, ZERO, Operator
-from taso_ext.generator.laws import Law, Term
+from taso_ext.generator.grid import AVERAGING_KERNEL, IDENTITY, IDENTITY_KERNEL, ONE, VARIABLE, ZERO, Domain, Operator
+from taso_ext.generator.laws import Law, Rewriting, Term
+
+Values = tuple[int, ...]
+
+
+@cache
+def _table(domain: Domain) -> dict[Values, str]:
+    """Text by value: numbers, symbols, then sums and products of two symbols, the first that fits."""
+    sets = range(domain.sets)
+    table: dict[Values, str] = {tuple(number for _ in sets): str(number) for number in range(5)}
+    symbols = [name for name, values in domain.symbols.items() if isinstance(values[0], int)]
+    for text in symbols:
+        table.setdefault(tuple(domain.extent(text, number) for number in sets), text)
+    for joiner in ("+", "*"):
+        for pair in combinations_with_replacement(symbols, 2):
+            text = joiner.join(pair)
+            table.setdefault(tuple(domain.extent(text, number) for number in sets), f" {joiner} ".join(pair))
+    return table
+
+
+def symbolic(domain: Domain, values: Values) -> str | None:
+    """The extent that has these values in the domain's shape sets, or None where there is no simple one."""
+    return _table(domain).get(values)
+
 
 ANY_FUNCTION = "Relu | LeakyRelu | Sigmoid | Tanh | Erf | Gelu | Exp | Sqrt | Neg | Abs | HardSwish | Elu"
 ZERO_FIXING_FUNCTION = "Relu | LeakyRelu | Tanh | Erf | Gelu | Sqrt | Neg | Abs | HardSwish | Elu"
@@ -25,26 +49,6 @@ CONDITIONS = {
 
 class InexpressibleError(ValueError):
     """The rule language has no words for a law, or none that the source binds."""
-
-
-@dataclass(frozen=True)
-class Rewriting:
-    """What a rule does: results of some expressions are computed as other expressions say.
-
-    Attributes:
-      source, target: for each result what computes it.
-      law: the law that says so, for its operators and extents.
-      splits: operators by name that the law does not have: a split back into the results.
-    """
-
-    law: Law
-    source: tuple[Term, ...]
-    target: tuple[Term, ...]
-    splits: tuple[tuple[str, Operator], ...] = ()
-
-    def operator(self, term: Term) -> Operator:
-        """The operator of an expression."""
-        return dict(self.splits).get(term.head) or self.law.operator(term)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from taso_ext.files import write_text
 from taso_ext.taso_rules import TasoFileError, TasoRules, load_taso_rules
 from taso_ext.taso_rules.loading import DEFAULT_INSTANCES, Verdict
-from taso_ext.taso_rules.report import markdown
 
 PROGRAM = "python -m taso_ext.taso_rules"
 
@@ -74,6 +74,33 @@ def _write(parser: argparse.ArgumentParser, output: Path, rules: TasoRules) -> N
     if all(outcome.verdict is not Verdict.ACCEPTED for outcome in rules.outcomes):
         parser.exit(2, f"{output} is not written: none of the {len(rules.outcomes)} rules was accepted.\n")
     write_text(output, rules.text)
+
+
+def markdown(rules: TasoRules, command: str) -> str:
+    """Counts of the verdicts, then one table row for each rule of the file.
+
+    Args:
+      command: what prints this page.
+    """
+    counts = Counter(outcome.verdict for outcome in rules.outcomes)
+    lines = [
+        f"# Rules of TASO's {rules.file}",
+        "",
+        f"Printed by `{command}` from the file with SHA-256 `{rules.digest}`.",
+        "Tensors `x1`, `x2`, … are TASO's inputs -1, -2, …; an integer behind `;` is an axis.",
+        "Every accepted rule was evaluated in two prime fields and in ONNX Runtime on random graphs of its domain.",
+        "",
+        "| verdict | rules |",
+        "|---|---|",
+        *(f"| {verdict} | {counts[verdict]} |" for verdict in Verdict),
+        f"| of the accepted: refuted for wider domains | {sum(outcome.restricted for outcome in rules.outcomes)} |",
+        f"| in the file | {len(rules.outcomes)} |",
+        "",
+        "| index | rule | verdict | domain or reason |",
+        "|---|---|---|---|",
+        *(f"| {o.index} | `{o.formula}` | {o.verdict} | {o.detail} |" for o in rules.outcomes),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

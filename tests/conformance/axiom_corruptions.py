@@ -15,7 +15,7 @@ from taso_ext._core import RuleSet
 from taso_ext.verify.axioms.axiom_set import axiom_text
 from taso_ext.verify.axioms.proof import prove_by_axioms
 from taso_ext.verify.check import verify_rule
-from taso_ext.verify.exact.prime_field import NotInvertibleError
+from taso_ext.verify.exact.fields import NotInvertibleError
 from tests.conformance.rule_mutations import corrupt
 
 _INSTANCES = 12

@@ -25,8 +25,8 @@ import onnxruntime as ort
 
 from taso_ext import RuleSet
 from taso_ext.verify.check import verify_rule
-from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
-from taso_ext.verify.exact.prime_field import NotInvertibleError
+from taso_ext.verify.exact.fields import NotInvertibleError
+from taso_ext.verify.exact.tensor import UnsupportedOperatorError
 from taso_ext.verify.prove import DEFAULT_SHAPES, GLANCES, prove_rule
 from tests.conformance.rule_mutations import corrupt
 from tests.conformance.rule_truth import NotRunnableError, UnclearError, differs, rewrites

@@ -20,9 +20,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, inliner
 
 from taso_ext import Graph, ModelError, OnnxModel
+from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import compare_exactly
-from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
-from taso_ext.verify.exact.prime_field import NotInvertibleError
+from taso_ext.verify.exact.tensor import UnsupportedOperatorError
 from taso_ext.verify.numeric.differential import compare_floats
 from taso_ext.verify.numeric.float_session import RefusedGraphError
 

@@ -22,9 +22,8 @@ from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State
 from taso_ext.taso_rules import load_taso_rules
 from taso_ext.taso_rules.file import TasoRule, read_taso_file
 from taso_ext.taso_rules.instances import source_graphs
-from taso_ext.taso_rules.loading import Outcome, Verdict
+from taso_ext.taso_rules.loading import Domain, Groups, Outcome, Verdict, rule_text
 from taso_ext.taso_rules.substitution import InexpressibleError, Operator, Substitution, substitution
-from taso_ext.taso_rules.text import Domain, Groups, rule_text
 
 LONGEST = 3
 INSTANCES = 4

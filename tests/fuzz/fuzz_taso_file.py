@@ -14,9 +14,14 @@ with atheris.instrument_imports(include=["taso_ext"]):
     from taso_ext import RuleSet
     from taso_ext.taso_rules import TasoFileError, load_taso_rules
     from taso_ext.taso_rules.file import collection_class, read_taso_file
-    from taso_ext.taso_rules.substitution import InexpressibleError, substitution
-    from taso_ext.taso_rules.terms import changes_nothing, output_terms, same_rule
-    from taso_ext.taso_rules.text import domains, rule_text
+    from taso_ext.taso_rules.loading import domains, rule_text
+    from taso_ext.taso_rules.substitution import (
+        InexpressibleError,
+        changes_nothing,
+        output_terms,
+        same_rule,
+        substitution,
+    )
 
 from google.protobuf.message import DecodeError
 from mutate_message import mutate_message

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from environment import zoo
 from experiments.cli import main
 from taso_ext import RuleSet
-from taso_ext.verify.proof import Proof
+from taso_ext.verify.rule_file import Proof
 
 VALID = "squeezenet1.1-tiny"
 OTHER_REWARD = ("--set", "ppo.telescoping=false", "--set")

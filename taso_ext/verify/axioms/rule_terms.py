@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taso_ext.verify.axioms.matching import operator_name
-from taso_ext.verify.axioms.symbolic_expressions import evaluate
-from taso_ext.verify.axioms.symbolic_facts import Facts
+from taso_ext.verify.axioms.symbolic_expressions import Facts, evaluate
 from taso_ext.verify.axioms.symbolic_shapes import ShapeRules
 from taso_ext.verify.axioms.symbolic_values import (
     ONE,

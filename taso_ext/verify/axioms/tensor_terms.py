@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taso_ext.verify.axioms.symbolic_facts import Facts
+from taso_ext.verify.axioms.symbolic_expressions import Facts
 from taso_ext.verify.axioms.symbolic_shapes import ShapeRules
 from taso_ext.verify.axioms.symbolic_values import (
     Attributes,

@@ -1,15 +1,16 @@
 """Equality of two graphs as functions, by evaluation at random points of prime fields.
 
 Two graphs of linear and rational operators compute the same function for given shapes exactly when their outputs agree
-as rational functions of all input and weight elements. If they do not, they still agree at a uniformly random point
-of the field of p elements with probability at most d/p, where d is the degree of the difference (Schwartz 1980; Zippel
+as rational functions of all input and weight elements. If they do not, they still agree at a uniformly random point of
+the field of p elements with probability at most d/p, where d is the degree of the difference (Schwartz 1980; Zippel
 1979). One point in each of two fields with p ≈ 2⁶¹ makes that (d/p)²: under 2⁻⁶⁰ per shape and attribute instance for
-every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand (degrees.py).
+every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand.
 
-Roots and exponentials have pictures in the field (prime_field.py), other functions are random (keyed_functions.py):
-distinct arguments give independent values, which are fresh variables to the same argument. What is positive and what is
-greatest, real numbers decide (real_field.py). There a point sees one branch, so more points are taken, and the bound
-says how many. What is *not* covered is float rounding, overflow and the special values: differential.py is for those.
+Roots and exponentials have counterparts in the field, and random functions stand for other functions (fields.py):
+distinct arguments give independent values, which are fresh variables to the same argument. Operators without a kernel
+are opaque: every element of a result is a random function of all operands together. Real numbers decide what is
+positive and what is greatest. There a point sees one branch, so more points are taken, and the bound says how many.
+This test does *not* cover float rounding, overflow and the special values; numeric/differential.py does.
 """
 
 from __future__ import annotations
@@ -23,13 +24,131 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from taso_ext._core import Graph, Value
+from taso_ext._core import Graph, Node, Value
+from taso_ext.onnx_io.operators import RANDOM_OPERATORS
 from taso_ext.onnx_io.weights.content import materialise
-from taso_ext.verify.exact.degrees import decisions, degree_bound
-from taso_ext.verify.exact.functions import EXPONENTIALS
-from taso_ext.verify.exact.operators import Call, evaluate_call
-from taso_ext.verify.exact.prime_field import EXPONENT_PRIMES, PRIMES, Array, NotInvertibleError, PrimeField
-from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
+from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, Array, NotInvertibleError, PrimeField
+from taso_ext.verify.exact.functions import COMPARISONS, EXPONENTIALS, EXTREMA, FUNCTION_KERNELS
+from taso_ext.verify.exact.linear import LAYOUT_KERNELS, LINEAR_KERNELS
+from taso_ext.verify.exact.norms import NORM_KERNELS
+from taso_ext.verify.exact.tensor import Arithmetic, Call, FieldTensor, Kernel, UnsupportedOperatorError
+
+KERNELS: dict[str, Kernel] = {**LINEAR_KERNELS, **LAYOUT_KERNELS, **FUNCTION_KERNELS, **NORM_KERNELS}
+
+
+def evaluate_call(call: Call) -> list[FieldTensor]:
+    """Outputs of one operator.
+
+    Raises:
+      UnsupportedOperatorError: for random operators and unusual forms.
+      NotInvertibleError: if a divisor is zero in this field.
+    """
+    if call.op_type in RANDOM_OPERATORS:
+        raise UnsupportedOperatorError(f"{call.op_type} is random: equality of graphs that contain it is not defined")
+    try:
+        results = KERNELS.get(call.op_type, _opaque)(call)
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # attributes or shapes that no valid operator has
+        if isinstance(error, UnsupportedOperatorError):
+            raise
+        raise UnsupportedOperatorError(f"{call.op_type} has a form that is not evaluated: {error!r}") from error
+    return results
+
+
+def _opaque(call: Call) -> list[FieldTensor]:
+    operands = [None if value is None else value.parts[0] for value in call.inputs]
+    results = []
+    for port, dims in enumerate(call.output_dims):
+        images = [f.opaque(f"{call.key()}/{port}", operands, dims) for f in call.arithmetic.functions]
+        results.append(call.arithmetic.hashed(images))
+    return results
+
+
+_PRODUCTS = frozenset(["Mul", "MatMul", "Gemm", "com.microsoft::FusedMatMul", "Conv", "ConvTranspose", "Einsum"])
+_SUMS = frozenset(
+    ["Add", "Sub", "Sum", "Mean", "Neg", "Pad", "AveragePool", "GlobalAveragePool", "ReduceSum", "ReduceMean"]
+)
+_MOVES = frozenset(
+    [
+        *("Identity", "Dropout", "Concat", "Split", "Slice", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+        *("Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Cast", "CastLike"),
+    ]
+)
+_LITERALS = frozenset(["Constant", "ConstantOfShape", "EyeLike"])
+
+Degree = tuple[int, int]
+"""Of numerator and denominator."""
+
+
+def degree_bound(graph: Graph) -> int:
+    """A bound on the degree of numerator and denominator together, over all outputs.
+
+    Inputs and weights have degree 1. Results of random functions, roots and exponentials are fresh variables to
+    whatever reads them; norms, softmax and other composites are counted by their definitions' factors.
+    """
+    values, degrees = graph.values(), dict[int, Degree]()
+    for node in graph.nodes():
+        operands = [degrees.get(id_, (1, 0)) for id_ in node.inputs if id_ >= 0] or [(0, 0)]
+        terms = max([int(np.prod(values[id_].dims or ())) for id_ in node.inputs if id_ >= 0], default=1)
+        degree = _degree(node, operands, max(terms, 1))
+        degrees.update(dict.fromkeys(node.outputs, degree))
+    return max(sum(degrees.get(id_, (1, 0))) for id_ in graph.outputs)
+
+
+def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
+    """`terms`: most numbers that a sum over elements can have; their denominators multiply."""
+    name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    if not node.inputs and name in _LITERALS:
+        return 0, 0
+    above, below = max(a for a, _ in operands), max(b for _, b in operands)
+    if name in _MOVES:
+        return above, below
+    if name == "Div" and operands[1] == (0, 0):
+        return operands[0]
+    if name in ("Div", "Reciprocal"):
+        return sum(map(sum, operands)), sum(map(sum, operands))
+    if name in _PRODUCTS or name in ("ReduceSumSquare", "ReduceProd", "Pow"):
+        factors = [*operands, *operands[-1:]] if len(operands) < 3 else [*operands]
+        above, below = sum(a for a, _ in factors), sum(b for _, b in factors)
+        if name == "ReduceProd":
+            above, below = above * terms, below * terms
+        elif name == "Pow":
+            above, below = 8 * above, 8 * below
+        return (above + terms * below, terms * below) if below else (above, 0)
+    if name in _SUMS:
+        return (above + terms * below, terms * below) if below else (above, 0)
+    if name in LINEAR_KERNELS:
+        return terms * (above + below), terms * below
+    # A random function's result is one variable; composites multiply a few such with their affine operands.
+    return 4 * (1 + above) + terms * below, terms * (1 + below)
+
+
+def decisions(*graphs: Graph) -> float:
+    """Signs that an output element can depend on, in all graphs together; a choice of one of n is log₂ n of them."""
+    return sum(_longest(graph) for graph in graphs)
+
+
+def _longest(graph: Graph) -> float:
+    """The most on a path from an input to an output."""
+    so_far: dict[int, float] = {}
+    for node in graph.nodes():
+        count = _decisions(graph, node) + max((so_far.get(id_, 0.0) for id_ in node.inputs), default=0.0)
+        so_far.update(dict.fromkeys(node.outputs, count))
+    return max(so_far.get(id_, 0.0) for id_ in graph.outputs)
+
+
+def _decisions(graph: Graph, node: Node) -> float:
+    if node.domain:
+        return 0.0
+    if node.op_type in COMPARISONS:
+        return 1.0
+    if node.op_type not in EXTREMA:
+        return 0.0
+    values = graph.values()
+    whole, chosen = (int(np.prod(values[id_].dims or ())) for id_ in (node.inputs[0], node.outputs[0]))
+    window = node.attributes.get("kernel_shape")
+    candidates = int(np.prod(window)) if isinstance(window, list) else whole // max(chosen, 1)  # type: ignore[arg-type]
+    return math.log2(max(candidates, 1))
+
 
 ERROR_BITS = 60
 """A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taso_ext.verify.exact.linear import geometry_of, reduced_axes
-from taso_ext.verify.exact.operator_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.exact.tensor import FieldTensor
+from taso_ext.verify.exact.tensor import Call, FieldTensor, Kernel, UnsupportedOperatorError
 
 ODD = frozenset(["Tanh", "Erf", "Sin", "Tan", "Asin", "Atan", "Sinh", "Asinh", "Atanh"])
 """f(−x) = −f(x), hence f(0) = 0."""

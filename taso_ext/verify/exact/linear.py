@@ -1,15 +1,55 @@
-"""Exact kernels of the operators that only add, multiply and divide."""
+"""Exact kernels of the operators that only add, multiply and divide, of those that move elements, and of constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from taso_ext.verify.exact.operator_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.exact.tensor import Field, FieldTensor, Part
-from taso_ext.verify.exact.windows import WindowGeometry
+from taso_ext.verify.exact.tensor import Call, Field, FieldTensor, Kernel, Part, UnsupportedOperatorError
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class WindowGeometry:
+    """Windows over the trailing (spatial) axes, in ONNX's terms.
+
+    Attributes:
+      kernel, strides, dilations: per spatial axis.
+      pads: all begins, then all ends.
+      outputs: windows per spatial axis. Given rather than derived, since ceil mode may add windows that reach beyond
+        the padded input.
+    """
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    pads: Sequence[int]
+    outputs: Sequence[int]
+
+    def pad(self, x: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
+        """`x` with its declared pads filled in."""
+        spatial = len(self.kernel)
+        widths = list(zip(self.pads[:spatial], self.pads[spatial:], strict=True))
+        return np.pad(x, [(0, 0)] * (x.ndim - spatial) + widths, constant_values=fill)
+
+    def gather(self, padded: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
+        """All windows of an already padded input: [*leading, *outputs, *kernel]; `fill` beyond its end."""
+        leading = padded.ndim - len(self.kernel)
+        reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        needed = [(o - 1) * s + r for o, s, r in zip(self.outputs, self.strides, reach, strict=True)]
+        missing = [(0, max(0, n - have)) for n, have in zip(needed, padded.shape[leading:], strict=True)]
+        extended = np.pad(padded, [(0, 0)] * leading + missing, constant_values=fill)
+        axes = tuple(range(leading, padded.ndim))
+        windows = np.lib.stride_tricks.sliding_window_view(extended, reach, axis=axes)
+        starts = [slice(0, (o - 1) * s + 1, s) for o, s in zip(self.outputs, self.strides, strict=True)]
+        taps = [slice(None, None, d) for d in self.dilations]
+        return windows[(slice(None),) * leading + (*starts, *taps)]
 
 
 def _fold(combine: Callable[[FieldTensor, FieldTensor], FieldTensor]) -> Kernel:
@@ -202,4 +242,107 @@ LINEAR_KERNELS: dict[str, Kernel] = {
     "ReduceProd": reduction(lambda x, axes: x.each(lambda field, part: field.prod(part, axes, keepdims=True))),
     "ReduceSumSquare": reduction(lambda x, axes: (x * x).sum(axes)),
     "Pad": _pad,
+}
+
+
+def _concat(call: Call) -> list[FieldTensor]:
+    return [concatenated(call.operands(), call.attributes["axis"])]
+
+
+def concatenated(tensors: list[FieldTensor], axis: int) -> FieldTensor:
+    """The tensors joined."""
+    parts = zip(*(tensor.parts for tensor in tensors), strict=True)
+    return FieldTensor(tensors[0].arithmetic, tuple(np.concatenate(part, axis=axis) for part in parts))
+
+
+def _split(call: Call) -> list[FieldTensor]:
+    axis, x = call.attributes["axis"], call.operand(0)
+    sizes = call.attributes.get("split") or [dims[axis] for dims in call.output_dims]
+    ends = np.cumsum(sizes)
+
+    def piece(begin: int, end: int) -> FieldTensor:
+        return x.moved(lambda part: np.take(part, range(begin, end), axis=axis))
+
+    return [piece(int(end - size), int(end)) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _slice(call: Call) -> list[FieldTensor]:
+    x, attributes = call.operand(0), call.attributes
+    index: list[slice] = [slice(None)] * x.rank
+    for axis, start, end, step in zip(*(attributes[name] for name in ("axes", "starts", "ends", "steps")), strict=True):
+        index[axis] = slice(start, end, step)
+    return [x.moved(lambda part: part[tuple(index)])]
+
+
+def _reshape(call: Call) -> list[FieldTensor]:
+    return [call.operand(0).reshape(call.output_dims[0])]
+
+
+def _expand(call: Call) -> list[FieldTensor]:
+    return [call.operand(0).moved(lambda part: np.broadcast_to(part, call.output_dims[0]).copy())]
+
+
+def _tile(call: Call) -> list[FieldTensor]:
+    x = call.operand(0)
+    repeats = [out // have for out, have in zip(call.output_dims[0], x.dims, strict=True)]
+    return [x.moved(lambda part: np.tile(part, repeats))]
+
+
+def _depth_to_space(call: Call) -> list[FieldTensor]:
+    x, block = call.operand(0), call.attributes["blocksize"]
+    batch, channels, height, width = x.dims
+    depth = channels // block**2
+    if call.attributes.get("mode", "DCR") == "DCR":
+        blocks = x.reshape((batch, block, block, depth, height, width)).transpose((0, 3, 4, 1, 5, 2))
+    else:
+        blocks = x.reshape((batch, depth, block, block, height, width)).transpose((0, 1, 4, 2, 5, 3))
+    return [blocks.reshape(call.output_dims[0])]
+
+
+def _space_to_depth(call: Call) -> list[FieldTensor]:
+    x, block = call.operand(0), call.attributes["blocksize"]
+    batch, channels, height, width = x.dims
+    blocks = x.reshape((batch, channels, height // block, block, width // block, block))
+    return [blocks.transpose((0, 3, 5, 1, 2, 4)).reshape(call.output_dims[0])]
+
+
+def _constant(call: Call) -> list[FieldTensor]:
+    """`values` in row-major order, in the shape of the result."""
+    values = call.attributes["values"]
+    return [_literals(call, values if isinstance(values, list) else [values])]
+
+
+def _constant_of_shape(call: Call) -> list[FieldTensor]:
+    value = call.attributes.get("value", 0.0)
+    if isinstance(value, bytes):
+        raise UnsupportedOperatorError("ConstantOfShape with a value that the engine does not look into")
+    return [_literals(call, [value])]
+
+
+def _literals(call: Call, values: list[float]) -> FieldTensor:
+    dims = call.output_dims[0]
+    numbers = np.broadcast_to(np.asarray(values, np.float64), (int(np.prod(dims)),))
+    return call.arithmetic.constants(numbers.reshape(dims))
+
+
+def _eye_like(call: Call) -> list[FieldTensor]:
+    rows, columns = call.output_dims[0]
+    return [call.arithmetic.integers(np.eye(rows, columns, call.attributes.get("k", 0), dtype=np.int64))]
+
+
+LAYOUT_KERNELS: dict[str, Kernel] = {
+    "Identity": lambda call: [call.operand(0)],
+    "Dropout": lambda call: [call.operand(0)],
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Transpose": lambda call: [call.operand(0).transpose(call.attributes["perm"])],
+    **dict.fromkeys(["Reshape", "Flatten", "Squeeze", "Unsqueeze"], _reshape),
+    "Expand": _expand,
+    "Tile": _tile,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye_like,
 }

@@ -8,8 +8,7 @@ import numpy as np
 
 from taso_ext.verify.exact.functions import extremum_along
 from taso_ext.verify.exact.linear import reduced_axes
-from taso_ext.verify.exact.operator_call import Call, Kernel, UnsupportedOperatorError
-from taso_ext.verify.exact.tensor import FieldTensor, Part
+from taso_ext.verify.exact.tensor import Call, FieldTensor, Kernel, Part, UnsupportedOperatorError
 
 _EPSILON = 1e-5
 

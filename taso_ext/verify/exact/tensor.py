@@ -1,24 +1,102 @@
-"""Tensors of exact numbers: a residue for the value, one for the exponent, and the real number that decides branches.
+"""Tensors of exact numbers, the literals that stand for them, and one operator application as kernels see it.
 
-A tensor's parts are arrays of equal shape. The first holds residues modulo p, the number itself; the last real numbers
-(real_field.py). Graphs with exponentials have one more between them, residues modulo q (prime_field.py): it takes part
-in sums and products like the first, and is what `exp` reads. This residue of exp's own result is a random function of
-the first, so that exp(exp(x)) is a function of x like any other, but has no laws.
+A tensor's parts are arrays of equal shape. The first holds residues modulo p, the number itself; the last holds real
+numbers. Graphs with exponentials have one more between them, residues modulo q (fields.py says why): it takes part in
+sums and products like the first, and `exp` reads it. This residue of exp's own result is a random function of the
+first, so that exp(exp(x)) is a function of x like any other, but has no laws.
+
+A literal is a real constant as an exact number: √2, 1/√d, 2/π and 0.044715 instead of the floats that exporters round
+them to. It stands for the simplest number within two units in the last place of float32 (`TOLERANCE`), so both sides of
+a rule may write it with any number of digits, and products such as √2·√2 = 2 hold exactly. Simple numbers are
+fractions, square roots of fractions, both with π or 1/π as a factor, and fourth roots; any other number is the float
+itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from taso_ext.verify.exact.keyed_functions import KeyedFunctions
-from taso_ext.verify.exact.literals import recognise
-from taso_ext.verify.exact.prime_field import Array, PrimeField
-from taso_ext.verify.exact.real_field import RealField, RealFunctions
+from taso_ext.verify.exact.fields import Array, KeyedFunctions, PrimeField, RealField, RealFunctions
+
+TOLERANCE = 2.0**-22
+"""Relative: two units in the last place of float32."""
+
+# Of a number rounded to float32 small denominators go before decimals; large ones lie so densely that some always fits.
+_SMALL_DENOMINATOR, _LOOSE_DENOMINATOR = 32, 500
+_LARGEST = 10**6  # numerator times denominator of what was rounded: beyond that some integer always fits
+_TIGHT, _TIGHT_DENOMINATOR = 4e-15, 200_000  # a number computed in float64; fractions this simple are far apart
+_DIGITS = 5  # a decimal of at most this many significant digits is taken at its word
+
+
+@dataclass(frozen=True)
+class Literal:
+    """sign · (fraction · π^pi_power)^(1/2^roots), with fraction ≥ 0."""
+
+    sign: int
+    fraction: Fraction
+    pi_power: int = 0
+    roots: int = 0
+
+
+@lru_cache(maxsize=4096)
+def recognise(number: float) -> Literal:
+    """The exact number that a finite float stands for."""
+    size = abs(number)
+    if size == 0:
+        return Literal(1, Fraction(0))
+    literal = (
+        _simple(size, TOLERANCE, _SMALL_DENOMINATOR)
+        or _decimal(size)
+        or _simple(size, _TIGHT, _TIGHT_DENOMINATOR)
+        or _simple(size, TOLERANCE, _LOOSE_DENOMINATOR)
+    )
+    sign = -1 if number < 0 else 1
+    if literal is None:
+        return Literal(sign, Fraction(size))
+    return Literal(sign, literal.fraction, literal.pi_power, literal.roots)
+
+
+def _simple(size: float, tolerance: float, denominator: int) -> Literal | None:
+    """The form with the simplest fraction of those that lie near; fourth roots are those of attention's scale."""
+    found = []
+    for roots, pi_power in ((0, 0), (0, 1), (0, -1), (1, 0), (1, 1), (1, -1), (2, 0)):
+        rational = size ** (2**roots) / math.pi**pi_power
+        fraction = _fraction(rational, tolerance * 2**roots, denominator)
+        largest = _LARGEST if tolerance == TOLERANCE else _LARGEST**2
+        if fraction is not None and fraction.numerator * fraction.denominator <= largest:
+            found.append(Literal(1, fraction, pi_power, roots))
+    return min(found, key=_complexity, default=None)
+
+
+def _complexity(literal: Literal) -> tuple[int, int, int]:
+    return literal.fraction.numerator * literal.fraction.denominator, literal.roots, abs(literal.pi_power)
+
+
+def _fraction(rational: float, tolerance: float, denominator: int) -> Fraction | None:
+    """A fraction near `rational` with a small denominator, or a small numerator where it is below 1."""
+    if not 1e-12 < rational < 1e12:
+        return None
+    if rational < 1:
+        inverse = _fraction(1 / rational, tolerance, denominator)
+        return None if inverse is None else 1 / inverse
+    fraction = Fraction(rational).limit_denominator(denominator)
+    return fraction if abs(fraction - Fraction(rational)) <= tolerance * rational else None
+
+
+def _decimal(size: float) -> Literal | None:
+    decimal = float(f"{size:.{_DIGITS - 1}e}")
+    if abs(decimal - size) > TOLERANCE * size:
+        return None
+    return Literal(1, Fraction(f"{size:.{_DIGITS - 1}e}"))
+
 
 Axes = tuple[int, ...]
 Part = npt.NDArray[Any]
@@ -206,3 +284,64 @@ def each(arithmetic: Arithmetic, function: Callable[..., Part], tensors: Sequenc
         operands = [None if tensor is None else tensor.parts[index] for tensor in tensors]
         parts.append(np.asarray(function(field, *operands)))
     return FieldTensor(arithmetic, tuple(parts))
+
+
+class UnsupportedOperatorError(ValueError):
+    """The operator is no function of its inputs (random) or needs a form that the evaluator does not know."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator application.
+
+    Attributes:
+      op_type, attributes: of the node; the domain is prefixed to `op_type` when it is not ONNX's own.
+      inputs: operands; None for an absent optional one.
+      output_dims: shape of each output, as inferred by the engine.
+      literals: by input position, the number that all elements of a constant operand have.
+      arithmetic: the fields and random functions of this evaluation.
+    """
+
+    op_type: str
+    attributes: dict[str, Any]
+    inputs: list[FieldTensor | None]
+    output_dims: list[tuple[int, ...]]
+    literals: dict[int, float]
+    arithmetic: Arithmetic
+
+    def operand(self, index: int) -> FieldTensor:
+        """The input at `index`, which must be present."""
+        value = self.optional(index)
+        if value is None:
+            raise UnsupportedOperatorError(f"{self.op_type} needs its input {index}, which is absent")
+        return value
+
+    def optional(self, index: int) -> FieldTensor | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def operands(self) -> list[FieldTensor]:
+        return [self.operand(index) for index in range(len(self.inputs))]
+
+    def each(self, function: Callable[..., Array], *tensors: FieldTensor | None) -> FieldTensor:
+        """function(field, *parts) in each field."""
+        return each(self.arithmetic, function, tensors)
+
+    def number(self, name: str, default: float) -> FieldTensor:
+        """A real attribute as the literal it stands for."""
+        return self.arithmetic.constant(float(self.attributes.get(name, default)))
+
+    def key(self, *ignored: str) -> str:
+        """Names the random function: the operator and those attributes that change what it computes."""
+        kept = {name: value for name, value in self.attributes.items() if name not in ignored}
+        return f"{self.op_type}{sorted(kept.items())}"
+
+    def require(self, name: str, *accepted: object) -> None:
+        """Refuses an attribute that is there with another value."""
+        value = self.attributes.get(name, accepted[0])
+        if value not in accepted:
+            raise UnsupportedOperatorError(
+                f"{self.op_type} with {name}={value!r} is not evaluated; {name}={accepted[0]!r} is"
+            )
+
+
+Kernel = Callable[[Call], list[FieldTensor]]

@@ -11,9 +11,8 @@ import pytest
 from taso_ext import _generator
 from taso_ext.generator.domains import CONVOLUTIONS, DOMAINS, ELEMENTWISE, LINEAR, MATRICES
 from taso_ext.generator.grid import Domain, Leaf, operator
-from taso_ext.generator.laws import Law, Term, read_law
-from taso_ext.generator.rewritings import partners_of, rewritings
-from taso_ext.generator.screening import examples
+from taso_ext.generator.laws import Law, Term, partners_of, read_law, rewritings
+from taso_ext.generator.selection import examples
 from taso_ext.generator.wording import InexpressibleError, Wording, rule_text, wordings
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 from taso_ext.verify import verify_rule
-from taso_ext.verify.proof import is_normwise
+from taso_ext.verify.rule_file import is_normwise
 
 RULES = RuleSet.load(str(resources.files("taso_ext") / "rules" / "winograd.rules"))
 ALGORITHMS = [index for index, name in enumerate(RULES.names) if name.startswith("winograd-")]

@@ -14,8 +14,7 @@ from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State
 from taso_ext.taso_rules import TasoRules, Verdict, load_taso_rules
 from taso_ext.taso_rules.file import OpType, collection_class, read_taso_file
 from taso_ext.taso_rules.instances import source_graphs
-from taso_ext.taso_rules.substitution import Substitution, substitution
-from taso_ext.taso_rules.terms import changes_nothing, same_rule
+from taso_ext.taso_rules.substitution import Substitution, changes_nothing, same_rule, substitution
 from taso_ext.verify import verify_rule
 from tests.taso_ext.samples.taso_collections import (
     ASSOCIATE,

@@ -15,11 +15,9 @@ from onnx import TensorProto
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify.exact import functions
-from taso_ext.verify.exact.finite_field import compare_exactly, evaluate
-from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
-from taso_ext.verify.exact.operators import KERNELS
-from taso_ext.verify.exact.prime_field import EXPONENT_PRIMES, PRIMES
-from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
+from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES
+from taso_ext.verify.exact.finite_field import KERNELS, compare_exactly, evaluate
+from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
 from taso_ext.verify.numeric.float_session import FloatSession
 
 Dims = Sequence[int]

@@ -14,10 +14,7 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto
 
 from taso_ext._core import Graph, GraphBuilder
-from taso_ext.verify.exact.finite_field import ERROR_BITS, compare_exactly, draw_leaves, evaluate, find_difference
-from taso_ext.verify.exact.functions import extremum
-from taso_ext.verify.exact.operator_call import UnsupportedOperatorError
-from taso_ext.verify.exact.prime_field import (
+from taso_ext.verify.exact.fields import (
     EXPONENT_PRIMES,
     PRIMES,
     SMALL_SQUARES,
@@ -25,7 +22,9 @@ from taso_ext.verify.exact.prime_field import (
     NotInvertibleError,
     PrimeField,
 )
-from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
+from taso_ext.verify.exact.finite_field import ERROR_BITS, compare_exactly, draw_leaves, evaluate, find_difference
+from taso_ext.verify.exact.functions import extremum
+from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
 from taso_ext.verify.numeric.float_session import FloatSession
 
 Dims = Sequence[int]

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from taso_ext.verify.exact import functions
-from taso_ext.verify.exact.real_field import KNOWN
+from taso_ext.verify.exact.fields import KNOWN
 
 Function = Callable[[np.ndarray], np.ndarray]
 RUNTIMES = ("onnxruntime", "onnx.reference")
