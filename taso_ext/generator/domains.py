@@ -33,7 +33,7 @@ def _concats(*axes: int) -> tuple[Operator, ...]:
 
 
 def _splits(**cuts: str) -> tuple[Operator, ...]:
-    """Both results of splits of an axis (`axis0="m k"`) behind extents."""
+    """Returns both results of splits of an axis (`axis0="m k"`) behind extents."""
     return tuple(
         operator("Split", axis=int(axis[4:]), first=first, port=port)
         for axis, extents in cuts.items()

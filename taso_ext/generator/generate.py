@@ -32,7 +32,7 @@ _LIBRARY = Path(__file__).parents[1]
 
 
 class Checkpoint:
-    """A folder of finished domains and judged rules; its name depends on all that the result depends on."""
+    """A folder of finished domains and judged rules. Its name depends on everything that the result depends on."""
 
     def __init__(self, directory: Path, *settings: object) -> None:
         self._directory = directory / _digest(settings)
@@ -41,7 +41,7 @@ class Checkpoint:
         self._judged: dict[str, Any] = dict(_read_lines(self._judged_path))
 
     def domain(self, name: str, enumerate_domain: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The result of a domain: from the folder, or else computed and kept there."""
+        """Returns the result of a domain: from the folder, or else computed and kept there."""
         path = self._directory / f"{name}.json"
         if path.is_file():
             result: dict[str, Any] = json.loads(path.read_text())
@@ -51,7 +51,7 @@ class Checkpoint:
         return result
 
     def judged(self, text: str, judge: Callable[[], Any]) -> Any:
-        """What `judge` says of a text, asked once; a JSON value."""
+        """Returns what `judge` says of a text, a JSON value. It is called once for each text."""
         if text not in self._judged:
             self._judged[text] = judge()
             with self._judged_path.open("a") as file:
@@ -60,13 +60,13 @@ class Checkpoint:
 
 
 def _read_lines(path: Path) -> list[tuple[str, Any]]:
-    """All complete lines; a kill can leave half a line at the end."""
+    """Returns all complete lines. A kill can leave half a line at the end."""
     lines = path.read_text().split("\n")[:-1] if path.is_file() else []
     return [tuple(json.loads(line)) for line in lines]
 
 
 def _digest(settings: object) -> str:
-    """Of the settings and of the code that they are given to."""
+    """Returns a digest of the settings and of the code that reads them."""
     digest = hashlib.sha256(repr(settings).encode())
     code = [*_LIBRARY.glob("*.so"), *_LIBRARY.glob("generator/*.py"), *_LIBRARY.glob("verify/**/*.py")]
     for path in sorted(code):
@@ -126,7 +126,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def total(self, count: str) -> float:
-        """A count of the native part, summed over domains and levels."""
+        """Returns a count of the native part, summed over domains and levels."""
         return sum(row[count] for rows in self.levels.values() for row in rows)
 
     def pruned(self, stage: str) -> int:
@@ -160,7 +160,7 @@ def generate(settings: Settings, checkpoints: Path, display: Display, *, threads
 def enumerate_laws(
     settings: Settings, checkpoint: Checkpoint, display: Display, report: Report, *, threads: int
 ) -> list[Law]:
-    """The laws of all domains; those of one are brought along to the next."""
+    """Returns the laws of all domains. Each domain starts from the laws of the domains before it."""
     brought: list[Any] = []
     laws: list[Law] = []
     for domain in DOMAINS:
@@ -188,7 +188,7 @@ def _enumerator(
 
 
 def _tuples(native: Any) -> Any:
-    """JSON has lists where the native part has tuples."""
+    """Turns lists into tuples: JSON has lists where the native part has tuples."""
     return tuple(_tuples(each) for each in native) if isinstance(native, list | tuple) else native
 
 
@@ -255,7 +255,7 @@ class _Kept:
         self._book = RuleSet.parse(self._beside + "\n" + "\n".join(self._rules))
 
     def _most_general(self, rewriting: Rewriting) -> tuple[str, Wording, bool] | None:
-        """The first wording that keeps the function, and whether another rewriting was worded like that before."""
+        """Returns the first wording that keeps the function, and whether another rewriting had the same before."""
         for wording in wordings(rewriting.law):
             try:
                 text = rule_text(rewriting, wording, _PLACEHOLDER)
@@ -280,7 +280,7 @@ def _verdict(text: str) -> str:
 
 
 def _proof(rewriting: Rewriting, text: str) -> str:
-    """The proof as it stands in a rule file, or "" if there is none.
+    """Returns the proof as it stands in a rule file, or "" if there is none.
 
     Sums of products are allowed to be equal in real arithmetic only: their order changes what is rounded.
     """

@@ -63,7 +63,7 @@ class Operator:
 
 
 def operator(kind: str, **attributes: Any) -> Operator:
-    """An operator of `kind`."""
+    """Makes an operator of `kind`."""
     return Operator(kind, tuple(attributes.items()))
 
 
@@ -90,14 +90,14 @@ class Domain:
         return len(next(iter(self.symbols.values())))
 
     def extent(self, text: str, number: int) -> int:
-        """The value of an extent in one shape set."""
+        """Returns the value of an extent in one shape set."""
         return sum(math.prod(self._factor(factor, number) for factor in term.split("*")) for term in text.split("+"))
 
     def _factor(self, text: str, number: int) -> int:
         return int(text) if text.isdigit() else int(self.symbols[text][number])
 
     def extents(self, shape: Shape, number: int) -> list[int]:
-        """The extents of a shape in one shape set; `*s` is replaced by all of s."""
+        """Returns the extents of a shape in one shape set; `*s` is replaced by all of s."""
         extents: list[int] = []
         for text in shape:
             if text.startswith("*"):
@@ -107,7 +107,7 @@ class Domain:
         return extents
 
     def native_shapes(self, shape: Shape) -> NativeShapes:
-        """The extents of a shape in all shape sets."""
+        """Returns the extents of a shape in all shape sets."""
         return [self.extents(shape, number) for number in range(self.sets)]
 
     @cached_property
@@ -122,7 +122,7 @@ class Domain:
         return [len(extents) for extents in tuples[0]] if tuples else [0] * self.sets
 
     def native(self, *, seed: int, threads: int, most_operators: int | None = None) -> dict[str, Any]:
-        """The domain as `taso_ext._generator.enumerate` takes it; `most_operators` can only lower its own."""
+        """Returns the domain as `taso_ext._generator.enumerate` takes it; `most_operators` can only lower its own."""
         nodes: dict[Operator, int] = {}
         most = min(self.most_operators, most_operators or self.most_operators)
         operators = [

@@ -41,11 +41,11 @@ class Term:
 
     @cached_property
     def written_size(self) -> int:
-        """Operators, those that are shared as often as they are read."""
+        """Number of operators; a shared one counts as often as it is read."""
         return (not self.is_leaf) + sum(operand.written_size for operand in self.operands)
 
     def subterms(self) -> Iterator[Term]:
-        """Every occurrence of an expression in this one, operands first, itself last."""
+        """Yields every occurrence of an expression in this one: operands first, itself last."""
         for operand in self.operands:
             yield from operand.subterms()
         yield self
@@ -77,17 +77,17 @@ class Law:
         )
 
     def operator(self, term: Term) -> Operator:
-        """The operator of an expression."""
+        """Returns the operator of an expression."""
         return self.domain.by_name[term.head]
 
     def operators(self) -> list[Operator]:
-        """Those of both sides, without repetition."""
+        """Returns the operators of both sides, without repetition."""
         terms = [each for side in (self.left, self.right) for each in side.subterms() if not each.is_leaf]
         return list(dict.fromkeys(self.operator(term) for term in terms))
 
 
 def read_law(domain: Domain, native: tuple[Any, Any]) -> Law:
-    """A law as `taso_ext._generator.enumerate` returns it."""
+    """Returns a law as `taso_ext._generator.enumerate` returns it."""
     return Law(domain, *(_read_term(side) for side in native))
 
 
@@ -101,7 +101,7 @@ def _read_term(native: tuple[Any, ...]) -> Term:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a rule does: results of some expressions are computed as other expressions say.
+    """What a rule does: it computes the results of some expressions by other expressions.
 
     Attributes:
       source, target: for each result what computes it.
@@ -115,7 +115,7 @@ class Rewriting:
     splits: tuple[tuple[str, Operator], ...] = ()
 
     def operator(self, term: Term) -> Operator:
-        """The operator of an expression."""
+        """Returns the operator of an expression."""
         return dict(self.splits).get(term.head) or self.law.operator(term)
 
 
@@ -124,7 +124,7 @@ Partners = Mapping[tuple[str, Term], Law]
 
 
 def partners_of(laws: Iterable[Law]) -> Partners:
-    """The laws about second parts of splits, for those about the first ones."""
+    """Returns the laws about the second part of a split, for the laws about its first part."""
     found: dict[tuple[str, Term], Law] = {}
     for law in laws:
         if not law.left.is_leaf and law.operator(law.left).kind == "Split" and law.operator(law.left)["port"] == 1:
@@ -133,7 +133,7 @@ def partners_of(laws: Iterable[Law]) -> Partners:
 
 
 def rewritings(law: Law, partners: Partners) -> Iterator[Rewriting]:
-    """All that are legal: whatever a target reads its source must have, and a source is no bare variable."""
+    """Yields all legal rewritings: the source has all that the target reads, and it is not a bare variable."""
     for rewriting in _all(law, partners):
         read = frozenset().union(*(term.variables for term in rewriting.source))
         computes = all(not term.is_leaf for term in rewriting.source)
@@ -159,7 +159,7 @@ def _all(law: Law, partners: Partners) -> Iterator[Rewriting]:
 
 
 def _split_back(law: Law, joined: Term, whole: Term) -> Rewriting:
-    """Where two results joined are one expression, they can be computed by it and split again."""
+    """Returns the rewriting that computes a joined expression as a whole and splits it back into its operands."""
     axis = law.operator(joined)["axis"]
     ports = [operator("Split", axis=axis, first="", port=port) for port in (0, 1)]
     parts = tuple(Term(port.name, part.shapes, (whole,)) for port, part in zip(ports, joined.operands, strict=True))
@@ -171,7 +171,7 @@ def _stands_in(part: Term, whole: Term) -> bool:
 
 
 def _connected(terms: Sequence[Term]) -> bool:
-    """Whether the results share what they read; rules are matched along that."""
+    """Returns whether the results share what they read; rules are matched along that."""
     if len(terms) == 1:
         return True
     first, second = (set(term.subterms()) for term in terms)

@@ -35,7 +35,8 @@ class Example:
 
 
 def examples(text: str, *, instances: int = _INSTANCES) -> list[Example] | None:
-    """Rewrites by a rule, all of which keep the function; None if the rule is wrong, hardly applies or is no rule.
+    """Returns rewrites by a rule, all of which keep the function; None if the rule is wrong, hardly applies or is no
+    rule.
 
     Args:
       text: a rule file with one rule.
@@ -61,7 +62,7 @@ def examples(text: str, *, instances: int = _INSTANCES) -> list[Example] | None:
 
 
 def keeps_function(source: Graph, target: Graph, seed: int) -> bool:
-    """Whether both graphs agree in the prime fields; what cannot be evaluated does not count as equal."""
+    """Returns whether both graphs agree in the prime fields; what cannot be evaluated does not count as equal."""
     try:
         return find_difference(source, target, seed=seed) is None
     except (NotInvertibleError, UnsupportedOperatorError):
@@ -74,7 +75,7 @@ _MOST_STATES = 400  # looked at for one example: rules that open more ways than 
 
 
 def implied(found: Sequence[Example], rules: RuleSet | None) -> bool:
-    """Whether `rules` lead from the source to the target of every example in at most `STEPS` rewrites."""
+    """Returns whether `rules` lead from the source to the target of every example in at most `STEPS` rewrites."""
     return rules is not None and all(_reaches(example.source, example.target.hash, rules) for example in found)
 
 
@@ -123,7 +124,7 @@ _LEAST_ARITHMETIC = 0.01  # share that counts as saved
 
 
 def worth_by_form(rewriting: Rewriting) -> Worth | None:
-    """Why a rule is not shipped however it is worded, or None."""
+    """Returns why a rule is not shipped in any wording, or None."""
     source, target = _kinds(rewriting.source, rewriting), _kinds(rewriting.target, rewriting)
     saved = _saved(rewriting)
     if _is_rare(rewriting, source | target, saves=saved > 0):
@@ -135,7 +136,7 @@ def worth_by_form(rewriting: Rewriting) -> Worth | None:
 
 
 def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> Worth:
-    """What a rule is good for that its form does not exclude."""
+    """Returns what a rule is good for. Its form has not excluded it."""
     kinds, saved = _kinds(rewriting.source, rewriting) | _kinds(rewriting.target, rewriting), _saved(rewriting)
     if any(example.source.hash == example.target.hash for example in found):
         return Worth.NOTHING
@@ -149,7 +150,9 @@ def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> W
 
 
 def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str], *, saves: bool) -> bool:
-    """Whether shapes are fixed that networks seldom have; the rank-2 form of a matrix product is no such case."""
+    """Returns whether a rule fixes shapes that networks seldom have. The rank-2 form of a matrix product is no such
+    case.
+    """
     if wording.shapes != "exact" or kinds & WINDOWED:  # there, spatial extents and attributes stay open
         return False
     flattens = bool(kinds & {"Merge", "Unmerge"}) and not kinds & {"Insert", "Drop"}
@@ -157,7 +160,7 @@ def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str], *, save
 
 
 def _is_rare(rewriting: Rewriting, kinds: set[str], *, saves: bool) -> bool:
-    """Whether constants would stay, a tensor has to be read in several places, or functions have to form a row."""
+    """Returns whether constants would stay, several places read one tensor, or functions have to form a row."""
     size, constants = (
         rewriting.law.size,
         any(each.is_leaf and not each.is_variable for each in _terms(rewriting.source)),
@@ -187,24 +190,24 @@ def _kinds(side: Sequence[Term], rewriting: Rewriting) -> set[str]:
 
 
 def _saved(rewriting: Rewriting) -> int:
-    """Operators that the source has more than the target."""
+    """Returns how many operators the source has more than the target."""
     return _operators(rewriting, rewriting.source) - _operators(rewriting, rewriting.target)
 
 
 def _operators(rewriting: Rewriting, side: Sequence[Term]) -> int:
-    """How many there are; both ports of a split are one."""
+    """Returns the number of operators; both ports of a split count as one."""
     return len({(rewriting.operator(term).node, term.operands) for term in _terms(side) if not term.is_leaf})
 
 
 def _saved_arithmetic(found: Sequence[Example]) -> float:
-    """The share that is saved in the best example."""
+    """Returns the share of FLOPs that the best example saves."""
     model = CostModel.roofline(COST_MODEL)
     costs = [(each.source.cost(model).flops, each.target.cost(model).flops) for each in found]
     return max((before - after) / max(before, after, 1.0) for before, after in costs)
 
 
 def _reads_itself(term: Term) -> bool:
-    """Whether an operand stands within the other, as in t + (s - t)."""
+    """Returns whether an operand stands within the other, as in t + (s - t)."""
     return any(a != b and a in b.subterms() for a in term.operands for b in term.operands)
 
 
@@ -219,7 +222,7 @@ def _repeats_variable(term: Term) -> bool:
 
 
 def _permutes(rewriting: Rewriting) -> bool:
-    """Whether both sides apply the same operators and only variables change places.
+    """Returns whether both sides apply the same operators and only variables change places.
 
     Of one symmetric operator that is associativity, which brings weights together.
     """

@@ -15,7 +15,7 @@ Values = tuple[int, ...]
 
 @cache
 def _table(domain: Domain) -> dict[Values, str]:
-    """Text by value: numbers, symbols, then sums and products of two symbols, the first that fits."""
+    """Returns texts by value: numbers, symbols, then sums and products of two symbols; the first that fits."""
     sets = range(domain.sets)
     table: dict[Values, str] = {tuple(number for _ in sets): str(number) for number in range(5)}
     symbols = [name for name, values in domain.symbols.items() if isinstance(values[0], int)]
@@ -29,7 +29,7 @@ def _table(domain: Domain) -> dict[Values, str]:
 
 
 def symbolic(domain: Domain, values: Values) -> str | None:
-    """The extent that has these values in the domain's shape sets, or None where there is no simple one."""
+    """Returns the extent that has these values in the domain's shape sets, or None where there is no simple one."""
     return _table(domain).get(values)
 
 
@@ -48,7 +48,7 @@ CONDITIONS = {
 
 
 class InexpressibleError(ValueError):
-    """The rule language has no words for a law, or none that the source binds."""
+    """The rule language cannot express a law, or only with names that the source does not bind."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Wording:
 
 
 def wordings(law: Law) -> Iterator[Wording]:
-    """All that are worth a try, the most general first."""
+    """Yields all wordings that are worth a try, the most general first."""
     operators = law.operators()
     if any(operator.kind in WINDOWED for operator in operators):
         yield Wording("exact")
@@ -96,7 +96,9 @@ def wordings(law: Law) -> Iterator[Wording]:
 
 
 def _alike(law: Law) -> bool:
-    """Whether all reductions have the same axes and all reshapes the same result, so that one symbol says which."""
+    """Returns whether all reductions have the same axes and all reshapes the same result, so that one symbol says
+    which.
+    """
     terms = [term for side in (law.left, law.right) for term in side.subterms() if not term.is_leaf]
     axes = {
         (law.operator(term)["axes"], law.operator(term)["keepdims"])
@@ -108,7 +110,7 @@ def _alike(law: Law) -> bool:
 
 
 def rule_text(rewriting: Rewriting, wording: Wording, name: str) -> str:
-    """The rule in the language of taso_ext/rules/README.md.
+    """Returns the rule in the language of taso_ext/rules/README.md.
 
     Raises:
       InexpressibleError: if it cannot be said, or its target reads what its source does not bind.
@@ -178,7 +180,7 @@ class _Writer:
         return [each for each in statements if each]
 
     def _fresh(self) -> str:
-        """A name for a result of one side: one that both had would stand for the same tensor."""
+        """Returns a name for a result of one side. A name that both sides had would stand for the same tensor."""
         letter = "t" if self._in_source else "u"
         return next(name for number in range(1, 99) if (name := f"{letter}{number}") not in self._names.values())
 
@@ -212,7 +214,7 @@ class _Writer:
         return f"{self._names[term]} = {op_type}({operands}{'; ' if attributes else ''}{attributes})"
 
     def _split(self, term: Term, operator: Operator, tops: Sequence[Term], last: dict[Term, str]) -> str:
-        """Both ports in one statement, written where the first of them is read."""
+        """Writes both ports in one statement, where the first of them is read."""
         ports = {}
         for top in tops:
             for each in top.subterms():
@@ -231,7 +233,9 @@ class _Writer:
         return f"{names} = Split({self._names[term.operands[0]]}; axis={axis}, split={self._parts(operator, ports)})"
 
     def _parts(self, operator: Operator, ports: Mapping[int, Term]) -> str:
-        """A source takes whatever parts there are; a target makes the same ones, or those that its results have."""
+        """Returns the sizes of a split. A source takes any parts; a target makes the same ones, or those of its
+        results.
+        """
         first = operator["first"]
         if self._in_source:
             return self._cuts.setdefault(first, "cut" if not self._cuts else f"cut{len(self._cuts)}")
@@ -278,7 +282,7 @@ class _Writer:
         return self._bind("order")
 
     def _bind(self, symbol: str) -> str:
-        """A symbol that takes whatever the source has."""
+        """Returns a symbol that takes whatever value the source has."""
         if self._in_source:
             self._bound.add(symbol)
         elif symbol not in self._bound:
@@ -292,7 +296,7 @@ class _Writer:
         return f"axes={list(axes)}, keepdims={operator['keepdims']}"
 
     def _window(self, operator: Operator) -> str:
-        """Operators with equal attributes share them, whatever they are."""
+        """Returns the attributes of a window. Operators with equal attributes share one symbol."""
         alike = [each for each in self._law.operators() if each.kind in WINDOWED]
         rest = self._bind(f"r{alike.index(operator)}" if len(alike) > 1 else "r")
         if operator.kind == "Pad":
@@ -317,7 +321,7 @@ class _Writer:
         return text
 
     def _extent_of_leaf(self, values: tuple[int, ...], axis: int, rank: int) -> str:
-        """Where no symbols stand for extents, they are taken from a tensor that has them along the same axis."""
+        """Returns an extent as that of a tensor along the same axis, for wordings without symbols for extents."""
         if len(set(values)) == 1:
             return str(values[0])
         for leaf, name in self._variables.items():

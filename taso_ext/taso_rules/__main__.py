@@ -62,7 +62,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def _require_writable(parser: argparse.ArgumentParser, output: Path) -> None:
-    """Says so before minutes of work rather than after."""
+    """Ends the program if the output cannot be written: before minutes of work rather than after."""
     if output.exists():
         parser.exit(2, f"{output} exists. Remove it, or name another file with -o.\n")
     if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
@@ -70,14 +70,14 @@ def _require_writable(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def _write(parser: argparse.ArgumentParser, output: Path, rules: TasoRules) -> None:
-    """Writes the accepted rules complete or not at all."""
+    """Writes the accepted rules, completely or not at all."""
     if all(outcome.verdict is not Verdict.ACCEPTED for outcome in rules.outcomes):
         parser.exit(2, f"{output} is not written: none of the {len(rules.outcomes)} rules was accepted.\n")
     write_text(output, rules.text)
 
 
 def markdown(rules: TasoRules, command: str) -> str:
-    """Counts of the verdicts, then one table row for each rule of the file.
+    """Returns a page with the counts of the verdicts and one table row for each rule of the file.
 
     Args:
       command: what prints this page.

@@ -22,7 +22,7 @@ from taso_ext.errors import one_paragraph
 
 
 class TasoFileError(ValueError):
-    """A file that is not a collection of TASO's rules, in one paragraph fit to be shown to a user."""
+    """A file is not a collection of TASO's rules. The message is one paragraph for the user."""
 
 
 OpType = IntEnum(
@@ -65,7 +65,7 @@ class TasoOperator:
 
     @property
     def num_outputs(self) -> int:
-        """Only a split has several."""
+        """Number of results; only a split has several."""
         return self.parameters.get(ParameterKey.NUM_OUTPUTS, 1) if self.type is OpType.SPLIT else 1
 
 
@@ -98,7 +98,7 @@ _SCHEMA: Mapping[str, Sequence[tuple[str, int, str | None]]] = {
 
 @cache
 def collection_class() -> Any:
-    """The protobuf class of a whole file, `RuleCollection`."""
+    """Returns the protobuf class of a whole file, `RuleCollection`."""
     file = descriptor_pb2.FileDescriptorProto(name="taso_rules.proto", package="GraphSubst", syntax="proto2")
     kinds = descriptor_pb2.FieldDescriptorProto
     for message, fields in _SCHEMA.items():
@@ -120,7 +120,7 @@ def collection_class() -> Any:
 
 
 def read_taso_file(path: str | Path) -> list[TasoRule]:
-    """The rules of `path`, in order.
+    """Returns the rules of `path`, in order.
 
     Raises:
       TasoFileError: the file cannot be read, is no such protobuf, or holds a rule that refers to what is not there.

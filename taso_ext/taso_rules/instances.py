@@ -59,7 +59,7 @@ class Extents:
                 self._choices[self._root((operator.inputs[1], axis))] = _KERNEL_EXTENTS
 
     def draw(self, name: str, generator: np.random.Generator) -> Dims:
-        """The shape of a tensor; equal extents are drawn once."""
+        """Returns the shape of a tensor; equal extents are drawn once."""
         return tuple(self._extent(self._root((name, axis)), generator) for axis in range(self._rank))
 
     def _extent(self, root: _Axis, generator: np.random.Generator) -> int:
@@ -113,7 +113,7 @@ _SOURCE_ONLY, _BROADCAST, _KEEPING = 0.3, 0.35, 0.5  # shares of the draws
 
 
 def source_graphs(substitution: Substitution, *, seed: int, draws: int) -> Iterator[Graph]:
-    """Graphs of the source of `substitution` and nothing else, at most one for each of `draws` draws."""
+    """Yields graphs of the source of `substitution` and nothing else, at most one for each of `draws` draws."""
     for draw in range(draws):
         graph = _draw(substitution, np.random.default_rng((seed, substitution.index, draw)))
         if graph is not None:
@@ -143,7 +143,7 @@ def _draw_rank(substitution: Substitution, generator: np.random.Generator) -> in
 
 
 def _broadcast(shape: Dims, generator: np.random.Generator) -> Dims:
-    """`shape` with some extents 1 and sometimes without its first axes."""
+    """Returns `shape` with some extents replaced by 1, and sometimes without its first axes."""
     extents = tuple(1 if generator.random() < 0.2 else extent for extent in shape)
     return extents[generator.integers(len(extents) + 1) :] if generator.random() < 0.3 else extents
 
@@ -161,7 +161,7 @@ class _Builder:
         self._windows: dict[object, dict[str, int | list[int]]] = {}
 
     def build(self, shapes: dict[str, Dims]) -> Graph | None:
-        """None where the shapes do not fit or a tensor is larger than it needs to be."""
+        """Returns the graph, or None where the shapes do not fit or a tensor is too large."""
         builder, shapes = GraphBuilder(), dict(shapes)
         values = {name: builder.input(name, TensorProto.FLOAT, list(shape)) for name, shape in shapes.items()}
         for operator in self._substitution.source:
@@ -178,7 +178,7 @@ class _Builder:
         return builder.build()
 
     def _result(self, operator: Operator, operands: list[Dims]) -> _Result | None:
-        """Attributes and shapes of an operator; None where its operands do not fit."""
+        """Returns attributes and shapes of an operator, or None where its operands do not fit."""
         match operator.op_type:
             case "Conv":
                 return self._convolution(operator, *operands)
@@ -213,7 +213,7 @@ class _Builder:
         return _Result({**window, "group": x[1] // weight[1]}, [(x[0], weight[0], *spatial)])
 
     def _window(self, kernel: list[int]) -> dict[str, int | list[int]]:
-        """Attributes of a convolution: such that it keeps the spatial extents, or any."""
+        """Returns attributes of a convolution: such that it keeps the spatial extents, or any."""
         spatial = len(kernel)
         if self._generator.random() < _KEEPING:
             pads = [*((extent - 1) // 2 for extent in kernel), *(extent // 2 for extent in kernel)]

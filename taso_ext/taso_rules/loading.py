@@ -58,7 +58,7 @@ class Domain:
     groups: Groups
 
     def describe(self, substitution: Substitution) -> str:
-        """The domain in words, without what has no meaning for this rule."""
+        """Returns the domain in words, without what has no meaning for this rule."""
         restrictions = []
         if substitution.combines:
             restrictions.append("operands may broadcast" if self.broadcast else "operands of equal shapes")
@@ -68,7 +68,7 @@ class Domain:
 
 
 def domains(substitution: Substitution) -> list[Domain]:
-    """Domains in which to try a rule, wider ones first; the last is no wider than what TASO itself matches.
+    """Returns the domains in which to try a rule, wider ones first. The last is no wider than what TASO itself matches.
 
     Operands of a rule with convolutions never broadcast: an extent of 1 would be taken for a group, or padded.
     """
@@ -80,12 +80,12 @@ def domains(substitution: Substitution) -> list[Domain]:
 
 
 def rule_name(substitution: Substitution) -> str:
-    """The name of the rule in the text."""
+    """Returns the name of the rule in the text."""
     return f"taso-{substitution.index}"
 
 
 def rule_text(substitution: Substitution, domain: Domain) -> str:
-    """The rule in the language of taso_ext/rules/README.md.
+    """Returns the rule in the language of taso_ext/rules/README.md.
 
     Raises:
       InexpressibleError: a convolution of the target is like none of the source, or a split of the target cuts where
@@ -155,7 +155,7 @@ class _Writer:
         return f"axis={self._substitution.axis(operator, 0)}"  # negative where it counts from the end
 
     def conditions(self) -> Iterator[str]:
-        """What must hold of the tensors of the source."""
+        """Yields the conditions that must hold of the tensors of the source."""
         substitution = self._substitution
         for operator in substitution.source:
             if operator.scalar:
@@ -258,7 +258,7 @@ class TasoRules:
 def load_taso_rules(
     path: str | Path, *, instances: int = DEFAULT_INSTANCES, progress: Progress | None = None
 ) -> TasoRules:
-    """Reads TASO's rules, translates and verifies them: about a second a rule.
+    """Reads, translates and verifies the rules of TASO. It takes about a second for each rule.
 
     Args:
       path: the protobuf file, usually graph_subst.pb.
@@ -281,7 +281,7 @@ def load_taso_rules(
 
 
 def _load(rule: TasoRule, known: list[tuple[Substitution, Outcome]], instances: int) -> Outcome:
-    """The outcome of `rule`, given the different rules before it, to which it is added."""
+    """Returns the outcome of `rule`, and adds it to the different rules before it."""
     try:
         translated = substitution(rule)
     except InexpressibleError as error:
@@ -324,7 +324,7 @@ def _try_domains(rule: Substitution, formula: str, instances: int) -> Outcome:
 
 
 def _verify(rule: Substitution, text: str, rules: RuleSet, instances: int) -> tuple[Verdict, str]:
-    """What becomes of the rule in one domain, and its proof or the reason."""
+    """Returns what becomes of the rule in one domain, and its proof or the reason."""
     tested = TestedDomain(read_rule(text))
     found = verify_rule(rules, 0, instances=instances, sources=_sources(rule, instances), observe=tested.observe)
     if found.counterexample is not None:
@@ -342,7 +342,7 @@ def _sources(rule: Substitution, instances: int) -> Iterator[Graph]:
 
 
 def _why(rule: Substitution, counterexample: Counterexample, instances: int) -> str:
-    """That of a domain is one of all wider domains as well."""
+    """Returns why a domain is refused. A reason against a domain is one against all wider domains as well."""
     graph = next(islice(_sources(rule, instances), counterexample.instance_seed, None))
     values = graph.values()
     inputs = ", ".join(f"{values[id_].name}{values[id_].dims}" for id_ in graph.inputs)

@@ -16,7 +16,7 @@ from taso_ext.taso_rules.file import OpType, ParameterKey, TasoOperator, TasoRul
 
 
 class InexpressibleError(ValueError):
-    """Why a rule of TASO cannot be said in the rule language."""
+    """The rule language cannot express a rule of TASO."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class Substitution:
         return any(operator.op_type in ("Add", "Mul", "MatMul") for operator in self.source)
 
     def axis(self, operator: Operator, rank: int) -> int:
-        """The axis of `operator` on tensors of `rank`, which may have more axes than those of TASO."""
+        """Returns the axis of `operator` on tensors of `rank`, which may have more axes than those of TASO."""
         assert operator.axis is not None and self.rank is not None  # checked when the rule was read
         return operator.axis if self.from_front else operator.axis - self.rank + rank
 
     def operators(self, op_type: str) -> list[Operator]:
-        """Those of the source with this type."""
+        """Returns the operators of the source that have this type."""
         return [operator for operator in self.source if operator.op_type == op_type]
 
 
@@ -100,7 +100,7 @@ _KERNEL = tuple(ParameterKey[name] for name in ("KERNEL_H", "KERNEL_W"))  # TASO
 
 
 def substitution(rule: TasoRule) -> Substitution:
-    """`rule` in ONNX operators.
+    """Returns `rule` in ONNX operators.
 
     Raises:
       InexpressibleError: it holds an operator or a parameter that has no counterpart.
@@ -190,7 +190,7 @@ def _operator(taso: TasoOperator, inputs: tuple[str, ...], outputs: tuple[str, .
 
 
 def _permutation(code: int, rank: int) -> tuple[int, ...]:
-    """The axes that TASO packs into one number, as digits in base `rank`."""
+    """Returns the axes that TASO packs into one number, as digits in base `rank`."""
     if not 1 <= rank <= LARGEST_RANK:
         raise InexpressibleError(f"a transpose of tensors of rank {rank}")
     perm = tuple(code // rank ** (rank - 1 - axis) % rank for axis in range(rank))
@@ -256,7 +256,7 @@ def _ordered(operator: Operator, texts: list[str]) -> list[str]:
 
 
 def output_terms(substitution: Substitution) -> list[tuple[Term, Term]]:
-    """For each output of the rule what the source and what the target computes."""
+    """Returns for each output of the rule the terms that the source and the target compute."""
     sides = [_terms(side) for side in (substitution.source, substitution.target)]
     return [(sides[0][name], sides[1][name]) for name in substitution.outputs]
 
@@ -270,12 +270,12 @@ def _terms(side: Sequence[Operator]) -> dict[str, Term]:
 
 
 def changes_nothing(substitution: Substitution) -> bool:
-    """Whether both sides are the same graph up to the order of commutative operands."""
+    """Returns whether both sides are the same graph up to the order of commutative operands."""
     return all(source.canonical == target.canonical for source, target in output_terms(substitution))
 
 
 def same_rule(a: Substitution, b: Substitution) -> bool:
-    """Whether the rules differ only in names and in the order of commutative operands and of outputs."""
+    """Returns whether the rules differ only in names and in the order of commutative operands and of outputs."""
     of_a, of_b = output_terms(a), output_terms(b)
     if len(of_a) != len(of_b) or _skeletons(of_a) != _skeletons(of_b):
         return False
@@ -291,7 +291,7 @@ def _skeletons(pairs: Sequence[tuple[Term, Term]]) -> list[tuple[str, str]]:
 
 
 def _unify(left: Sequence[Term], right: Sequence[Term], renaming: Renaming) -> Iterator[Renaming]:
-    """Renamings of the variables of `left`, one to one, that turn its terms into those of `right`."""
+    """Yields renamings of the variables of `left`, one to one, that turn its terms into those of `right`."""
     if not left:
         yield renaming
         return

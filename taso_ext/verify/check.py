@@ -186,7 +186,7 @@ def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> 
 
 
 def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], instances: int) -> Iterator[_Rewrite]:
-    """Rewrites of the first `instances` of the numbered graphs on which the rule is legal somewhere."""
+    """Yields rewrites of the first `instances` of the numbered graphs on which the rule is legal somewhere."""
     cost_model, found = CostModel.roofline(_COST_MODEL), 0
     for number, source in sources:
         state = State(source, rules, cost_model)
@@ -207,7 +207,7 @@ def _size(graph: Graph) -> int:
 def _find_counterexample(
     rewrite: _Rewrite, result: RuleVerification, float_instances: int, glance: bool
 ) -> Counterexample | None:
-    """Both tests of one rewrite, the exact one first; notes in `result` what they saw."""
+    """Runs both tests on one rewrite, the exact one first, and notes in `result` what they saw."""
     agreement = compare_exactly(
         rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else MOST_POINTS
     )
@@ -238,7 +238,7 @@ def _counterexample(rewrite: _Rewrite, stage: str, reason: str) -> Counterexampl
 
 
 def graph_text(graph: Graph) -> str:
-    """Lines such as `y[2, 5, 3] = MatMul(x[2, 5, 4], weight a[4, 3])`, then the outputs."""
+    """Returns the graph as lines such as `y[2, 5, 3] = MatMul(x[2, 5, 4], weight a[4, 3])`, then the outputs."""
     values = graph.values()
     lines = [_node_text(node, values) for node in graph.nodes()]
     outputs = ", ".join(_value_text(id_, values[id_]) for id_ in graph.outputs)

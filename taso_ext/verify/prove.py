@@ -49,7 +49,7 @@ class TestedDomain:
                 self._note_attributes(statement, node)
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions that all instances meet and that no other rank, length or attribute does."""
+        """Returns conditions that all instances meet and that no other rank, length or attribute meets."""
         seen = sorted((name, numbers) for name, numbers in self._seen.items() if numbers)
         return tuple(condition for name, numbers in seen for condition in _bounds(name, numbers))
 
@@ -78,14 +78,16 @@ class TestedDomain:
 
 
 def _bounds(name: str, numbers: set[int]) -> list[str]:
-    """Least and greatest; ranks are tested one by one, so gaps between them count too."""
+    """Returns conditions for the least and greatest number. Ranks are tested one by one, so gaps between them count
+    too.
+    """
     low, high = min(numbers), max(numbers)
     gaps = [each for each in range(low, high) if each not in numbers] if name.startswith("rank(") else []
     return [f"within({name}, {low}, {high})", *(f"{name} != {each}" for each in gaps)]
 
 
 def _tensors(rule: RuleText, graph: Graph) -> dict[Term, list[int]]:
-    """The values that each name of the rule stands for in an instance."""
+    """Returns the values that each name of the rule stands for in an instance."""
     results = [term for statement in rule.source for term in statement.results]
     terms = {term.name: term for term in (*(v.term for v in rule.variables.values()), *results)}
     found: dict[Term, list[int]] = {}
@@ -190,7 +192,7 @@ def prove_rule(
 
 
 def proof_of(text: str, found: RuleVerification, domain: TestedDomain) -> Proof:
-    """What is recorded of a rule that kept the function.
+    """Returns the proof of a rule that kept the function.
 
     Args:
       domain: of the graphs that it was tested on.

@@ -48,7 +48,7 @@ class Proof:
     normwise: bool = False
 
     def clauses(self) -> list[str]:
-        """The evidence, without the seal."""
+        """Returns the evidence, without the seal."""
         found = [f"finite-field(primes=2, shapes={self.shapes}, error<2^-{self.error_bits})"]
         if self.axioms is not None:
             found.append(f"axioms({', '.join(self.axioms)})")
@@ -62,7 +62,7 @@ class Proof:
         return found
 
     def text(self, rules: RuleSet, index: int) -> str:
-        """The proof of rule `index`, sealed; lines of at most 120 characters."""
+        """Returns the proof of rule `index`, sealed; lines of at most 120 characters."""
         clauses = self.clauses()
         evidence = textwrap.wrap("  ".join(clauses), _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
         written = "\n".join(evidence)
@@ -79,7 +79,7 @@ NORMWISE = "rounding(normwise)"
 
 
 def is_normwise(proof: str) -> bool:
-    """Whether the rule that this proof belongs to is said to be equal in real arithmetic only."""
+    """Returns whether the rule that this proof belongs to is said to be equal in real arithmetic only."""
     return re.search(r"\brounding\([^)]*\bnormwise\b", proof) is not None
 
 
@@ -108,7 +108,7 @@ class RuleEntry:
 
 
 def read_rule_file(path: Path) -> list[RuleEntry]:
-    """The rules of a file in their order.
+    """Returns the rules of a file in their order.
 
     Raises:
       ValueError: if the file cannot be read or is not well-formed; `file:line:column`, what was expected and what came.
@@ -126,7 +126,7 @@ def read_rule_file(path: Path) -> list[RuleEntry]:
 
 
 def with_proofs(path: Path, proofs: Mapping[str, str]) -> str:
-    """The text of the file with the proofs of the named rules replaced or added."""
+    """Returns the text of the file with the proofs of the named rules replaced or added."""
     text, pieces, at = path.read_text(encoding="utf-8"), [], 0
     for entry in read_rule_file(path):
         if entry.name in proofs:
@@ -151,7 +151,7 @@ def _entry(text: str, rules: RuleSet, index: int) -> RuleEntry:
 
 
 def _trimmed(rule: str) -> str:
-    """Without the blank lines and comments at the end, which belong to what follows."""
+    """Returns the rule without the blank lines and comments at its end, which belong to what follows."""
     lines = rule.splitlines()
     while lines and (not lines[-1].strip() or lines[-1].strip().startswith("#")):
         lines.pop()
@@ -159,7 +159,7 @@ def _trimmed(rule: str) -> str:
 
 
 def _line_begin(text: str, line: int) -> int:
-    """Where line number `line` (from 1) begins, or the end of the text."""
+    """Returns where line number `line` (from 1) begins, or the end of the text."""
     lines: Sequence[str] = text.splitlines(keepends=True)
     return len("".join(lines[: line - 1]))
 

@@ -53,7 +53,7 @@ class Variable:
 
     @property
     def rank(self) -> int | None:
-        """Where the declaration fixes it."""
+        """The rank, where the declaration fixes it."""
         if self.shape is None or any(extent.kind == "ellipsis" for extent in self.shape):
             return None
         return len(self.shape)
@@ -72,7 +72,7 @@ class Statement:
 
     @property
     def mapped(self) -> bool:
-        """One operator for each element of a list."""
+        """Whether it stands for one operator for each element of a list."""
         return self.results[0].starred and any(term.starred for term in self.arguments)
 
 
@@ -97,13 +97,13 @@ class RuleText:
 
     @property
     def outputs(self) -> tuple[Term, ...]:
-        """What the target defines again."""
+        """The results of the source that the target defines again."""
         redefined = {term for statement in self.target for term in statement.results}
         return tuple(term for statement in self.source for term in statement.results if term in redefined)
 
     @property
     def operator_names(self) -> frozenset[str]:
-        """Of both sides, with all choices of operator variables."""
+        """Names of the operators of both sides, with all choices of operator variables."""
         named = {statement.op for statement in (*self.source, *self.target) if statement.op}
         chosen = {choice for name in named for choice in self.operators.get(name, (name,))}
         return frozenset(chosen)
@@ -127,7 +127,9 @@ def read_rule(text: str) -> RuleText:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """Items by section; a section goes on until a line starts with the name of another, a proof to the end."""
+    """Returns the items of each section. A section goes on until a line starts with the name of another, a proof to the
+    end.
+    """
     found = dict.fromkeys(SECTIONS, "")
     section = ""
     for line in text.splitlines():
@@ -140,13 +142,13 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 
 def _domain(proof: list[str]) -> list[str]:
-    """Conditions of the clause `domain(...)`."""
+    """Returns the conditions of the clause `domain(...)`."""
     found = re.search(r"\bdomain\((.*)\)\s+digest\(", " ".join(proof))
     return [item.strip() for item in split_items(found[1], ",") if item.strip()] if found else []
 
 
 def split_items(text: str, separators: str) -> Iterator[str]:
-    """Pieces between separators that no bracket or quotation encloses."""
+    """Yields the pieces between separators that no bracket or quotation encloses."""
     depth, quoted, piece = 0, False, ""
     for letter in text:
         quoted ^= letter == '"'
@@ -164,7 +166,7 @@ def _term(text: str) -> Term:
 
 
 def _variables(item: str) -> Iterator[Variable]:
-    """`a, *b: weight float[m, ...]`."""
+    """Yields the variables of an item such as `a, *b: weight float[m, ...]`."""
     names, kind = item.split(":")
     parsed = re.fullmatch(r"\s*(?:(weight|runtime)\s+)?(\w+)\s*(?:\[(.*)\])?\s*", kind)
     assert parsed, item
@@ -212,6 +214,8 @@ def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:
 
 
 def read_expression(text: str) -> Expression:
-    """`...l` in a list is Python's `*l`; `*n` alone is the list that the starred extent `n` has become; `@r` is `r`."""
+    """Reads an expression: `...l` in a list is Python's `*l`, `*n` alone is the list that the starred extent `n` stands
+    for, `@r` is `r`.
+    """
     text = text.replace("...", "*").replace("@", "").strip().removeprefix("*")
     return ast.parse(" ".join(text.split()), mode="eval").body

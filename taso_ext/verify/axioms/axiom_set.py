@@ -40,18 +40,18 @@ class Axiom:
 
 
 def axiom_text() -> str:
-    """The axioms as written: rules with `types(...)` as their proof."""
+    """Returns the axioms as written: rules with `types(...)` as their proof."""
     return files("taso_ext.verify.axioms").joinpath("axioms.rules").read_text(encoding="utf-8")
 
 
 @cache
 def axioms() -> tuple[Axiom, ...]:
-    """All forms of all axioms."""
+    """Returns all forms of all axioms."""
     return tuple(form for axiom in read_axioms(axiom_text()) for form in _forms(axiom))
 
 
 def read_axioms(text: str) -> Iterator[tuple[RuleText, bool, bool]]:
-    """The rules of `text`, each with whether types follow forwards and backwards."""
+    """Yields the rules of `text`, each with whether types follow forwards and whether they follow backwards."""
     rules = RuleSet.parse(text, "axioms.rules")
     for index in range(len(rules)):
         proof = rules.proof(index)
@@ -61,7 +61,7 @@ def read_axioms(text: str) -> Iterator[tuple[RuleText, bool, bool]]:
 
 
 def backwards(rule: RuleText) -> RuleText:
-    """With both sides exchanged."""
+    """Returns the rule with source and target exchanged."""
     return replace(rule, source=rule.target, target=rule.source)
 
 
@@ -82,12 +82,12 @@ def _has_stars(rule: RuleText) -> bool:
 
 
 def element(name: str, place: int) -> str:
-    """The name of an element of a list."""
+    """Returns the name of an element of a list."""
     return f"{name}.{place}"
 
 
 def _expanded(name: str, rule: RuleText, follows: bool, count: int) -> Axiom:
-    """For lists of `count` elements, each with a name of its own."""
+    """Returns the rule for lists of `count` elements, each of which has a name of its own."""
     variables = {v.term.name: v for variable in rule.variables.values() for v in _elements(variable, count)}
     starred = {
         extent.symbol
@@ -135,5 +135,5 @@ def _spelled_out(terms: tuple[Term, ...], count: int) -> tuple[Term, ...]:
 
 
 def symbol_of(expression: ast.expr) -> str | None:
-    """The name that an expression is, if it is one."""
+    """Returns the name that an expression consists of, or None."""
     return expression.id if isinstance(expression, ast.Name) else None

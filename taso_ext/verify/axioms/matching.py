@@ -28,7 +28,7 @@ Operators = dict[str, frozenset[str]]
 
 @dataclass
 class Match:
-    """What the names of an axiom stand for; a scope for its expressions."""
+    """What the names of an axiom stand for. It is a scope for the expressions of the axiom."""
 
     axiom: Axiom
     terms: Terms
@@ -52,7 +52,7 @@ class Match:
         )
 
     def symbol(self, name: str) -> Value:
-        """Of a list of given length that of its elements."""
+        """Returns the value of a symbol; for a list of given length that of its elements."""
         for symbol, elements in self.axiom.lists:
             if symbol == name:
                 values = [self.symbol(each) for each in elements]
@@ -88,7 +88,7 @@ class Match:
 
 
 def matches(axiom: Axiom, terms: Terms, operators: Operators) -> Iterator[Match]:
-    """All places where the axiom's source stands and its conditions certainly hold."""
+    """Yields all places where the axiom's source stands and its conditions certainly hold."""
     statements = [statement for statement in reversed(axiom.rule.source) if statement.op]
     for found in _matches(Match(axiom, terms), statements, operators):
         for shaped in _with_shapes(found, [v for v in axiom.rule.variables.values() if v.term.name in found.tensors]):
@@ -109,7 +109,7 @@ def _holds(match: Match) -> bool:
 
 
 def _from_the_front(value: Value, match: Match, first: int) -> Value:
-    """An axis of the first operand, counted from its front."""
+    """Returns an axis of the first operand, counted from its front."""
     if isinstance(value, Number) and value.integer is not None and value.integer < 0:
         attributes = Attributes((("axis", value),), None)
         return counted_from_the_front(attributes, match.terms.shape(first)).known[0][1]
@@ -117,7 +117,7 @@ def _from_the_front(value: Value, match: Match, first: int) -> Value:
 
 
 def _matches(match: Match, statements: list[Statement], operators: Operators) -> Iterator[Match]:
-    """`statements` are to be found from the last to the first, since results lead to operands."""
+    """Yields the matches of `statements`. It starts with the last statement, since results lead to operands."""
     if not statements:
         yield match
         return
@@ -142,14 +142,14 @@ def _candidates(match: Match, statement: Statement) -> Iterator[int]:
 
 
 def operator_name(statement: Statement, op: str) -> str:
-    """As a term has it, which tells operators on lists and Splits with named results apart."""
+    """Returns the operator name of a term. It tells operators on lists, and Splits with named results, apart."""
     if statement.mapped:
         return EACH + op
     return f"Split {len(statement.results)}" if op == "Split" and not statement.results[0].starred else op
 
 
 def _bindings(match: Match, statement: Statement, term: int, operators: Operators) -> Iterator[Match]:
-    """The ways, at most one, in which a statement can be this term."""
+    """Yields the ways, at most one, in which a statement can be this term."""
     node = match.terms.nodes[term]
     if not node.op or (
         statement.op not in match.axiom.rule.operators and node.op != operator_name(statement, statement.op)
@@ -265,7 +265,7 @@ class Built:
 
 
 def build(match: Match, *, new: bool) -> Built | None:
-    """The terms of the axiom's target, or None.
+    """Returns the terms of the axiom's target, or None where they cannot be built.
 
     Args:
       new: make those that do not exist yet.

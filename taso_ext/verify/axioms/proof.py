@@ -49,7 +49,7 @@ class Instance:
 
 
 def prove_by_axioms(text: str) -> tuple[str, ...] | None:
-    """Names of the axioms that imply the rule of `text`, or None where none were found.
+    """Returns the names of the axioms that imply the rule of `text`, or None where none were found.
 
     Raises:
       ValueError: if `text` is no rule.
@@ -69,14 +69,16 @@ def _prove(rule: RuleText) -> tuple[str, ...] | None:
 
 
 def _usable(rule: RuleText) -> list[Axiom]:
-    """Axioms on floating tensors say nothing of integers, those on lists nothing of shorter ones."""
+    """Returns the axioms that apply: those on floating tensors say nothing of integers, those on lists nothing of
+    shorter ones.
+    """
     exact = any(not variable.floating for variable in rule.variables.values())
     usable = [a for a in axioms() if not exact or not any(v.floating for v in a.rule.variables.values())]
     return [axiom for axiom in usable if rule.least >= axiom.rule.least or axiom.lists or not _lists(axiom)]
 
 
 def _prove_by_cases(rule: RuleText) -> tuple[str, ...] | None:
-    """By a proof for each operator that an operator variable may be."""
+    """Returns a proof that joins one proof for each operator that an operator variable may be."""
     for name, choices in rule.operators.items():
         if len(choices) > 1 and set(choices) <= BROADCASTING:  # these have no attributes
             proofs = [_prove(_with_operator(rule, name, choice)) for choice in choices]
@@ -98,7 +100,9 @@ def _lists(axiom: Axiom) -> bool:
 
 
 def equated_variables(text: str) -> list[tuple[str, str]]:
-    """Variables that the axioms make equal to one another in the rule of `text`, which consistent axioms never do."""
+    """Returns the variables that the axioms make equal to one another in the rule of `text`. Consistent axioms make
+    none equal.
+    """
     rule = read_rule(text)
     rule_terms = RuleTerms.of(rule)
     if rule_terms is None:
@@ -177,7 +181,7 @@ class _Search:
 
 
 def _contradicting(instances: list[Instance], goal: z3.BoolRef) -> list[Instance] | None:
-    """Those of `instances` that z3 needs to refute `goal`; None if it cannot."""
+    """Returns those of `instances` that z3 needs to refute `goal`, or None if it cannot."""
     solver = z3.Solver()
     solver.set("rlimit", _EFFORT)
     solver.add(goal)
@@ -191,7 +195,9 @@ def _contradicting(instances: list[Instance], goal: z3.BoolRef) -> list[Instance
 
 
 class _Language:
-    """Terms as z3's: one uninterpreted function for each operator with its attributes, lists of tensors as tensors."""
+    """Terms in the language of z3: one uninterpreted function for each operator with its attributes, lists of tensors
+    as tensors.
+    """
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -208,7 +214,7 @@ class _Language:
         return self._known[number]
 
     def instance(self, match: Match, built: Built) -> Instance:
-        """An axiom with the terms of a match for its variables."""
+        """Returns an axiom with the terms of a match for its variables."""
         rule = match.axiom.rule
         inputs = {name: self.term(match.tensors[name]) for name in rule.variables if name in match.tensors}
         source = self._side(rule.source, match.found, inputs)

@@ -50,7 +50,9 @@ class RuleTerms:
 
     @staticmethod
     def of(rule: RuleText) -> RuleTerms | None:
-        """None where the rule cannot be said in terms, or where its conditions contradict one another."""
+        """Returns the terms of a rule; None where terms cannot express it, or where its conditions contradict one
+        another.
+        """
         shape_rules = ShapeRules(rule.operators)
         for _ in range(2):  # once more with what the equal types of the results say about broadcasting
             try:
@@ -63,7 +65,7 @@ class RuleTerms:
 
 
 def _units(terms: Terms, shapes: set[Shape]) -> set[Shape]:
-    """Those that are certainly of one element."""
+    """Returns the tensors that certainly have one element."""
     found = set()
     for shape in shapes:
         try:
@@ -223,13 +225,13 @@ class _Reading:
 
 
 def _aligned(a: Row, b: Row) -> bool:
-    """Whether equal lists have equal entries: at most one run of unknown length, at the same place in both."""
+    """Returns whether equal lists have equal entries: at most one run of unknown length, at the same place in both."""
     places = [[at for at, item in enumerate(row) if isinstance(item, Span)] for row in (a, b)]
     return places[0] == places[1] and len(places[0]) <= 1
 
 
 def _list_lengths(rule: RuleText) -> Mapping[str, int]:
-    """Lists of attributes whose lengths the conditions tell."""
+    """Returns the lists of attributes whose lengths follow from the conditions."""
     found: dict[str, int] = {}
     for condition in _conjuncts(rule.conditions):
         match condition:
@@ -254,7 +256,7 @@ def _conjuncts(conditions: tuple[ast.expr, ...]) -> list[ast.expr]:
 
 
 def _in_order(statements: tuple[Statement, ...], known: set[str]) -> list[Statement]:
-    """Each behind those whose results it reads: what is given may be read by the source."""
+    """Returns the statements in an order in which each stands behind those whose results it reads."""
     ordered: list[Statement] = []
     waiting = list(statements)
     while waiting:
@@ -268,7 +270,7 @@ def _in_order(statements: tuple[Statement, ...], known: set[str]) -> list[Statem
 
 
 def _asked_for(rule: RuleText) -> set[str]:
-    """Constants of whose contents the rule makes use: it matches only where these are known."""
+    """Returns the constants whose contents the rule uses: it matches only where these are known."""
     alone = [each for each in _conjuncts(rule.conditions) if not isinstance(each, (ast.BoolOp, ast.UnaryOp))]
     made = [value for statement in rule.target for value in statement.attributes.values()]
     return {

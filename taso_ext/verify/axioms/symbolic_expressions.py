@@ -38,11 +38,11 @@ class Scope(Protocol):
     def shape(self, tensor: str) -> Shape: ...
 
     def contents(self, tensor: str) -> Number:
-        """What all its elements are, if that is one number."""
+        """Returns what all its elements are, if that is one number."""
 
 
 def evaluate(expression: ast.expr, scope: Scope) -> Value:
-    """The value of an expression that is no condition.
+    """Returns the value of an expression that is no condition.
 
     Raises:
       UnknownError: if it has none, or none that this language of values can say.
@@ -84,7 +84,7 @@ def row_of(expression: ast.expr, scope: Scope) -> Row:
 
 
 def row_of_shape(shape: Shape) -> Row:
-    """A shape as a list.
+    """Returns a shape as a list.
 
     Raises:
       UnknownError: if it differs between the elements of a list of tensors.
@@ -199,7 +199,7 @@ def _sorted(value: Value) -> Row:
 
 
 def integers(row: Row) -> list[int] | None:
-    """Of a list of literals."""
+    """Returns the integers of a list of literals, or None."""
     found = [item.integer for item in row if isinstance(item, Number)]
     return [each for each in found if each is not None] if len(found) == len(row) and None not in found else None
 
@@ -253,7 +253,7 @@ _EFFORT = 200_000
 
 
 class Facts:
-    """Premises, and questions whether they imply something; "no" may also mean that z3 did not find out."""
+    """Premises, and questions whether they imply something. The answer "no" may also mean that z3 did not find out."""
 
     def __init__(self) -> None:
         self._solver = z3.Solver()
@@ -268,7 +268,7 @@ class Facts:
         self._answers.clear()
 
     def suppose_condition(self, condition: ast.expr, scope: Scope) -> None:
-        """Takes a rule's condition for true, as far as it can be said here."""
+        """Takes a rule's condition for true, as far as this language of values can express it."""
         if isinstance(condition, ast.BoolOp) and isinstance(condition.op, ast.And):
             for each in condition.values:
                 self.suppose_condition(each, scope)
@@ -279,7 +279,7 @@ class Facts:
             return  # fewer premises prove less
 
     def imply_condition(self, condition: ast.expr, scope: Scope) -> bool:
-        """Whether a condition certainly holds."""
+        """Returns whether a condition certainly holds."""
         try:
             return self.imply(self.formula(condition, scope))
         except UnknownError:
@@ -296,7 +296,7 @@ class Facts:
         return bool(self._solver.check() == z3.unsat)
 
     def same(self, a: Value, b: Value) -> bool:
-        """Whether two values are certainly equal."""
+        """Returns whether two values are certainly equal."""
         if a == b:
             return True
         if isinstance(a, (str, Attributes)) or isinstance(b, (str, Attributes)):
@@ -310,7 +310,7 @@ class Facts:
         return self._answers[a, b]
 
     def formula(self, condition: ast.expr, scope: Scope) -> z3.BoolRef:
-        """A condition in z3's language.
+        """Returns a condition in z3's language.
 
         Raises:
           UnknownError: if it cannot be said there.
@@ -374,7 +374,7 @@ class Facts:
         return entries if plain else z3.Or(self._row(a) == self._row(b), entries)
 
     def real(self, number: Number) -> z3.ArithRef:
-        """A number in z3's language."""
+        """Returns a number in z3's language."""
         terms = []
         for monomial, coefficient in number.terms:
             term: z3.ArithRef = z3.RealVal(str(coefficient))

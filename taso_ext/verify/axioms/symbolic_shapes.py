@@ -122,7 +122,7 @@ class ShapeRules:
         return tuple((*shape[:place], extent, *shape[place + 1 :]) for extent in extents)
 
     def broadcast(self, shapes: Iterable[Shape]) -> Shape:
-        """What operands of these shapes have together.
+        """Returns what operands of these shapes have together.
 
         Raises:
           UnknownError: if elements of lists differ in shape, and one does not contain the other.
@@ -138,7 +138,7 @@ class ShapeRules:
         return (Span(("broadcast", frozenset(parts))),)
 
     def absorbs(self, large: Shape, small: Shape) -> bool:
-        """Whether broadcasting them certainly gives `large`."""
+        """Returns whether broadcasting them certainly gives `large`."""
         if large == small or (large, small) in self.absorbed:
             return True
         if small in self.units and any(part == small and _as_long(large, other) for other, part in self.absorbed):

@@ -20,7 +20,7 @@ class Number:
 
     @staticmethod
     def of(value: int | float | Fraction) -> Number:
-        """A literal, of a real the decimal fraction that it is written as."""
+        """Returns a literal, of a real the decimal fraction that it is written as."""
         exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
         return Number((((), exact),) if exact else ())
 

@@ -45,7 +45,7 @@ class Node:
 
 
 def item(split: int, place: int) -> Node:
-    """A named result of a Split."""
+    """Returns a named result of a Split."""
     return Node("item", Attributes((("place", Number.of(place)),), None), ((split, False),))
 
 
@@ -76,15 +76,15 @@ class Terms:
         return term
 
     def shapes(self, term: int) -> list[Shape]:
-        """All that is known of its shape; never empty."""
+        """Returns all that is known of its shape; never empty."""
         return self._shapes[self.find(term)]
 
     def shape(self, term: int) -> Shape:
-        """The most telling of its shapes."""
+        """Returns the most telling of its shapes."""
         return min(self.shapes(term), key=lambda shape: (sum(map(_is_vague, shape)), len(repr(shape))))
 
     def contents(self, term: int) -> Number:
-        """What all elements are.
+        """Returns the number that all elements are.
 
         Raises:
           UnknownError: if it is not known that they are equal.
@@ -98,22 +98,22 @@ class Terms:
         raise UnknownError
 
     def variable(self, name: str, shape: Shape) -> int:
-        """A new one."""
+        """Makes a new variable."""
         return self._add(Node("", Attributes((("name", name),), None), ()), shape)
 
     def lookup(self, op: str, attributes: Attributes, operands: tuple[tuple[int, bool], ...]) -> int | None:
-        """The term of this operator, if there is one."""
+        """Returns the term of this operator, if there is one."""
         return self._index.get(self._prepared(op, attributes, operands))
 
     def apply(self, op: str, attributes: Attributes, operands: tuple[tuple[int, bool], ...]) -> int:
-        """The term of this operator, new or not."""
+        """Returns the term of this operator, and makes it if it is new."""
         node = self._prepared(op, attributes, operands)
         if node in self._index:
             return self._index[node]
         return self._add(node, self._shape_of(node))
 
     def items(self, split: int, count: int) -> list[int]:
-        """The elements of a Split with named results."""
+        """Returns the elements of a Split with named results."""
         node = self.nodes[split]
         shapes = self.shape_rules.split(node.attributes, self.shape(node.operands[0][0]), count)
         found = []
@@ -123,12 +123,12 @@ class Terms:
         return found
 
     def members(self, term: int) -> Iterator[int]:
-        """Terms equal to `term`."""
+        """Returns the terms that are equal to `term`."""
         leader = self.find(term)
         return (each for each in range(len(self.nodes)) if self.find(each) == leader)
 
     def equate(self, a: int, b: int) -> bool:
-        """Notes that two terms are equal, and what follows by replacing equals; returns whether that is news."""
+        """Notes that two terms are equal, and what follows by replacing equals. Returns whether that is new."""
         if self.find(a) == self.find(b):
             return False
         self._merge(a, b)
@@ -141,13 +141,13 @@ class Terms:
         self._types[self._type(a)] = self._type(b)
 
     def same_type(self, a: int, b: int) -> bool:
-        """Whether two terms certainly have the same type; of lists, element by element."""
+        """Returns whether two terms certainly have the same type; of lists, element by element."""
         if self._type(self.find(a)) == self._type(self.find(b)):
             return True
         return any(self.same_shape(x, y) for x in self.shapes(a) for y in self.shapes(b))
 
     def same_shape(self, a: Shape, b: Shape) -> bool:
-        """Whether two shapes are certainly equal."""
+        """Returns whether two shapes are certainly equal."""
         if len(a) != len(b):
             return False
         for x, y in zip(a, b, strict=True):
@@ -199,7 +199,7 @@ class Terms:
         return self._canonical(Node(op, attributes, operands))
 
     def _canonical(self, node: Node) -> Node:
-        """With leaders for operands and one attribute for all that are known to be equal."""
+        """Returns the node with one representative for equal operands and one for equal attributes."""
         known = tuple(sorted(((name, self._interned(value)) for name, value in node.attributes.known), key=_name))
         operands = tuple((self.find(term), starred) for term, starred in node.operands)
         return Node(node.op, Attributes(known, node.attributes.rest), operands)
@@ -218,7 +218,7 @@ class Terms:
         self.suppose_same_type(b, a)
 
     def _close(self) -> bool:
-        """One round of: operators of equal operands are equal."""
+        """Makes operators of equal operands equal, in one round."""
         self._index, changed = {}, False
         for number, node in enumerate(self.nodes):
             canonical = self._canonical(node)
@@ -238,7 +238,9 @@ def _is_vague(item: object) -> int:
 
 
 def counted_from_the_front(attributes: Attributes, shape: Shape) -> Attributes:
-    """Attributes with a negative axis of a tensor of this shape as a non-negative one, where the rank is known."""
+    """Returns the attributes with a non-negative axis where they had a negative one, if the rank of the tensor is
+    known.
+    """
     try:
         rank = length(shape)
     except UnknownError:

@@ -47,7 +47,7 @@ _HALF = 30  # bits of the lower limb in `sum`: 2³² summands of 31 bits fit int
 
 
 class NotInvertibleError(ArithmeticError):
-    """A division met a zero divisor; other random inputs usually avoid it."""
+    """A division met zero, or a divisor of zero. Other random inputs usually avoid it."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class PrimeField:
         return generator.integers(0, self.prime, dims, dtype=np.int64)
 
     def constant(self, number: float | Fraction) -> int:
-        """The field element of a fraction, or of a float taken as the exact fraction that it is."""
+        """Returns the field element of a fraction, or of a float taken as the exact fraction that it is."""
         fraction = Fraction(number)
         return fraction.numerator * pow(fraction.denominator, -1, self.prime) % self.prime
 
     def reduce(self, integers: npt.NDArray[np.integer]) -> Array:
-        """Residues of any integers, negative ones included."""
+        """Returns residues of any integers, negative ones included."""
         return np.mod(integers, self.prime).astype(np.int64)
 
     def add(self, a: Array, b: Array) -> Array:
@@ -81,7 +81,7 @@ class PrimeField:
         return self.mul(a, self.inverse(b))
 
     def inverse(self, a: Array) -> Array:
-        """a⁻¹ = a^(p−2), by Fermat.
+        """Returns a⁻¹ = a^(p−2), by Fermat.
 
         Raises:
           NotInvertibleError: if any element is zero.
@@ -95,12 +95,12 @@ class PrimeField:
         return np.asarray(field_power(a, exponent, self.prime))
 
     def sign(self, a: Array) -> Array:
-        """1, −1 or 0, as int64: the Legendre symbol."""
+        """Returns 1, −1 or 0, as int64: the Legendre symbol."""
         symbol = self.power(a, self.prime // 2)
         return np.where(symbol == self.prime - 1, -1, symbol)
 
     def sqrt(self, a: Array) -> Array:
-        """The positive root of positive elements; of the others that of −a."""
+        """Returns the positive root of positive elements, and for the others the root of −a."""
         return self.power(a, (self.prime + 1) // 4)
 
     def sum(self, a: Array, axes: tuple[int, ...], *, keepdims: bool = False) -> Array:
@@ -210,7 +210,7 @@ class RealField:
 
 @dataclass(frozen=True)
 class RealFunctions:
-    """The functions themselves where they are known, and any fixed real numbers elsewhere.
+    """The functions themselves where they are known, and fixed random functions elsewhere.
 
     Attributes:
       hashed: random functions of residues, from which the others are made.
@@ -256,12 +256,12 @@ class KeyedFunctions:
         return np.where(operands[0] == 0, 0, image) if fixes_zero else image
 
     def symbol(self, key: str) -> int:
-        """A random element that is not zero."""
+        """Returns a random element that is not zero."""
         return int(self._start(key)) % (self.prime - 1) + 1
 
     @_MODULO_2_64
     def opaque(self, key: str, operands: Sequence[Array | None], dims: Sequence[int]) -> Array:
-        """An output of shape `dims` whose every element depends on every element of every operand."""
+        """Returns an output of shape `dims` whose every element depends on every element of every operand."""
         digest = self._start(key)
         for operand in operands:
             digest = _mix(digest + (_GOLDEN if operand is None else _digest(operand)))
@@ -277,7 +277,7 @@ class KeyedFunctions:
 
 
 def _mix(hashes: Hashes) -> Hashes:
-    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    """Returns the finaliser of splitmix64: every input bit reaches every output bit."""
     hashes = hashes + _GOLDEN
     hashes = (hashes ^ (hashes >> _SHIFTS[0])) * _MULTIPLIERS[0]
     hashes = (hashes ^ (hashes >> _SHIFTS[1])) * _MULTIPLIERS[1]

@@ -37,7 +37,7 @@ KERNELS: dict[str, Kernel] = {**LINEAR_KERNELS, **LAYOUT_KERNELS, **FUNCTION_KER
 
 
 def evaluate_call(call: Call) -> list[FieldTensor]:
-    """Outputs of one operator.
+    """Returns the outputs of one operator.
 
     Raises:
       UnsupportedOperatorError: for random operators and unusual forms.
@@ -80,7 +80,7 @@ Degree = tuple[int, int]
 
 
 def degree_bound(graph: Graph) -> int:
-    """A bound on the degree of numerator and denominator together, over all outputs.
+    """Returns a bound on the degree of numerator and denominator together, over all outputs.
 
     Inputs and weights have degree 1. Results of random functions, roots and exponentials are fresh variables to
     whatever reads them; norms, softmax and other composites are counted by their definitions' factors.
@@ -95,7 +95,9 @@ def degree_bound(graph: Graph) -> int:
 
 
 def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
-    """`terms`: most numbers that a sum over elements can have; their denominators multiply."""
+    """Returns the degree of an operator's results. `terms` is the most numbers that a sum over elements can have; their
+    denominators multiply.
+    """
     name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     if not node.inputs and name in _LITERALS:
         return 0, 0
@@ -123,12 +125,14 @@ def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
 
 
 def decisions(*graphs: Graph) -> float:
-    """Signs that an output element can depend on, in all graphs together; a choice of one of n is log₂ n of them."""
+    """Returns how many signs an output element can depend on, in all graphs together. A choice of one of n counts as
+    log₂ n.
+    """
     return sum(_longest(graph) for graph in graphs)
 
 
 def _longest(graph: Graph) -> float:
-    """The most on a path from an input to an output."""
+    """Returns the most signs on a path from an input to an output."""
     so_far: dict[int, float] = {}
     for node in graph.nodes():
         count = _decisions(graph, node) + max((so_far.get(id_, 0.0) for id_ in node.inputs), default=0.0)
@@ -195,7 +199,7 @@ class FieldAgreement:
 
 
 def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithmetic) -> list[FieldTensor]:
-    """Outputs of `graph`, in order.
+    """Returns the outputs of `graph`, in order.
 
     Args:
       leaves: exact numbers for every graph input (by name) and every weight (by handle).
@@ -221,12 +225,12 @@ def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithm
 
 
 def qualified(domain: str, op_type: str) -> str:
-    """The operator's name, with its domain if that is not ONNX's own."""
+    """Returns the operator's name, with its domain if that is not ONNX's own."""
     return f"{domain}::{op_type}" if domain else op_type
 
 
 def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMismatch | None:
-    """The first element in which the two graphs differ at any of the random points, or None."""
+    """Returns the first element in which the two graphs differ at any of the random points, or None."""
     return compare_exactly(source, target, seed=seed).mismatch
 
 
@@ -269,7 +273,9 @@ def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point:
 
 
 def _points(decided: float, elements: int) -> int:
-    """Points in each field, so that all combinations of `decided` signs are surely met by some element."""
+    """Returns the number of points in each field with which some element surely meets each combination of `decided`
+    signs.
+    """
     if decided == 0:
         return 1
     needed = ERROR_BITS * np.log(2) * 2.0 ** min(decided, 16) / (elements * len(PRIMES))
@@ -277,7 +283,7 @@ def _points(decided: float, elements: int) -> int:
 
 
 def _error_bits(source: Graph, target: Graph, points: int) -> float:
-    """−log₂ of the chance that different graphs agree at all points."""
+    """Returns −log₂ of the chance that different graphs agree at all points."""
     degree = degree_bound(source) + degree_bound(target)
     bits = sum(points * (math.log2(prime) - math.log2(max(degree, 1))) for prime in PRIMES)
     decided = decisions(source, target)
@@ -288,13 +294,15 @@ def _error_bits(source: Graph, target: Graph, points: int) -> float:
 
 
 def _elements(graph: Graph) -> int:
-    """Elements of the smallest output: each decides by signs of its own."""
+    """Returns the number of elements of the smallest output. Each element depends on signs of its own."""
     values = graph.values()
     return max(1, min(int(np.prod(values[id_].dims or ())) for id_ in graph.outputs))
 
 
 def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
-    """Elements for all inputs and weights, random where no content is known; a leaf of several graphs is drawn once."""
+    """Returns elements for all inputs and weights, random where no content is known. A leaf of several graphs is drawn
+    once.
+    """
     leaves: dict[str, FieldTensor] = {}
     for graph in graphs:
         produced = {id_ for node in graph.nodes() for id_ in node.outputs}
@@ -305,12 +313,12 @@ def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> d
 
 
 def leaf_key(value: Value) -> str:
-    """Weights are the same tensor if their handle is; inputs if their name is."""
+    """Returns what names a leaf: a weight is the same tensor if its handle is, an input if its name is."""
     return value.name if value.handle is None else f"weight:{value.handle}"
 
 
 def literal_of(value: Value) -> float | None:
-    """The number that all elements of a constant are known to have."""
+    """Returns the number that all elements of a constant are known to have."""
     return value.content if isinstance(value.content, float) else None
 
 
@@ -327,7 +335,9 @@ def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
 
 
 def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
-    """Their squares, or the negatives of these, so that squares stand for positive numbers and √x² is |x|."""
+    """Returns the squares of the residues, or their negatives, so that squares stand for positive numbers and √x² is
+    |x|.
+    """
     squares = field.mul(residues, residues)
     return np.asarray(np.where(real > 0, squares, field.reduce(-squares)))
 

@@ -62,7 +62,7 @@ def relu(x: FieldTensor) -> FieldTensor:
 
 
 def greater(a: FieldTensor, b: FieldTensor) -> FieldTensor:
-    """The larger of two: (a + b + |a − b|)/2."""
+    """Returns the larger of two: (a + b + |a − b|)/2."""
     return a.chosen(b, (a - b).sign() > 0)
 
 
@@ -161,7 +161,7 @@ def _quick_gelu(call: Call) -> list[FieldTensor]:
 
 
 def _power(call: Call) -> list[FieldTensor]:
-    """Exact for constant exponents that are whole or half numbers of at most 8."""
+    """Computes powers exactly for constant exponents that are whole or half numbers of at most 8."""
     x, exponent = call.operand(0), call.literals.get(1)
     if exponent is None or abs(exponent) > 8 or (2 * exponent) % 1:
         return [x.keyed("Pow", call.operand(1))]
@@ -172,7 +172,7 @@ def _power(call: Call) -> list[FieldTensor]:
 
 
 def _rounding(call: Call) -> list[FieldTensor]:
-    """A random function onto the elements whose last bits are zero; those it leaves as they are."""
+    """Applies a random function onto the elements whose last bits are zero; it leaves those as they are."""
     x, step = call.operand(0), 2**16
     image = x.keyed(call.op_type, fixes_zero=True)
     image = FieldTensor(x.arithmetic, (*(part // step * step for part in image.parts[:-1]), image.real))
@@ -193,7 +193,7 @@ def _where(call: Call) -> list[FieldTensor]:
 
 
 def _cast(call: Call) -> list[FieldTensor]:
-    """Real arithmetic has one kind of float; what comes to integers or truth values is another number."""
+    """Casts. Real arithmetic has one kind of float; a cast to integers or truth values is a random function."""
     if call.attributes.get("to") in _FLOATS:
         return [call.operand(0)]
     return [call.operand(0).keyed(call.key(), fixes_zero=True)]
@@ -203,7 +203,7 @@ _FLOATS = (1, 10, 11, 16)  # TensorProto's FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
 def extremum(name: str, rows: FieldTensor, present: npt.NDArray[np.bool_]) -> FieldTensor:
-    """The greatest or least of the present elements along the last axis."""
+    """Returns the greatest or least of the present elements along the last axis."""
     real = np.nan_to_num(rows.real, nan=0.0)  # undefined: any element, but the same on both sides
     score = np.where(present, real if name == "max" else -real, -np.inf)
     best = np.where(present, score, -np.inf).argmax(-1)[..., None]
@@ -233,7 +233,7 @@ def _reduced_extremum(name: str) -> Kernel:
 
 
 def extremum_along(name: str, x: FieldTensor, axes: tuple[int, ...]) -> FieldTensor:
-    """The reduction by maximum or minimum, with `axes` gone."""
+    """Returns the reduction by maximum or minimum, with `axes` gone."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
     rows = x.transpose((*kept, *axes)).reshape((*(x.dims[axis] for axis in kept), -1))
     return extremum(name, rows, np.ones(rows.dims, np.bool_))

@@ -33,13 +33,13 @@ class WindowGeometry:
     outputs: Sequence[int]
 
     def pad(self, x: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
-        """`x` with its declared pads filled in."""
+        """Returns `x` with its declared pads filled in."""
         spatial = len(self.kernel)
         widths = list(zip(self.pads[:spatial], self.pads[spatial:], strict=True))
         return np.pad(x, [(0, 0)] * (x.ndim - spatial) + widths, constant_values=fill)
 
     def gather(self, padded: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
-        """All windows of an already padded input: [*leading, *outputs, *kernel]; `fill` beyond its end."""
+        """Returns all windows of an already padded input: [*leading, *outputs, *kernel]; `fill` beyond its end."""
         leading = padded.ndim - len(self.kernel)
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         needed = [(o - 1) * s + r for o, s, r in zip(self.outputs, self.strides, reach, strict=True)]
@@ -67,7 +67,7 @@ def _matmul(call: Call) -> list[FieldTensor]:
 
 
 def product(a: FieldTensor, b: FieldTensor) -> FieldTensor:
-    """MatMul, where an operand of rank 1 is a row or a column."""
+    """Computes MatMul, where an operand of rank 1 is a row or a column."""
     row, column = a.rank == 1, b.rank == 1
     left = a.reshape((1, *a.dims)) if row else a
     result = left @ (b.reshape((*b.dims, 1)) if column else b)
@@ -103,7 +103,7 @@ def _conv(call: Call) -> list[FieldTensor]:
 
 
 def convolution(call: Call) -> FieldTensor:
-    """Conv of the first two or three operands."""
+    """Computes Conv of the first two or three operands."""
     geometry, groups = geometry_of(call), call.attributes.get("group", 1)
 
     def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
@@ -163,7 +163,7 @@ def _average_pool(call: Call) -> list[FieldTensor]:
 
 
 def geometry_of(call: Call) -> WindowGeometry:
-    """The windows of a convolution or pool in normal form; kernels of others may be left to the weight."""
+    """Returns the windows of a convolution or pool in normal form. A convolution may leave its kernel to the weight."""
     call.require("auto_pad", "NOTSET", "")
     outputs = call.output_dims[0][2:]
     spatial = len(outputs)
@@ -178,12 +178,12 @@ def _global_pool(call: Call) -> list[FieldTensor]:
 
 
 def reduction(fold: Callable[[FieldTensor, tuple[int, ...]], FieldTensor]) -> Kernel:
-    """A reduction; `fold` returns the reduced axes with extent one."""
+    """Makes the kernel of a reduction; `fold` returns the reduced axes with extent one."""
     return lambda call: [fold(call.operand(0), reduced_axes(call)).reshape(call.output_dims[0])]
 
 
 def reduced_axes(call: Call) -> tuple[int, ...]:
-    """Axes in normal form; all where none are given."""
+    """Returns the axes in normal form; all where none are given."""
     rank = call.operand(0).rank
     return tuple(axis % rank for axis in call.attributes.get("axes", range(rank)))
 
@@ -201,7 +201,9 @@ def _pad(call: Call) -> list[FieldTensor]:
 
 
 def _einsum(call: Call) -> list[FieldTensor]:
-    """Products of all operands over every letter, then sums over those the result lacks; no ellipsis."""
+    """Multiplies all operands over every letter, then sums over the letters that the result lacks. It knows no
+    ellipsis.
+    """
     equation = call.attributes["equation"].replace(" ", "")
     if "." in equation or "->" not in equation:
         raise UnsupportedOperatorError(f"Einsum {equation!r} is not evaluated; explicit ones without '...' are")
@@ -250,7 +252,7 @@ def _concat(call: Call) -> list[FieldTensor]:
 
 
 def concatenated(tensors: list[FieldTensor], axis: int) -> FieldTensor:
-    """The tensors joined."""
+    """Returns the tensors joined."""
     parts = zip(*(tensor.parts for tensor in tensors), strict=True)
     return FieldTensor(tensors[0].arithmetic, tuple(np.concatenate(part, axis=axis) for part in parts))
 
@@ -307,7 +309,7 @@ def _space_to_depth(call: Call) -> list[FieldTensor]:
 
 
 def _constant(call: Call) -> list[FieldTensor]:
-    """`values` in row-major order, in the shape of the result."""
+    """Returns `values` in row-major order, in the shape of the result."""
     values = call.attributes["values"]
     return [_literals(call, values if isinstance(values, list) else [values])]
 

@@ -48,7 +48,7 @@ class Literal:
 
 @lru_cache(maxsize=4096)
 def recognise(number: float) -> Literal:
-    """The exact number that a finite float stands for."""
+    """Returns the exact number that a finite float stands for."""
     size = abs(number)
     if size == 0:
         return Literal(1, Fraction(0))
@@ -65,7 +65,7 @@ def recognise(number: float) -> Literal:
 
 
 def _simple(size: float, tolerance: float, denominator: int) -> Literal | None:
-    """The form with the simplest fraction of those that lie near; fourth roots are those of attention's scale."""
+    """Returns the near form with the simplest fraction. Fourth roots are those of attention's scale."""
     found = []
     for roots, pi_power in ((0, 0), (0, 1), (0, -1), (1, 0), (1, 1), (1, -1), (2, 0)):
         rational = size ** (2**roots) / math.pi**pi_power
@@ -81,7 +81,7 @@ def _complexity(literal: Literal) -> tuple[int, int, int]:
 
 
 def _fraction(rational: float, tolerance: float, denominator: int) -> Fraction | None:
-    """A fraction near `rational` with a small denominator, or a small numerator where it is below 1."""
+    """Returns a fraction near `rational` with a small denominator, or a small numerator where it is below 1."""
     if not 1e-12 < rational < 1e12:
         return None
     if rational < 1:
@@ -121,13 +121,13 @@ class Arithmetic:
 
     @staticmethod
     def at(primes: Sequence[int], seed: int) -> Arithmetic:
-        """The arithmetic whose random functions, and whose π and e, are those of `seed`."""
+        """Returns the arithmetic whose random functions, and whose π and e, are those of `seed`."""
         functions = tuple(KeyedFunctions(prime, seed) for prime in primes)
         fields = (*(PrimeField(prime) for prime in primes), RealField())
         return Arithmetic(fields, functions, RealFunctions(functions[0]))
 
     def constant(self, number: float) -> FieldTensor:
-        """The literal that `number` stands for; infinities and NaN are symbols without laws but exp(−∞) = 0."""
+        """Returns the literal that `number` stands for; infinities and NaN are symbols without laws but exp(−∞) = 0."""
         real = np.asarray(float(number))
         if not np.isfinite(number):
             return FieldTensor(self, (*(np.asarray(f.symbol(f"literal {number}")) for f in self.functions), real))
@@ -143,18 +143,18 @@ class Arithmetic:
         return FieldTensor(self, (*parts, real))
 
     def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:
-        """`constant` of every element."""
+        """Returns `constant` of every element."""
         different, places = np.unique(numbers, return_inverse=True)
         parts = zip(*(self.constant(number).parts for number in different.tolist()), strict=True)
         return FieldTensor(self, tuple(np.stack(part)[places].reshape(numbers.shape) for part in parts))
 
     def integers(self, numbers: npt.ArrayLike) -> FieldTensor:
-        """Exact integers or truth values in every part."""
+        """Returns exact integers or truth values in every part."""
         whole = np.asarray(numbers).astype(np.int64)
         return FieldTensor(self, tuple(field.reduce(whole) for field in self.fields))
 
     def hashed(self, images: Sequence[Array]) -> FieldTensor:
-        """A tensor of random residues; its real numbers follow from them."""
+        """Returns a tensor of random residues; its real numbers follow from them."""
         return FieldTensor(self, (*images, self.real.between(images[0])))
 
 
@@ -184,11 +184,11 @@ class FieldTensor:
         return np.asarray(self.parts[0] != 0)
 
     def moved(self, function: Callable[[Part], Part]) -> FieldTensor:
-        """A rearrangement of the elements."""
+        """Returns a rearrangement of the elements."""
         return FieldTensor(self.arithmetic, tuple(np.asarray(function(part)) for part in self.parts))
 
     def each(self, function: Callable[..., Part], *others: FieldTensor) -> FieldTensor:
-        """function(field, part, *parts of the others) in each field."""
+        """Applies function(field, part, *parts of the others) in each field."""
         return each(self.arithmetic, function, [self, *others])
 
     def __add__(self, other: FieldTensor) -> FieldTensor:
@@ -225,7 +225,7 @@ class FieldTensor:
         return self.moved(lambda part: part.transpose(tuple(perm)))
 
     def sign(self) -> Array:
-        """1, −1 or 0 for each element: of the real number, where the exact one is not 0."""
+        """Returns 1, −1 or 0 for each element: of the real number, where the exact one is not 0."""
         sign = np.where(
             np.isnan(self.real), 1.0, np.sign(self.real)
         )  # undefined: any branch, but the same on both sides
@@ -255,7 +255,7 @@ class FieldTensor:
         return FieldTensor(self.arithmetic, (value, follow, self.arithmetic.real.pointwise("exp", [real], [])))
 
     def keyed(self, key: str, *others: FieldTensor, fixes_zero: bool = False) -> FieldTensor:
-        """A random function of corresponding elements, broadcast."""
+        """Returns a random function of corresponding elements, broadcast."""
         tensors = (self, *others)
         residues = [tensor.parts[0] for tensor in tensors]
         images = (f.pointwise(key, residues, fixes_zero=fixes_zero) for f in self.arithmetic.functions)
@@ -263,22 +263,22 @@ class FieldTensor:
         return FieldTensor(self.arithmetic, (*images, real))
 
     def keyed_odd(self, key: str) -> FieldTensor:
-        """A random function with f(−x) = −f(x)."""
+        """Returns a random function with f(−x) = −f(x)."""
         sign = self.sign()
         return self.times_sign(sign).keyed(key).times_sign(sign)
 
     def keyed_even(self, key: str) -> FieldTensor:
-        """A random function with f(−x) = f(x)."""
+        """Returns a random function with f(−x) = f(x)."""
         return self.absolute().keyed(key)
 
     def chosen(self, other: FieldTensor, chosen: npt.NDArray[np.bool_]) -> FieldTensor:
-        """Elements of this tensor where `chosen`, else of the other, broadcast."""
+        """Returns the elements of this tensor where `chosen`, else those of the other, broadcast."""
         parts = tuple(np.where(chosen, a, b) for a, b in zip(self.parts, other.parts, strict=True))
         return FieldTensor(self.arithmetic, parts)
 
 
 def each(arithmetic: Arithmetic, function: Callable[..., Part], tensors: Sequence[FieldTensor | None]) -> FieldTensor:
-    """function(field, *parts) in each field; an absent tensor has the part None."""
+    """Applies function(field, *parts) in each field; an absent tensor has the part None."""
     parts = []
     for index, field in enumerate(arithmetic.fields):
         operands = [None if tensor is None else tensor.parts[index] for tensor in tensors]
@@ -310,7 +310,7 @@ class Call:
     arithmetic: Arithmetic
 
     def operand(self, index: int) -> FieldTensor:
-        """The input at `index`, which must be present."""
+        """Returns the input at `index`, which must be present."""
         value = self.optional(index)
         if value is None:
             raise UnsupportedOperatorError(f"{self.op_type} needs its input {index}, which is absent")
@@ -323,20 +323,20 @@ class Call:
         return [self.operand(index) for index in range(len(self.inputs))]
 
     def each(self, function: Callable[..., Array], *tensors: FieldTensor | None) -> FieldTensor:
-        """function(field, *parts) in each field."""
+        """Applies function(field, *parts) in each field."""
         return each(self.arithmetic, function, tensors)
 
     def number(self, name: str, default: float) -> FieldTensor:
-        """A real attribute as the literal it stands for."""
+        """Returns a real attribute as the literal it stands for."""
         return self.arithmetic.constant(float(self.attributes.get(name, default)))
 
     def key(self, *ignored: str) -> str:
-        """Names the random function: the operator and those attributes that change what it computes."""
+        """Returns a key of the random function: the operator and those attributes that change what it computes."""
         kept = {name: value for name, value in self.attributes.items() if name not in ignored}
         return f"{self.op_type}{sorted(kept.items())}"
 
     def require(self, name: str, *accepted: object) -> None:
-        """Refuses an attribute that is there with another value."""
+        """Refuses an attribute that has another value than the accepted ones."""
         value = self.attributes.get(name, accepted[0])
         if value not in accepted:
             raise UnsupportedOperatorError(

@@ -154,7 +154,7 @@ def _draw(leaf: Value, generator: np.random.Generator) -> Floats:
 
 
 def _sprinkle(tensor: Floats, values: Sequence[float], generator: np.random.Generator) -> Floats:
-    """`tensor` with a share of its elements (at least one) replaced by random picks of `values`."""
+    """Returns `tensor` with a share of its elements (at least one) replaced by random picks of `values`."""
     flat = tensor.flatten()
     count = max(1, int(_SPRINKLED * flat.size)) if flat.size else 0
     places = generator.choice(flat.size, count, replace=False)
@@ -165,7 +165,7 @@ def _sprinkle(tensor: Floats, values: Sequence[float], generator: np.random.Gene
 def _compare_case(
     source: FloatSession, target: FloatSession, case: _Case, generator: np.random.Generator, normwise: bool
 ) -> FloatMismatch | _Agreement:
-    """A mismatch, or whether the target spreads non-finite values on this case and how far it is off."""
+    """Returns a mismatch, or whether the target spreads non-finite values on this case and how far it is off."""
     expected, got = ([_as_numbers(each) for each in session.run(case.feeds)] for session in (source, target))
     tolerances = _tolerances(source, case.feeds, expected, generator)
     if normwise:
@@ -192,21 +192,21 @@ def _compare_case(
 
 
 def _relative_error(a: Floats, b: Floats) -> float:
-    """The largest difference of finite results, relative to the largest."""
+    """Returns the largest difference of finite results, relative to the largest."""
     finite = np.isfinite(a) & np.isfinite(b)
     largest = np.abs(a[finite]).max(initial=0.0)
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / largest) if largest else 0.0
 
 
 def _as_numbers(output: npt.NDArray[np.generic]) -> Floats:
-    """Truth values and integers as floats; the tests are about numbers."""
+    """Returns truth values and integers as floats, since the tests compare numbers."""
     return output.astype(np.float32, copy=False)
 
 
 def _tolerances(
     source: FloatSession, feeds: Mapping[str, Floats], expected: Sequence[Floats], generator: np.random.Generator
 ) -> list[npt.NDArray[np.float64]]:
-    """How far each element of the source's outputs moves under small relative perturbations of all numbers.
+    """Returns how far each element of the source's outputs moves under small relative perturbations of all numbers.
 
     Infinite where a perturbed result is not finite: such an element stands at the edge of overflow and proves nothing.
     """
@@ -223,12 +223,12 @@ def _tolerances(
 
 
 def _perturbed(tensor: Floats, generator: np.random.Generator) -> Floats:
-    """Of finite numbers none becomes infinite."""
+    """Returns the tensor with small relative errors. No finite number becomes infinite."""
     with np.errstate(over="ignore"):
         moved = tensor * _factors(tensor.shape, generator)
     return np.where(np.isinf(moved), tensor, moved)
 
 
 def _factors(dims: Sequence[int], generator: np.random.Generator) -> Floats:
-    """1 + δ with |δ| up to `PERTURBATION`."""
+    """Returns factors 1 + δ with |δ| up to `PERTURBATION`."""
     return (1 + PERTURBATION * generator.uniform(-1, 1, tuple(dims))).astype(np.float32)

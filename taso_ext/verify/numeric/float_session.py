@@ -73,7 +73,7 @@ class FloatSession:
         self._session = _session(graph_model(graph, list(leaves), list(self.results)))
 
     def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
-        """Outputs in order.
+        """Returns the outputs in order.
 
         Args:
           feeds: tensors of the leaves; it may hold more than this graph has.
@@ -94,7 +94,7 @@ _EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
 
 
 def _masks(graph: Graph) -> set[int]:
-    """Operands of sums whose result an exponential reads, and masks of Attention."""
+    """Returns the operands of sums whose result an exponential reads, and the masks of Attention."""
     summands = {id_: node.inputs for node in graph.nodes() if node.op_type in ("Add", "Sum") for id_ in node.outputs}
     logits = (node.inputs[0] for node in graph.nodes() if node.op_type in _EXPONENTIALS)
     attention = (node.inputs[3:4] for node in graph.nodes() if node.op_type == "Attention")
@@ -131,7 +131,9 @@ class _Initializers:
 
 
 def graph_model(graph: Graph, leaves: Sequence[int], results: Sequence[int] = ()) -> onnx.ModelProto:
-    """The graph as a model whose inputs are `leaves`, and factors for `results`; values are called v0, v1, … by id."""
+    """Returns the graph as a model whose inputs are `leaves`, and factors for `results`; values are called v0, v1, … by
+    id.
+    """
     values, initializers, opset = graph.values(), _Initializers(), _opset(graph)
     nodes = [proto for node in graph.nodes() for proto in _protos(node, values, opset, initializers)]
     nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
@@ -151,7 +153,7 @@ def _opset(graph: Graph) -> int:
 
 @cache
 def _first_version(op_type: str) -> int:
-    """The opset that introduced an operator."""
+    """Returns the opset that introduced an operator."""
     schemas = onnx.defs.get_all_schemas_with_history()
     return min(schema.since_version for schema in schemas if schema.name == op_type and not schema.domain)
 
@@ -165,7 +167,7 @@ def _protos(node: Node, values: Mapping[int, Value], opset: int, initializers: _
 
 
 def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodeProto]:
-    """Multiplications that give the results of `node` their factors; `node` then writes under another name."""
+    """Returns multiplications that give the results of `node` their factors; `node` then writes under another name."""
     names = {_name(id_): _factor(id_) for id_ in results}
     scalings = []
     for port, name in enumerate(node.output):
@@ -191,7 +193,7 @@ def _declaration(id_: int, value: Value) -> onnx.ValueInfoProto:
 
 
 def _name(id_: int) -> str:
-    """Names by id: those of the engine may be empty, and what two values are called does not matter here."""
+    """Returns a name by id. Names of the engine may be empty, and the name of a value does not matter here."""
     return "" if id_ < 0 else f"v{id_}"
 
 
