@@ -5,6 +5,7 @@
 # make lint   ruff and mypy only
 # make sanitize          tests/taso_ext with an engine that checks every access and every integer operation
 # make sanitize-threads  the tests of multi-threaded searches with an engine that checks for data races
+# make wheel  build dist/*.whl, which installs and runs without a compiler; `make test-full` tests it
 # make fuzz   half a minute of random input for each target in tests/fuzz; FUZZ_SECONDS=600 or FUZZ_RUNS=1000000 takes
 #             other lengths, FUZZ_TARGETS="rules buffers" some of the targets
 
@@ -25,7 +26,7 @@ ENGINE_SOURCES := $(wildcard taso_ext/src/*/*)
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test test-full test-sb3 lint sanitize sanitize-threads fuzz install clean
+.PHONY: demo test test-full test-sb3 lint sanitize sanitize-threads fuzz wheel install clean
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
@@ -106,8 +107,13 @@ build/fuzz/.atheris: $(INSTALLED)
 
 install: $(BUILT)
 
+# Into an empty folder: files of an earlier build that are gone since would be in the wheel too.
+wheel: $(BUILT)
+	rm -rf build/wheel
+	$(BIN)/python setup.py -q build --build-lib build/wheel bdist_wheel --dist-dir dist
+
 clean:
-	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f taso_ext/_core.*.so taso_ext/_generator.*.so $(BUILT)
 
 # A missing stamp on an existing .venv means an interrupted install. Half-written packages can look complete to pip,
