@@ -1,6 +1,5 @@
 #include "bindings/bindings.hpp"
 
-#include "features/candidate_features.hpp"
 #include "features/features.hpp"
 
 namespace rlflow {

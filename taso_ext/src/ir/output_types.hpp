@@ -17,7 +17,7 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] bool are_extents(const Dims& numbers);    // or can be added to one without overflow
 [[nodiscard]] std::optional<Dims> broadcast(const Dims& a, const Dims& b);
 
-// output_types_linear.cpp: products, windows.
+// output_types_linear.cpp: products, windows, attention.
 [[nodiscard]] Outputs infer_matmul(Types inputs);
 [[nodiscard]] Outputs infer_fused_matmul(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_gemm(const AttributeMap& attributes, Types inputs);
@@ -25,6 +25,9 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_pool(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_global_pool(Types inputs);
+[[nodiscard]] Outputs infer_attention(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_multi_head(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_rotary(const AttributeMap& attributes, Types inputs);
 
 // output_types_layout.cpp: operators that move elements, and constants.
 [[nodiscard]] Outputs infer_concat(const AttributeMap& attributes, Types inputs);
@@ -36,10 +39,5 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] Outputs infer_reduce(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_expand(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inputs);
-
-// output_types_attention.cpp: attention and what goes with it.
-[[nodiscard]] Outputs infer_attention(const AttributeMap& attributes, Types inputs);
-[[nodiscard]] Outputs infer_multi_head(const AttributeMap& attributes, Types inputs);
-[[nodiscard]] Outputs infer_rotary(const AttributeMap& attributes, Types inputs);
 
 }  // namespace rlflow::operators

@@ -1,4 +1,4 @@
-#include "search/greedy.hpp"
+#include "search/search.hpp"
 
 #include <algorithm>
 

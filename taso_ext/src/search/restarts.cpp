@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <random>
 
-#include "search/greedy.hpp"
+#include "search/search.hpp"
 #include "search/watch.hpp"
 #include "search/worker_pool.hpp"
 

@@ -1,7 +1,7 @@
 """Kernels of pointwise functions and of maxima: exact where signs, roots and exponentials suffice, random elsewhere.
 
 Random functions have the properties that the tables here declare and no others;
-tests/taso_ext/verify/test_function_laws.py tests these properties against the functions themselves.
+tests/taso_ext/verify/exact/test_function_laws.py tests these properties against the functions themselves.
 """
 
 from __future__ import annotations
