@@ -12,7 +12,7 @@ RESULTS = ROOT / "experiments/results"
 RUNS = {"squeezenet1.1-demo", "bert-base-demo"}
 """Kept runs of `rlflow optimise`, whose files are those of a run directory."""
 TABLES = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path.name not in RUNS)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(RESULTS.rglob("*.md"))]
+PAGES = [path for path in sorted(ROOT.rglob("*.md")) if not {".venv", "runs", "build"} & {*path.relative_to(ROOT).parts}]
 LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 
 
