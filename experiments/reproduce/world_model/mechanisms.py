@@ -8,8 +8,9 @@ work is one graph, setting and seed. The order is breadth first, so that whateve
 mechanism: all settings of the first seed come before the second seed.
 
 A unit is named by the preset and by what `--set` and the mechanism change, not by all settings that the preset stands
-for. So the units stay valid when a mechanism and its switch are deleted. `experiments/results/mechanisms/tried.md` says
-which commit made them; after a change of the program that they depend on, remove them.
+for. So the units stay valid when a mechanism and its switch are deleted.
+`experiments/results/mechanisms/README.md` says which commit made them. Remove them after a
+change of the program that they depend on.
 """
 
 from __future__ import annotations
