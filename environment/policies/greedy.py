@@ -1,4 +1,4 @@
-"""Greedy play with some chance in it: episodes nearer to what a trained controller visits than random ones are."""
+"""Greedy play with some chance: its episodes are nearer to those of a trained controller than random ones."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ import numpy as np
 import numpy.typing as npt
 
 _SAME_PERCENT = 1e-7
-"""Gains closer than this are equal: rounding must not decide between two like rewrites."""
+"""Gains closer than this are equal: rounding must not decide between two equal rewrites."""
 
 
 class ForeseeingEnv(Protocol):
-    """What looking ahead asks of an environment; `GraphSubstitutionEnv` has it."""
+    """The part of `GraphSubstitutionEnv` that looking ahead needs."""
 
     @property
     def num_rules(self) -> int: ...
     @property
     def state(self) -> Any:
-        """The engine's state; `state.cost.ms` is comparable with what `candidates` foretells."""
+        """The engine's state; `state.cost.ms` can be compared with the costs of `candidates`."""
         ...
 
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """(rule [C], location [C], cost_ms [C]) of every legal rewrite."""
+        """Returns (rule [C], location [C], cost_ms [C]) of all legal rewrites."""
         ...
 
 
 class GreedyAgent:
-    """Takes the rewrite that gains most, one step ahead; where none gains, and now and then, one of the less dear.
+    """Takes the rewrite that gains most, one step ahead, and wanders where none gains or now and then.
 
         agent = GreedyAgent(env)
         action = agent(observation)                  # its own random stream, or
         action = agent(observation, generator)       # a stream of the caller's
 
-    It must be asked about the state that `env` is in. Equally good rewrites are equally likely. Episodes do not end
-    where nothing gains: from there it wanders, a rewrite with probability proportional to exp(gain / temperature), both
-    in percent of the cost, until something gains again. So episodes stay deep, and stay around good graphs, as
-    controllers do. Where everything gains a little (BERT-Base: 400 rewrites, 0.2 to 1 % each), choosing always the best
-    makes all episodes one but for ties, hence the share of steps that wander anyway. Wandering uniformly instead would
-    not do: on SqueezeNet1.1 some rewrites make the graph 30 % dearer, and nobody who looks ahead takes those.
+    The observation must be that of the state that `env` is in. Equally good rewrites are equally likely.
+
+    Where nothing gains, the agent wanders until something gains again: it takes a rewrite with a probability
+    proportional to exp(gain / temperature), both in percent of the cost. Episodes therefore stay deep and around good
+    graphs, as those of controllers do. Where everything gains a little (BERT-Base: 400 rewrites of 0.2 to 1 % each),
+    always taking the best would make all episodes equal but for ties; a share of the steps therefore wanders anyway.
+    Wandering is not uniform, since on SqueezeNet1.1 some rewrites make the graph 30 % dearer.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class GreedyAgent:
     ) -> None:
         """
         Args:
-          env: what looks ahead.
-          seed: of its own random stream.
-          randomness: share of steps that wander although something gains.
-          temperature_percent: a rewrite that gains this much less is e times less likely when it wanders.
+          env: the environment that predicts the costs of rewrites.
+          seed: seed of the agent's own random stream.
+          randomness: share of the steps that wander although something gains, in [0, 1].
+          temperature_percent: loss of gain that makes a rewrite e times less likely when the agent wanders; positive.
         Raises:
-          ValueError: if they are not in [0, 1] and positive.
+          ValueError: an argument is out of its range.
         """
         if not 0.0 <= randomness <= 1.0 or temperature_percent <= 0.0:
             raise ValueError(
@@ -63,7 +64,7 @@ class GreedyAgent:
         self._generator = np.random.default_rng(seed)
 
     def __call__(self, observation: Mapping[str, Any], rng: np.random.Generator | None = None) -> npt.NDArray[np.int64]:
-        """The action [rule, location]; NO-OP only where nothing else is legal."""
+        """Returns the action [rule, location]; NO-OP only where nothing else is legal."""
         generator = self._generator if rng is None else rng
         rules, locations, costs_ms = self._env.candidates()
         if not len(rules):
@@ -73,7 +74,7 @@ class GreedyAgent:
         return np.array([rules[chosen], locations[chosen]], np.int64)
 
     def _probabilities(self, gains: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Of rewrites that gain this many percent."""
+        """Returns the probabilities of rewrites from their gains in percent."""
         best = gains.max()
         if best > _SAME_PERCENT and generator.random() >= self._randomness:
             weights = (gains >= best - _SAME_PERCENT).astype(float)

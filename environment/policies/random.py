@@ -1,4 +1,4 @@
-"""The uniformly random agent: the papers' source of training data, and the baseline of every evaluation."""
+"""Uniformly random play: the papers' source of training data, and the baseline of every evaluation."""
 
 from __future__ import annotations
 

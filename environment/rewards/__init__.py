@@ -1,4 +1,8 @@
-"""Rewards: named functions of a transition, with parameters, and those of a user's own."""
+"""Rewards: named functions of a transition, with parameters, and functions of your own.
+
+reward = rewards.find("combined:alpha=0.7,beta=0.3")
+env = environment.make("squeezenet1.1", reward=reward)
+"""
 
 from environment.rewards.interface import Reward, RewardError, RewardFunction, Transition, reward_noise
 from environment.rewards.registry import find, names, register

@@ -1,6 +1,6 @@
-"""The rewards that come with the environment.
+"""The built-in rewards.
 
-RT and M are 100 x/x0: run time and memory traffic in percent of the start graph's.
+RT and M are the run time and the memory traffic in percent of the start graph's: 100 x/x0.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from environment.rewards.interface import Reward, Transition
 
 
 def runtime_percent(cost: Cost, initial: Cost) -> float:
-    """RT."""
+    """Returns RT, the run time in percent of the start graph's."""
     return 100.0 * cost.ms / initial.ms if initial.ms > 0 else 100.0
 
 
 def memory_percent(cost: Cost, initial: Cost) -> float:
-    """M."""
+    """Returns M, the memory traffic in percent of the start graph's."""
     return 100.0 * cost.memory_bytes / initial.memory_bytes if initial.memory_bytes > 0 else 100.0
 
 
@@ -26,7 +26,7 @@ def _saving(t: Transition) -> float:
 
 
 def log_ratio() -> Reward:
-    """100 ln(RT before / RT after): adds up over an episode to 100 ln(start / end), whatever the path."""
+    """100 ln(RT before / RT after), whose sum over an episode is 100 ln(start / end) on every path."""
 
     def function(t: Transition) -> float:
         return 100.0 * math.log(t.before.ms / t.after.ms) if t.before.ms > 0 and t.after.ms > 0 else 0.0
@@ -58,7 +58,7 @@ def new_runtime() -> Reward:
 
 
 def final() -> Reward:
-    """The whole saving when the episode ends, nothing before; only then is the cost measured."""
+    """The whole saving when the episode ends, and nothing before; the cost is measured only then."""
 
     def function(t: Transition) -> float:
         return 100.0 - runtime_percent(t.after, t.initial) if t.done else 0.0
@@ -67,7 +67,7 @@ def final() -> Reward:
 
 
 def percent(every: int = 5, bonus: float = 0.1) -> Reward:
-    """RT last measured minus RT after, every `every` steps and at the end; a small constant between.
+    """RT last measured minus RT after, every `every` steps and at the end; the constant `bonus` between.
 
     Source: X-RLflow, with N = 5 and 0.1.
     """

@@ -20,11 +20,11 @@ class RewardError(ValueError):
 
 @dataclass(frozen=True)
 class Transition:
-    """What a reward may look at.
+    """The values from which a reward is computed.
 
     Attributes:
       initial, before, after: costs of the start graph and of the graphs before and after the step. Where the cost model
-        measures and the reward did not look, the cost last measured stands for that of the graph.
+        measures and the reward did not ask, the last measured cost stands for that of the graph.
       last_measured: cost at the last step that the reward measured (the start graph's at first).
       step: 1 for the first step of an episode.
       done: whether the episode ends with this step, by termination or truncation.
@@ -39,19 +39,20 @@ class Transition:
 
 
 RewardFunction = Callable[[Transition], float]
-"""A pure function: where costs are noisy it is also asked what it would have been for costs a little different."""
+"""A pure function: for noisy costs it is also called with costs that differ a little."""
 
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward function and how often it looks at the cost.
+    """A reward function and how often it needs the cost.
 
     Attributes:
-      name: as errors call it.
-      function: from a transition to a number; percent of the start graph's cost for all built-in ones.
-      every: the cost is measured every this many steps and when the episode ends; None: only then.
-      telescopes: whether it is a difference of costs, so that a loop of rewrites earns nothing.
-      is_log_ratio: whether it is 100 · ln(run time before / after) at every step.
+      name: name in errors.
+      function: maps a transition to a number, which is in percent of the start graph's cost for all built-in rewards.
+      every: number of steps after which the cost is measured; it is also measured when the episode ends. None measures
+        only then.
+      telescopes: whether the reward is a difference of costs, so that a loop of rewrites gains nothing.
+      is_log_ratio: whether the reward is 100 · ln(run time before / after) at every step.
     """
 
     name: str
@@ -66,20 +67,20 @@ class Reward:
 
     @property
     def period(self) -> int:
-        """N where the cost is measured every N > 1 steps, else 0."""
+        """N if the cost is measured every N > 1 steps, else 0."""
         return self.every if self.every is not None and self.every > 1 else 0
 
     def measures(self, step: int, done: bool) -> bool:
-        """Whether the cost is looked at in this step."""
+        """Returns whether the cost is measured in this step."""
         return done or (self.every is not None and step % self.every == 0)
 
     def earned(self, transition: Transition, rule_name: str) -> float:
-        """What a step earns.
+        """Returns the reward of a step.
 
         Args:
-          rule_name: of the rewrite that was made, for errors.
+          rule_name: rule of the rewrite, for errors.
         Raises:
-          RewardError: the function failed, or what it returned is no finite number.
+          RewardError: the function failed or did not return a finite number.
         """
         try:
             value = self.function(transition)
@@ -108,22 +109,21 @@ def _is_finite(value: Real) -> bool:
 
 
 _MOST = 0.99
-"""No run time is moved to 0 or below."""
+"""Largest fraction by which a run time is moved, so that it stays positive."""
 _ROUNDING = 1e-12
-"""Of the greatest variance; smaller ones are what rounding leaves of none."""
+"""Variances below this fraction of the largest are rounding errors of zero."""
 
 
 def reward_noise(reward: Reward, transition: Transition, prices: Mapping[str, Priced], rule_name: str) -> float:
-    """Half the width of the 95 % interval of a reward, in its own unit.
+    """Returns half the width of the 95 % interval of a reward, in the reward's unit; exactly 0 for exact costs.
 
-    Costs that rest on the same measurements are wrong together: a kernel that two graphs run equally often hardly blurs
-    their difference. So all costs are moved together, wherever they stand in the transition, to both ends of each
-    principal axis of their joint error, and the changes of the reward are added as those of independent errors are.
-    Exactly 0 for costs without noise.
+    Costs that rest on the same measurements share their errors: a kernel that two graphs run equally often hardly blurs
+    their difference. All costs of the transition are therefore moved together, to both ends of each principal axis of
+    their joint error. The resulting changes of the reward are added as independent errors.
 
     Args:
-      prices: what costs of the transition were taken from, by its attributes `initial`, `before`, `after` and
-        `last_measured`; those left out have no noise.
+      prices: prices of the transition's costs by attribute name (`initial`, `before`, `after`, `last_measured`); costs
+        that are left out have no noise.
     Raises:
       RewardError: see `Reward.earned`.
     """
@@ -140,7 +140,7 @@ def reward_noise(reward: Reward, transition: Transition, prices: Mapping[str, Pr
 
 
 def _principal_axes(prices: Sequence[Priced]) -> npt.NDArray[np.float64]:
-    """[axes, prices]: independent errors that together make those of all costs, each as a part of the cost."""
+    """Returns independent errors [axes, prices] that add up to those of all costs, as fractions of the costs."""
     if not prices:
         return np.zeros((0, 0))
     variances, axes = np.linalg.eigh([[_covariance(one, other) for other in prices] for one in prices])
@@ -150,6 +150,6 @@ def _principal_axes(prices: Sequence[Priced]) -> npt.NDArray[np.float64]:
 
 
 def _covariance(one: Priced, other: Priced) -> float:
-    """Of two costs' errors, as parts of the costs, in half widths of 95 % intervals."""
+    """Returns the covariance of two costs' errors, as fractions of the costs, in half widths of 95 % intervals."""
     common = sum(error_ms * other.errors.get(name, 0.0) for name, error_ms in one.errors.items())
     return common / (one.cost.ms * other.cost.ms)

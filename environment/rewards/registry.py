@@ -1,4 +1,4 @@
-"""Rewards by name, with parameters: `log_ratio`, `combined:alpha=0.7,beta=0.3`, or a user's own `module:function`."""
+"""Rewards by name, with parameters: `log_ratio`, `combined:alpha=0.7,beta=0.3`, or your own `module:function`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ _REGISTERED: dict[str, Reward] = {}
 
 
 def names() -> list[str]:
-    """Names of all rewards, those that were registered included."""
+    """Returns the names of all built-in and registered rewards."""
     return [*_BUILT_IN, *_REGISTERED]
 
 
 def register(reward: Reward) -> None:
-    """Makes a reward available by its name. Raises ValueError when the name is taken, or could not be asked for."""
+    """Makes a reward available by its name.
+
+    Raises:
+      ValueError: the name is taken, or holds a colon.
+    """
     if reward.name in names():
         raise ValueError(f"there already is a reward named {reward.name!r}; choose another name")
     if ":" in reward.name:
@@ -45,15 +49,15 @@ def register(reward: Reward) -> None:
 
 
 def find(reward: str | Reward | RewardFunction, **parameters: Parameter) -> Reward:
-    """A reward by its text, or made of a function.
+    """Returns the reward of a text, or makes one of a function.
 
         find("combined", alpha=0.7, beta=0.3)
         find("combined:alpha=0.7,beta=0.3")        # the same as text, for configurations and the command line
-        find("my_rewards:launches_saved")          # a function in a module that Python can import
+        find("my_rewards:launches_saved")          # a function of a module that Python can import
         find(lambda t: t.before.ms - t.after.ms)   # a function; the cost is measured at every step
 
     Raises:
-      ValueError: an unknown name, parameter or function, or a bad value; says what there is.
+      ValueError: a name, parameter or function is unknown, or a value is bad; the message lists the known ones.
     """
     if isinstance(reward, Reward):
         return _without(parameters, reward, reward.name)
@@ -86,7 +90,7 @@ def _of_function(function: Any, name: str = "") -> Reward:
 
 
 def _made(name: str, given: Mapping[str, Any]) -> Reward:
-    """A built-in reward with parameters, each of its default's type."""
+    """Returns a built-in reward with parameters, each of its default's type."""
     make = _BUILT_IN[name]
     known = {key: each.default for key, each in inspect.signature(make).parameters.items()}
     for key in given:
@@ -106,7 +110,7 @@ def _made(name: str, given: Mapping[str, Any]) -> Reward:
 
 
 def _parsed(name: str, text: str) -> dict[str, str]:
-    """`alpha=0.7,beta=0.3` taken apart."""
+    """Parses a text such as `alpha=0.7,beta=0.3`."""
     found: dict[str, str] = {}
     for part in text.split(",") if text else []:
         key, equals, value = (each.strip() for each in part.partition("="))
@@ -127,7 +131,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any], reward: str) ->
 
 
 def _number(what: str, value: Any, kind: type[Parameter]) -> Parameter:
-    """A number of the type that a parameter has; whole numbers are taken for any."""
+    """Converts a value to a parameter's type; a whole number fits every type."""
     expected = "a whole number" if kind is int else "a finite number"
     try:
         number: Parameter = kind(value) if isinstance(value, str) else value

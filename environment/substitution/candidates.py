@@ -1,4 +1,4 @@
-"""The environment as a list to pick from: one discrete action a candidate rewrite, one row of features for each."""
+"""`Candidates`: one discrete action and one row of features for each candidate rewrite."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ class Candidates(
     gymnasium.Wrapper[dict[str, Any], Any, dict[str, Any], npt.NDArray[np.int64]],
     RecordConstructorArgs,
 ):
-    """Action 0 is NO-OP, action k the k-th legal (rule, location) in ascending order.
+    """Makes action 0 the NO-OP and action k the k-th legal (rule, location) in ascending order.
 
         env = Candidates(GraphSubstitutionEnv("bert-base"))
         observation, info = env.reset(seed=0)
         slot = np.random.choice(np.flatnonzero(env.action_masks()))
         observation, reward, terminated, truncated, info = env.step(slot)
 
-    Agents that mask invalid actions train on it as it is:
+    Agents that mask invalid actions need nothing else:
 
         sb3_contrib.MaskablePPO("MultiInputPolicy", env).learn(100_000)
 
     With M = max_candidates an observation holds `globals` as in the environment, and `candidates` float32
-    [M + 1, F]: row k describes action k, rows without a rewrite are zero. Its columns, by name in `columns`, are of
-    order 1:
+    [M + 1, F]: row k describes action k, and rows without a rewrite are zero. The columns, which `columns` names, are
+    of order 1:
 
-    - the rule, a category. "one-hot": R + 1 columns, the last for NO-OP. "id": one column, (rule + 1) / (R + 1), for
-      agents that embed rules themselves, or have no room (with 64 rules and M = 512: 10 kB an observation, not 142);
-    - `location`, (location + 1) / L: a rewrite keeps it for as long as no step touches it, and it tells apart what is
-      alike in all other columns;
+    - the rule, a category. "one-hot" has R + 1 columns, the last for NO-OP. "id" has one column, (rule + 1) / (R + 1),
+      for agents that embed rules themselves or need small observations (with 64 rules and M = 512: 10 kB, not 142);
+    - `location`, (location + 1) / L: a rewrite keeps its location as long as no step touches it, and the location
+      separates rewrites that are alike in all other columns;
     - `position` of the rewrite's root in topological order, in (0, 1], 0 for NO-OP;
     - `log_flops`, `log_bytes` of the matched operators, each log(1 + x) / 20;
     - `cost_change` with `candidate_costs`: 100 ln(cost after / cost now), a one-step look-ahead in percent.
 
-    `info` gains `num_candidates` (that have an action; NO-OP not counted) and `truncated_candidates` (beyond M, without
-    one). An action without a rewrite is an illegal action of the environment: it changes nothing and earns
-    `invalid_reward`, or raises ValueError when the environment is strict.
+    `info` gains `num_candidates` (candidates with an action, NO-OP not counted) and `truncated_candidates` (candidates
+    beyond M, without an action). An action without a rewrite is an illegal action of the environment: it changes
+    nothing and its reward is `invalid_reward`, or it raises ValueError if the environment is strict.
 
     Args:
       env: a GraphSubstitutionEnv, wrapped or not.
-      max_candidates: M. The shape of the arrays; an agent made for one M cannot use another.
+      max_candidates: M, which sets the shape of the arrays; an agent made for one M cannot use another.
       candidate_costs: adds `cost_change`.
       rule_encoding: "one-hot" or "id".
     Raises:
-      ValueError: another environment, or an argument out of range.
+      ValueError: it is another environment, or an argument is out of its range.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Candidates(
         return shown, reward, terminated, truncated, info
 
     def rewrite(self, slot: int) -> npt.NDArray[np.int64]:
-        """[rule, location] that a slot stands for in this state.
+        """Returns the [rule, location] of a slot in this state.
 
         Raises:
           ValueError: the slot has no rewrite.
@@ -112,13 +112,13 @@ class Candidates(
         return rewrites[slot - 1].astype(np.int64)
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """[M + 1], the slots that may be taken in this state; the name is the one that sb3-contrib looks for."""
+        """Returns which slots are legal in this state [M + 1]; sb3-contrib calls this method by its name."""
         return np.arange(self.max_candidates + 1) <= len(self._rewrites())
 
     def _pair(self, slot: int) -> npt.NDArray[np.int64]:
         if self._base.strict or 0 <= slot <= len(self._rewrites()):
             return self.rewrite(slot)
-        # No state has anything at location L: the environment decides what an illegal action earns.
+        # No state has a rewrite at location L: the environment decides the reward of an illegal action.
         return np.array([0, self._base.num_locations], np.int64)
 
     def _present(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:

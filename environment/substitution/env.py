@@ -36,51 +36,51 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         observation, reward, terminated, truncated, info = env.step([rule, location])
 
     With R rules and L locations an observation holds `graph` (N nodes, E edges; columns in
-    `environment.substitution.features`),
-    `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask` int8 [R + 1] (NO-OP, at index R, is
-    always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not touch keeps its location. With a
-    reward that measures every N > 1 steps, `globals` is float32 [4]: (steps mod N) / N and ln(cost that the reward saw
-    last / start cost) follow.
+    `environment.substitution.features`), `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask`
+    int8 [R + 1] (NO-OP, at index R, is always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not
+    touch keeps its location. With a reward that measures every N > 1 steps, `globals` is float32 [4]: (steps mod N) / N
+    and ln(cost that the reward saw last / start cost) follow.
 
     `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
     `truncated_matches` (matches beyond L, which have no location), after `reset` also `rules_fingerprint` (of the rule
     set, to which the numbers of actions belong), and, for cost models that measure:
 
-    - `cost_is_fresh`: whether the four costs are this graph's. Only where the reward looks, and at the start, is
-      anything measured; until then they, and the cost in `globals`, are those of the graph measured last. Analytic
-      costs always are fresh. `best_cost_ms` is of fresh ones only;
-    - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a part of it;
+    - `cost_is_fresh`: whether the four costs are those of this graph. Graphs are measured only at the start and where
+      the reward needs it; otherwise the four costs, and the cost in `globals`, are those of the last measured graph.
+      Analytic costs are always fresh. `best_cost_ms` counts fresh costs only;
+    - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a fraction of it;
     - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
-      built-in ones); measurements that two graphs share hardly blur the difference between them. 0 where no noise
-      enters it: analytic costs, constant bonuses, illegal actions, `reset`.
+      built-in rewards). Measurements that two graphs share hardly blur the difference between them. It is 0 for
+      analytic costs, constant bonuses, illegal actions and `reset`.
 
-    What rewrites are foretold to cost (`candidates()`, searches) is always by the engine's own model, `cost_model`,
-    and to be compared with `state.cost` only.
+    The costs of rewrites in `candidates()` and in searches are predictions of the engine's own model, `cost_model`;
+    compare them with `state.cost` only.
 
     An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs
-    it is also truncated by a rewrite to a graph that has no price, because it was never recorded or is too large to be
-    run: it is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal action
-    that uses up the last step earns, beside its penalty, what the reward pays when an episode ends (`final` and
-    `percent`: the saving that is still due), and the cost is measured as at every end.
+    a rewrite to a graph without a price truncates it too: the graph was never recorded, or is too large to be run. Such
+    a rewrite is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal
+    action in the last step adds to its penalty the reward of the episode's end (for `final` and `percent` the saving
+    that is still due), and the cost is measured as at every end.
 
     Args:
-      graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. An episode can start from another one
-        with `reset(options={"graph": ...})`, as long as no more than L locations are asked for at construction.
-      costs: name of a cost model (`environment.costs.registry.names()`), or one (`environment.costs.interface.Costs`).
-        Environments that are given the same object share what it measures.
+      graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. `reset(options={"graph": ...})` changes
+        to another graph; L stays.
+      costs: name of a cost model (`environment.costs.names()`), or a cost model (`environment.costs.Costs`).
+        Environments with the same object share its measurements.
       reward: as text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
         `Reward`, or a function from a `Transition` to a number.
       rules: a RuleSet, the path of a rule file, or None for the shipped rules.
       max_steps: steps after which an episode is truncated.
-      max_locations: L; None sizes it to the graph (its run-time operators).
+      max_locations: L; None takes the number of the graph's run-time operators.
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
-      strict: an illegal action raises ValueError, and one to a graph that has no price UnpricedError; otherwise the
-        former changes nothing and earns `invalid_reward`, the penalty.
+      strict: an illegal action raises ValueError, and a rewrite to a graph without a price UnpricedError. Otherwise an
+        illegal action changes nothing, and its reward is the penalty `invalid_reward`.
     Raises:
-      ModelError: a model that cannot be used; ZooError, ValueError: unknown names.
-      UnavailableError: costs are to be measured on a device that is not here.
-      UnpricedError: recorded costs have no price for the graph that an episode is to start from.
-      RewardError: from `step`, when the reward is no finite number.
+      ModelError: the model cannot be used.
+      ZooError, ValueError: a name is unknown.
+      UnavailableError: the device that measures costs is not here.
+      UnpricedError: recorded costs have no price for the start graph.
+      RewardError: from `step`, if the reward is no finite number.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     @property
     def cost_model(self) -> CostModel:
-        """What the engine foretells the cost of rewrites by, and prices `state.cost` with."""
+        """The engine's cost model, which predicts the costs of rewrites and gives `state.cost`."""
         return self._prices.native
 
     @property
@@ -135,7 +135,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     @property
     def initial_cost(self) -> Cost:
-        """Of the start graph."""
+        """Cost of the start graph."""
         return self._start_price.cost
 
     def _begin(self, max_steps: int | None = None) -> None:
@@ -151,8 +151,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """Starts an episode.
 
         Args:
-          options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, is the limit
-            of this one.
+          options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, limits this
+            episode.
         """
         super().reset(seed=seed)
         settings = options or {}
@@ -165,7 +165,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def step(
         self, action: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes [rule, location]; rule R is NO-OP, whatever the location."""
+        """Takes the action [rule, location]; rule R is NO-OP with any location."""
         rule, location = (int(part) for part in action)
         self._steps += 1
         if rule == self.num_rules:
@@ -188,7 +188,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             warnings.warn(text, UnpricedWarning, stacklevel=3)
 
     def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Punishes an illegal action; the graph stays what it is."""
+        """Gives the penalty of an illegal action and leaves the graph unchanged."""
         if self._steps < self._limit:
             return self._observation(), self.invalid_reward, False, False, self._info("invalid")
         observation, due, terminated, truncated, info = self._finish_step("invalid", terminated=False)
@@ -197,9 +197,10 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def _finish_step(
         self, rule_name: str, terminated: bool, stranded: bool = False
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """
+        """Prices the state, computes the reward and ends the episode if it is over.
+
         Args:
-          stranded: the episode cannot go on, though it has not come to its end.
+          stranded: whether the episode cannot go on because the next graph has no price.
         """
         truncated = not terminated and (stranded or self._steps >= self._limit)
         done = terminated or truncated
@@ -214,7 +215,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return self._observation(), reward, terminated, truncated, self._info(rule_name, noise)
 
     def _earned(self, before: Priced, rule_name: str, done: bool) -> tuple[float, float]:
-        """The reward of this step and its noise."""
+        """Returns the reward of this step and its noise."""
         after, last = self._price, self._last_measured
         transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
         prices = {"initial": self._start_price, "before": before, "after": after, "last_measured": last}
@@ -222,21 +223,21 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
     def legal_actions(self) -> npt.NDArray[np.int32]:
-        """[C, 2], every legal (rule, location) but NO-OP, in ascending order."""
+        """Returns all legal (rule, location) pairs but NO-OP [C, 2], in ascending order."""
         return self.state.legal_actions()
 
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """(rule [C], location [C], cost_ms [C]): what each legal rewrite would lead to, a one-step look-ahead.
+        """Returns (rule [C], location [C], cost_ms [C]): the predicted cost after each legal rewrite.
 
-        Foretold by `cost_model`, as `state.cost` is: the two can be compared, whatever `costs` measures.
+        `cost_model` predicts these costs and `state.cost`, so that they can be compared whatever `costs` measures.
         """
         return self.state.candidates()
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
-        """The graph that a list of (rule, location) leads to from the start; the episode under way is not touched.
+        """Returns the graph to which a list of (rule, location) leads from the start; the episode is not touched.
 
         Raises:
-          ValueError: naming the first action that is not legal.
+          ValueError: an action is not legal; the message names the first.
         """
         state = self._start.copy()
         for position, (rule, location) in enumerate(actions):
@@ -256,7 +257,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         }
 
     def _globals(self) -> list[float]:
-        """Columns in `environment.substitution.features`."""
+        """Returns the columns that `environment.substitution.features` names."""
         everywhere = [self._log_ratio(self._price), self._steps / self._limit]
         period = self.reward.period
         if not period:
@@ -298,7 +299,7 @@ def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> Onnx
 
 
 def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spaces.Dict:
-    # Categories share the array with the other features, so the box is bounded by the greatest id.
+    # Categories share the array with the other features, so the largest id bounds the box.
     node = spaces.Box(0.0, float(features.NUM_OPERATORS), (len(features.NODE_FEATURES),), np.float32)
     # e^50: no cost ratio gets there.
     global_bounds = np.array([[-50, 0, 0, -50], [50, 1, 1, 50]], np.float32)[:, : 4 if sparse else 2]

@@ -1,4 +1,4 @@
-"""What the columns of a graph observation mean. The engine fills them (taso_ext/src/features/features.hpp)."""
+"""Names of the columns of a graph observation, which the engine fills (taso_ext/src/features/features.hpp)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from taso_ext import NUM_DTYPES as NUM_DTYPES
 from taso_ext import NUM_FEATURE_OPERATORS
 
 FEATURES_VERSION = 1
-"""Goes up whenever a column comes to mean something else: what was learned from the old one is then of no use."""
+"""Version of the columns: a model that was trained on another version cannot be used."""
 
 # Column 0 is a category and is embedded, never used as a number; the others are of order 1. An extent or a size x is
 # given as log(1 + x) / 8 or / 20, a time t in microseconds as log(1 + t) / 5.
@@ -34,4 +34,4 @@ EDGE_FEATURES = (
 NUM_OPERATORS = NUM_FEATURE_OPERATORS
 GLOBAL_FEATURES = ("log_cost_ratio", "elapsed")
 SPARSE_GLOBAL_FEATURES = ("phase", "log_measured_ratio")
-"""After those of all, where the reward measures every N > 1 steps: (steps mod N) / N, and the cost that it saw last."""
+"""Further columns where the reward measures every N > 1 steps: (steps mod N) / N, and the last cost it measured."""

@@ -1,4 +1,4 @@
-"""Graph observations as arrays of one size, for agents and vector environments that need a fixed shape."""
+"""`Padded`: graph observations as arrays of a fixed size, for agents and vector environments that need one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Padded(
     gymnasium.ObservationWrapper[dict[str, Any], npt.NDArray[np.int64], dict[str, Any]],
     RecordConstructorArgs,
 ):
-    """Replaces the graph of an observation by arrays that are filled up with zeros.
+    """Replaces the graph of an observation by arrays that are padded with zeros.
 
         env = Padded(GraphSubstitutionEnv("bert-base"))
         observation, info = env.reset(seed=0)
@@ -31,18 +31,18 @@ class Padded(
 
     With N = max_nodes and E = max_edges an observation holds `nodes` float32 [N, F] and `edges` float32 [E, D] (columns
     in `environment.substitution.features`), `links` int64 [E, 2] (producer and consumer rows of `nodes`),
-    `node_mask` int8 [N] and
-    `edge_mask` int8 [E] (1 where a row is used, the used ones first); the other entries stay as they are.
+    `node_mask` int8 [N] and `edge_mask` int8 [E] (1 where a row is used; used rows come first). The other entries stay
+    as they are.
 
-    Environments on different graphs share one space, and so can be vectorised together, when they are given the same
-    `max_nodes`, `max_edges` and `max_locations`.
+    Environments on different graphs have the same space, and can be vectorised together, if their `max_nodes`,
+    `max_edges` and `max_locations` are equal.
 
     Args:
       env: a GraphSubstitutionEnv, which may be wrapped already as long as its observations still hold the graph.
-      max_nodes, max_edges: None means `with_headroom` of the most that some random episodes reach.
+      max_nodes, max_edges: sizes; None means `with_headroom` of the largest sizes in some random episodes.
     Raises:
-      ValueError: an environment without a graph, or sizes that its graph does not fit into; from `reset` and `step`
-        when a graph has grown beyond them. Nothing is ever left out.
+      ValueError: the environment's observations have no graph, or its graph does not fit. From `reset` and `step`: a
+        graph has grown beyond the sizes. Nothing is ever left out.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Padded(
         self.observation_space = _padded_space(space, self.max_nodes, self.max_edges)
 
     def observation(self, observation: dict[str, Any]) -> Arrays:
-        """The same observation with its graph padded."""
+        """Returns the observation with its graph padded."""
         nodes, edges, links = observation["graph"]
         self._check_fit(len(nodes), len(edges))
         return {
@@ -94,18 +94,18 @@ class Padded(
 
 
 def with_headroom(size: int) -> int:
-    """Half as much again, and 16 for small graphs: a policy may look for rewrites that add more than random ones."""
+    """Returns 1.5 times a size plus 16: a policy may look for rewrites that add more than random ones do."""
     return size + size // 2 + 16
 
 
 def _sizes(state: State) -> npt.NDArray[np.int64]:
-    """Nodes and edges of the observed graph."""
+    """Returns the numbers of nodes and edges of the observed graph."""
     nodes, edges, _ = state.features()
     return np.array([len(nodes), len(edges)])
 
 
 def _largest(start: State, max_steps: int) -> npt.NDArray[np.int64]:
-    """Most nodes and edges that the graph has in some random episodes."""
+    """Returns the largest numbers of nodes and edges in some random episodes."""
     rng, largest = np.random.default_rng(0), _sizes(start)
     for _ in range(_EPISODES):
         state = start.copy()
