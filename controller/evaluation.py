@@ -1,4 +1,4 @@
-"""Plays controllers in the real environment, and nowhere else, and keeps the log that proves the result."""
+"""Plays controllers in the real environment and keeps the records that prove their results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class ReplayError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What a run may be credited with, kept apart by who earned it.
+    """The results of a run, separated by who found them.
 
     Attributes:
-      collection: (a) the best real episode before the evaluation: of the random collection that the world model was
-        trained on and of what policies of earlier rounds have added, or of model-free training; None where nothing was
-        played.
+      collection: (a) the best real episode before the evaluation: of the random collection for the world model and what
+        policies of earlier rounds added to it, or of model-free training; None if there was none.
       deterministic: (b) the controller's deterministic episode.
       sampled: (c) its sampled episodes; empty for controllers that do not sample.
       random: (d) as many episodes of the random agent as (b) and (c) together.
@@ -42,21 +41,21 @@ class Evaluation:
 
     @property
     def controller_best(self) -> EpisodeRecord:
-        """The best of (b) and (c): what the controller is credited with."""
+        """The best of (b) and (c), which is the controller's result."""
         best = best_record((self.deterministic, *self.sampled))
         assert best is not None
         return best
 
     @property
     def best(self) -> EpisodeRecord:
-        """The best of the whole run, whoever found it: what is exported. The controller's own among equals."""
+        """The best of the whole run, which is exported; among equals the controller's own."""
         collection = () if self.collection is None else (self.collection,)
         best = best_record((self.deterministic, *self.sampled, *collection, *self.random))
         assert best is not None
         return best
 
     def improvements(self) -> dict[str, float]:
-        """Improvement 1 - cost/cost₀ of the best graph in each part."""
+        """Returns the improvement 1 - cost/cost₀ of the best graph in each part."""
         return {
             "collection": 0.0 if self.collection is None else self.collection.improvement,
             "deterministic": self.deterministic.improvement,
@@ -67,7 +66,7 @@ class Evaluation:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` is its inverse."""
+        """Returns plain JSON values; `from_json` is the inverse."""
         return {
             "collection": None if self.collection is None else self.collection.to_json(),
             "deterministic": self.deterministic.to_json(),
@@ -104,16 +103,16 @@ def evaluate(
     random_controller: Controller | None = None,
     on_episode: EpisodeCallback | None = None,
 ) -> Evaluation:
-    """Plays the controller, and random with as many episodes, on the real environment.
+    """Plays the controller, and as many random episodes, in the real environment.
 
     Args:
       env: the real environment.
-      controller: trained, or in need of no training.
-      num_sampled: N sampled episodes; none are played if the controller is not stochastic.
+      controller: a controller that is trained or needs no training.
+      num_sampled: number of sampled episodes; none are played if the controller is not stochastic.
       seed: episode i of a part has seed `seed + i`.
-      collection: the best real episode so far, reported as it is.
-      random_controller: what plays part (d); `RandomController()` by default.
-      on_episode: progress.
+      collection: the best real episode so far, which the result keeps unchanged.
+      random_controller: plays part (d); `RandomController()` by default.
+      on_episode: called after every episode.
     """
     if not controller.stochastic:
         num_sampled = 0
@@ -139,12 +138,12 @@ def evaluate(
 def play_episode(
     env: Any, controller: Controller, *, seed: int, deterministic: bool = False, kind: str = "sampled"
 ) -> EpisodeRecord:
-    """Plays one episode to its end and records what happened to the real graph.
+    """Plays one episode to its end and records the real graph's changes.
 
     Args:
-      env: the real environment; the controller may see it through a view, the record never does.
-      controller: what acts.
-      seed: of the reset and of the controller's draws.
+      env: the real environment; the controller may see it through a view, the record does not.
+      controller: picks the actions.
+      seed: seed of the reset and of the controller's draws.
       deterministic: passed to `Controller.act`.
       kind: kept in the record.
     """
@@ -161,16 +160,16 @@ def play_episode(
 
 
 def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[float] | None = None) -> list[float]:
-    """Takes `actions` one after another in the real environment, without any controller.
+    """Takes `actions` one after another in the real environment, without a controller.
 
     Args:
-      env: the real environment, at the initial graph after a reset.
+      env: the real environment; `replay` resets it.
       actions: pairs (rule, location).
-      costs_ms: the costs that the log claims, initial graph first; checked if given.
+      costs_ms: the costs of the log, initial graph first; they are checked if given.
     Returns:
-      The costs met, initial graph first: len(actions) + 1 of them.
+      The real costs, initial graph first: len(actions) + 1 of them.
     Raises:
-      ReplayError: if an action is not legal where it is taken, or a cost differs from the claimed one; names the step.
+      ReplayError: an action is not legal, or a cost differs from that of the log; the message names the step.
     """
     _, info = env.reset()
     met = [float(info["cost_ms"])]

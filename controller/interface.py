@@ -1,4 +1,4 @@
-"""The one interface of everything that picks rewrites, and the names controllers are known by."""
+"""The interface of everything that picks rewrites, and the registry of controllers by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
 ENTRY_POINT_GROUP = "rlflow.controllers"
-"""Other people's packages add controllers under this group: `name = "package.module:ControllerClass"`."""
+"""Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
 
 _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports nothing
     "random": "controller.search.random:RandomController",
@@ -35,7 +35,7 @@ class StoredControllerError(ValueError):
 
 
 class Controller(Protocol):
-    """Picks rewrites. A subclass that needs no training and sees the environment as it is only writes `act`.
+    """Picks rewrites. A subclass that needs no training and no view of its own defines `act` only.
 
     The loop that calls it; `controller.evaluation.play_episode` is this loop with a log::
 
@@ -49,8 +49,8 @@ class Controller(Protocol):
             observation, reward, terminated, truncated, info = view.step(action)
 
     Attributes:
-      name: what it is registered as.
-      stochastic: whether episodes with different seeds can differ; sampled episodes are played only then.
+      name: name in the registry.
+      stochastic: whether episodes with different seeds can differ; only then are sampled episodes played.
     """
 
     name: ClassVar[str]
@@ -58,28 +58,29 @@ class Controller(Protocol):
 
     @property
     def max_steps(self) -> int | None:
-        """Most steps of its episodes, where it knows that better than the environment; by default None."""
+        """Largest number of steps of its episodes; None, the default, leaves that to the environment."""
         return None
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
-        """Learns, or searches, in `world`; nothing by default.
+        """Learns or searches in `world`; does nothing by default.
 
         Args:
-          world: what the controller trains in; each controller documents what it takes.
-          seed: every random draw is a function of it.
+          world: the world to train in; each controller documents which worlds it takes.
+          seed: determines every random draw.
           on_progress: called after every unit of work.
         """
         return
 
     def view(self, env: Any) -> Any:
-        """The real environment as this controller sees it: `reset` and `step` as in Gymnasium; `env` by default.
+        """Returns the real environment as this controller sees it, with Gymnasium's `reset` and `step`.
 
-        A view whose actions are not [rule, location] reports those in `info["action"]` of its `step`.
+        The default is `env` itself. A view with other actions than [rule, location] reports the latter in
+        `info["action"]` of its `step`.
         """
         return env
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
-        """Called after every `view.reset`, before the first `act`; nothing by default."""
+        """Prepares an episode, after `view.reset` and before the first `act`; does nothing by default."""
         return
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
@@ -87,29 +88,29 @@ class Controller(Protocol):
 
         Args:
           observation: the view's last observation.
-          deterministic: the most likely action instead of a sampled one.
+          deterministic: whether to take the most likely action instead of a sampled one.
         """
         ...
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes what `train` has made, atomically; nothing by default."""
+        """Writes the result of `train` atomically; does nothing by default."""
         return
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Restores what `save` wrote; nothing by default."""
+        """Restores what `save` wrote; does nothing by default."""
         return
 
 
 def names() -> list[str]:
-    """Names of all controllers, built in and from entry points, sorted."""
+    """Returns the sorted names of all controllers, built in and from entry points."""
     return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def require_name(name: str) -> str:
-    """Returns `name` if a controller is registered under it, without importing that controller.
+    """Checks that a controller is registered under `name`, without importing it, and returns `name`.
 
     Raises:
-      UnknownControllerError: otherwise; the text suggests the nearest name.
+      UnknownControllerError: there is none; the message suggests the nearest name.
     """
     known = names()
     if name in known:
@@ -120,7 +121,7 @@ def require_name(name: str) -> str:
 
 
 def factory(name: str) -> Callable[..., Controller]:
-    """The class (or function) that builds the controller `name`; imports its module.
+    """Imports and returns the class or function that builds the controller `name`.
 
     Raises:
       UnknownControllerError: if no controller is registered under that name.

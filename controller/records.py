@@ -1,4 +1,4 @@
-"""`EpisodeRecord`: what an episode did to the real graph, in a form that anyone can replay and check."""
+"""`EpisodeRecord`: an episode in the real environment, in a form that anyone can replay and check."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 RELATIVE_RESOLUTION = 1e-9
-"""Costs closer than this, relative to the larger, are equal: float rounding alone never counts as improvement."""
+"""Costs that differ by less than this fraction of the larger are equal: rounding never counts as improvement."""
 
 
 def is_improvement(cost_ms: float, reference_ms: float) -> bool:
-    """Whether `cost_ms` is below `reference_ms` by more than rounding."""
+    """Returns whether `cost_ms` is below `reference_ms` by more than rounding."""
     return cost_ms < reference_ms * (1 - RELATIVE_RESOLUTION)
 
 
@@ -21,16 +21,16 @@ class EpisodeRecord:
     """One episode in the real environment: T steps, T + 1 graphs.
 
     Attributes:
-      kind: who played and how, e.g. "deterministic", "sampled", "random".
-      seed: of the environment's reset and of the controller.
-      actions: T pairs (rule, location); rule == R is NO-OP.
+      kind: who played and how: "deterministic", "sampled" or "random".
+      seed: seed of the environment's reset and of the controller.
+      actions: T pairs (rule, location); rule R is NO-OP.
       rule_names: T names.
-      rewards: T rewards, as the environment gave them.
-      costs_ms: T + 1 costs; costs_ms[0] is the initial graph's.
-      terminated, truncated: how it ended.
-      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as parts of these; empty where costs
-        are exact.
-      reward_noise: T such halves of `rewards`, in their own unit; empty where they are exact.
+      rewards: T rewards of the environment.
+      costs_ms: T + 1 costs, of which the first is the initial graph's.
+      terminated, truncated: how the episode ended.
+      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as fractions of these; empty if the
+        costs are exact.
+      reward_noise: T such halves of `rewards`, in the rewards' unit; empty if these are exact.
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
       rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
 
@@ -65,7 +65,7 @@ class EpisodeRecord:
 
     @property
     def best_step(self) -> int:
-        """Steps until the best graph visited: the first of equals, 0 if nothing improved on the initial one."""
+        """Number of steps to the best visited graph: the first of equals, 0 if none improved on the initial graph."""
         best = 0
         for step, cost_ms in enumerate(self.costs_ms):
             if is_improvement(cost_ms, self.costs_ms[best]):
@@ -74,7 +74,7 @@ class EpisodeRecord:
 
     @property
     def best_cost_ms(self) -> float:
-        """Cost of the best graph visited."""
+        """Cost of the best visited graph."""
         return self.costs_ms[self.best_step]
 
     @property
@@ -89,15 +89,15 @@ class EpisodeRecord:
 
     @property
     def improvement_noise(self) -> float:
-        """Half the width of the 95 % interval of `improvement`; what the two costs have in common is counted twice."""
+        """Half the width of the 95 % interval of `improvement`, as if the two costs' errors were independent."""
         return ratio_noise(1 - self.improvement, self.noise_at(0), self.noise_at(self.best_step))
 
     def noise_at(self, step: int) -> float:
-        """Of the cost after `step` steps, see `cost_noise`."""
+        """Returns the noise of the cost after `step` steps, see `cost_noise`."""
         return self.cost_noise[step] if self.cost_noise else 0.0
 
     def until(self, step: int) -> EpisodeRecord:
-        """Its first `step` steps."""
+        """Returns the record of its first `step` steps."""
         return dataclasses.replace(
             self,
             actions=self.actions[:step],
@@ -109,14 +109,15 @@ class EpisodeRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` is its inverse."""
+        """Returns plain JSON values; `from_json` is the inverse."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> EpisodeRecord:
-        """
+        """Returns the record of `to_json`'s values.
+
         Raises:
-          ValueError: if fields are missing, unknown or of unequal lengths.
+          ValueError: fields are missing, unknown or of unequal lengths.
         """
         expected = {field.name for field in dataclasses.fields(cls)}
         if not expected - _NEWER <= set(fields) <= expected:
@@ -142,18 +143,18 @@ _NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules"}
 
 
 def ratio_noise(ratio: float, before_noise: float, after_noise: float) -> float:
-    """Half the width of the 95 % interval of a ratio of costs, from those of the costs, as parts of these.
+    """Returns half the width of the 95 % interval of a ratio of costs, whose noise is given as fractions of them.
 
-    As if they were independent; 0 where the ratio is 1, for a graph that is compared with itself.
+    The errors are taken as independent. A ratio of exactly 1 has no noise: a graph is compared with itself.
     """
     return 0.0 if ratio == 1 else ratio * math.hypot(before_noise, after_noise)
 
 
 class EpisodeLog:
-    """An episode while it is played.
+    """Collects an episode while it is played.
 
-    log = EpisodeLog("sampled", seed, info)          # info of the reset
-    log.add(action, reward, terminated, truncated, info)      # of each step
+    log = EpisodeLog("sampled", seed, info)                 # `info` of the reset
+    log.add(action, reward, terminated, truncated, info)    # for each step
     record = log.record()
     """
 
@@ -173,7 +174,7 @@ class EpisodeLog:
         return self.terminated or self.truncated
 
     def add(self, action: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> None:
-        """One step; a view with actions of its own gives the real one as `info["action"]`."""
+        """Adds one step; a view with actions of its own gives the real action as `info["action"]`."""
         rule, location = info.get("action", action)
         self._actions.append((int(rule), int(location)))
         self._rule_names.append(str(info["rule_name"]))
@@ -203,9 +204,9 @@ class EpisodeLog:
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
-    """The record that improved most on its initial graph; the first of equals; None without records.
+    """Returns the record that improved most on its initial graph, the first of equals; None without records.
 
-    Of the ratio, not of the cost: where costs are measured, two records may know the same graph by times of two days.
+    Ratios are compared, not costs: where costs are measured, two records may hold times of one graph from two days.
     """
     best: EpisodeRecord | None = None
     for record in records:
@@ -215,6 +216,6 @@ def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
 
 
 def best_improvement(records: Sequence[EpisodeRecord]) -> float:
-    """Improvement of `best_record`; 0 without records."""
+    """Returns the improvement of `best_record`; 0 without records."""
     best = best_record(records)
     return 0.0 if best is None else best.improvement

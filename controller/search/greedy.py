@@ -1,4 +1,4 @@
-"""`greedy`: steepest descent on the real cost, one step ahead."""
+"""`greedy`: steepest descent on the real cost with a look-ahead of one step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from controller.records import is_improvement
 
 
 class GreedyController(Controller):
-    """Takes the candidate that lowers the cost most; NO-OP as soon as none lowers it by more than rounding.
+    """Takes the candidate that lowers the cost most, and NO-OP if none lowers it by more than rounding.
 
-    It asks the environment for the cost after every candidate (`env.candidates`), so it plays in the real one only.
+    It needs the predicted cost of every candidate (`env.candidates`), and so plays in the real environment only.
     """
 
     name: ClassVar[str] = "greedy"

@@ -1,4 +1,4 @@
-"""`random`: uniform over the rules that have a legal location, then uniform over that rule's locations."""
+"""`random`: uniformly random play."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from environment.policies.random import RandomAgent
 
 
 class RandomController(Controller):
-    """The environment's uniform random agent behind the controller interface.
-
-    `deterministic` has no meaning here: every episode is a function of its seed.
-    """
+    """The environment's `RandomAgent` as a controller. `deterministic` has no effect: the seed decides all."""
 
     name: ClassVar[str] = "random"
     stochastic: ClassVar[bool] = True

@@ -125,10 +125,10 @@ class Found(NamedTuple):
 
 
 class Search(Controller):
-    """Searches in `train`, then replays the action log that leads to the best graph found.
+    """Searches in `train`, then replays the action log that leads to the best graph.
 
     Attributes:
-      actions: the log found; `None` before `train` or `load`.
+      actions: the log; `None` before `train` or `load`.
       stop_reason: why the search stopped; `None` before `train` or `load`.
     """
 
@@ -142,15 +142,15 @@ class Search(Controller):
 
     @abstractmethod
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """Searches from `state`, which is the search's own."""
+        """Searches from `state`, which the search may change."""
 
     @property
     def max_steps(self) -> int | None:
-        """See `Controller.max_steps`: the log, and a NO-OP."""
+        """See `Controller.max_steps`: the log and a NO-OP."""
         return None if self.actions is None else len(self.actions) + 1
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
-        """Searches from the graph that `world`, the real environment, is at."""
+        """Searches from the present graph of `world`, the real environment."""
         state = world.unwrapped.state
         self.actions, _, self.stop_reason = self.find(state.copy(), seed, on_progress)
         self._graph_hash = state.hash
@@ -159,7 +159,7 @@ class Search(Controller):
         """Rewinds the log.
 
         Raises:
-          ValueError: if there is no log, or it was found on another graph.
+          ValueError: there is no log, or it belongs to another graph.
         """
         if self.actions is None:
             raise ValueError(f"{self.name} has no action log to play: call train(env), or load a saved one, first.")
