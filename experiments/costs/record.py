@@ -20,7 +20,7 @@ from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError
-from experiments.runs.model_source import ModelSource, find_models
+from experiments.pipeline.load import ModelSource, find_models
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received, warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 

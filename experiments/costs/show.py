@@ -13,7 +13,7 @@ from environment.costs.prices.price_list import Price, PriceList
 from experiments.config.run import parse_dims
 from experiments.costs.database import chosen_settings, counted, path_of
 from experiments.errors import UserError
-from experiments.runs.model_source import find_models
+from experiments.pipeline.load import find_models
 from taso_ext import OnnxModel
 
 

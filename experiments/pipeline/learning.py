@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from controller.interface import Controller
 from controller.ppo.telescoping import settled
 from controller.records import EpisodeRecord
+from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline import world_model
 from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted, recollect_episodes
@@ -39,7 +40,7 @@ BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
 PLANS = 20
 """Episodes that a policy dreams for the comparison with reality."""
-TELLING_REWARD = "log_ratio"
+IMPROVEMENT_REWARD = "log_ratio"
 """The only reward whose sums are improvements."""
 
 
@@ -122,18 +123,10 @@ class Learning:
                 f"collect.actions is '{config.collect.actions}', but a policy needs rewrites named by their site: set "
                 "collect.actions=site, or only train the world model."
             )
-        from controller.ppo.controller import PpoController
         from worldmodel.dream.dream_env import DreamEnv
 
         seed = self.run.seed(of_round(STAGE, number))
-        controller = PpoController.for_dream(
-            model.fresh(),
-            config.ppo,
-            config.policy,
-            seed=seed,
-            sampling_temperature=config.evaluate.sampling_temperature,
-            no_repeat=config.evaluate.no_repeat,
-        )
+        controller = dream_policy(config, model.fresh(), seed)
 
         def make_dream() -> DreamEnv:
             return DreamEnv.of_episodes(model.fresh(), self.episodes(number)[0], config.dream, seed=seed)
@@ -178,7 +171,7 @@ def compare_with_reality(learning: Learning, number: int) -> dict[str, float | N
     """
     run, stage = learning.run, of_round(EXPLOIT, number)
     name = f"checkpoints/{stage}.json"
-    if run.config.environment.reward != TELLING_REWARD:
+    if run.config.environment.reward != IMPROVEMENT_REWARD:
         learning.controller(number)
         return {}
     if not run.directory.finished(stage):
@@ -207,6 +200,37 @@ def _dreamed_and_real(learning: Learning, number: int, controller: PpoController
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
+def dream_policy(config: RunConfig, model: WorldModel, seed: int) -> PpoController:
+    """Returns an untrained policy over the actions of a world model."""
+    from controller.ppo.controller import PpoController
+
+    play = config.evaluate
+    return PpoController.for_dream(
+        model,
+        config.ppo,
+        config.policy,
+        seed=seed,
+        sampling_temperature=play.sampling_temperature,
+        no_repeat=play.no_repeat,
+    )
+
+
+def real_policy(config: RunConfig, loaded: Loaded, seed: int) -> PpoController:
+    """Returns an untrained policy over the graphs of the real environment."""
+    from controller.ppo.controller import PpoController
+
+    play = config.evaluate
+    return PpoController.for_real(
+        loaded.env,
+        config.ppo_real,
+        config.policy,
+        config.world_model.encoder,
+        seed=seed,
+        sampling_temperature=play.sampling_temperature,
+        no_repeat=play.no_repeat,
+    )
+
+
 def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeRecord]:
     """Trains a policy in the real environment, without a world model.
 
@@ -214,19 +238,9 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeReco
       The controller, and the best episode of its training.
     """
     start_tensorflow(run)
-    from controller.ppo.controller import PpoController
     from controller.worlds.real import RealWorld
 
-    config = run.config
-    controller = PpoController.for_real(
-        loaded.env,
-        config.ppo_real,
-        config.policy,
-        config.world_model.encoder,
-        seed=run.seed(STAGE),
-        sampling_temperature=config.evaluate.sampling_temperature,
-        no_repeat=config.evaluate.no_repeat,
-    )
+    config, controller = run.config, real_policy(run.config, loaded, run.seed(STAGE))
     stored = run.directory.read_json(BEST_IN_TRAINING)
     world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)
 

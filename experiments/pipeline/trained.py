@@ -11,22 +11,18 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping, parse_overrides, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
-from experiments.pipeline.learning import STAGE
+from experiments.pipeline.learning import STAGE, dream_policy, real_policy
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.run import Run, of_round, start_tensorflow
-
-if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
-    from controller.ppo.controller import PpoController
-    from worldmodel.world_model import WorldModel
 
 FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "policy", "ppo", "ppo_real")
 """Settings that the controller was trained with, and plays with."""
@@ -143,12 +139,14 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
                 "Name a run of --world dream, whose world model adapts to this graph."
             )
-        return Prepared(_loaded_for_real(run, loaded, trained))
+        controller = real_policy(run.config, loaded, run.seed(STAGE))
+        controller.load(trained.checkpoint("controller"))
+        return Prepared(controller)
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
     world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
-    controller = _controller(run, world_model)
+    controller = dream_policy(run.config, world_model, run.seed(STAGE))
     controller.load(trained.checkpoint("controller"))
     if same_graph:
         return Prepared(controller)
@@ -157,35 +155,6 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
 
     play = collect_episodes(run, loaded)
     adapted = adapt(world_model, play)
-    player = _controller(run, adapted)
+    player = dream_policy(run.config, adapted, run.seed(STAGE))
     carry_over(controller.policy, world_model.table, player.policy, adapted.table)
     return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))
-
-
-def _controller(run: Run, world_model: WorldModel) -> PpoController:
-    from controller.ppo.controller import PpoController
-
-    config = run.config
-    return PpoController.for_dream(
-        world_model,
-        config.ppo,
-        config.policy,
-        seed=run.seed(STAGE),
-        sampling_temperature=config.evaluate.sampling_temperature,
-    )
-
-
-def _loaded_for_real(run: Run, loaded: Loaded, trained: TrainedRun) -> PpoController:
-    from controller.ppo.controller import PpoController
-
-    config = run.config
-    controller = PpoController.for_real(
-        loaded.env,
-        config.ppo_real,
-        config.policy,
-        config.world_model.encoder,
-        seed=run.seed(STAGE),
-        sampling_temperature=config.evaluate.sampling_temperature,
-    )
-    controller.load(trained.checkpoint("controller"))
-    return controller

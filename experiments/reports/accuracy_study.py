@@ -224,11 +224,11 @@ class AccuracyStudy:
     def coverage(self, levels: Sequence[float]) -> dict[str, np.ndarray]:
         """Share of the real next latents within central intervals of each level, as predicted and with σ rescaled.
 
-        Every other episode serves to fit the factor of σ, the others to judge.
+        Every other episode serves to fit the factor of σ, the others to evaluate it.
 
         Returns:
           Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`), or no two episodes
-          can be judged.
+          can be evaluated.
         """
         if self.model.mdn_rnn.config.dynamics != "mdn":
             return {}
@@ -238,9 +238,9 @@ class AccuracyStudy:
         if fitted.all() or not fitted.any():
             return {}
         scale = fit_scale(real[fitted], Mixtures(*(field[fitted] for field in mixtures)))
-        judged, real = Mixtures(*(field[~fitted] for field in mixtures)), real[~fitted]
+        evaluated, real = Mixtures(*(field[~fitted] for field in mixtures)), real[~fitted]
         return {
-            label: np.array([covered(real, judged, level, factor).mean() for level in levels])
+            label: np.array([covered(real, evaluated, level, factor).mean() for level in levels])
             for label, factor in (("as predicted", 1.0), (f"σ × {scale:.2f}, fitted on other episodes", scale))
         }
 

@@ -146,7 +146,7 @@ def accuracy_section(result: Result) -> list[str]:
     return [
         "## World model on held-out episodes",
         _table(list(ACCURACY_COLUMNS.values()), rows),
-        "Open loop: the model is told the actions and nothing else. Latent and mask errors are relative to copying the "
+        "Open loop: the model sees the actions and nothing else. Latent and mask errors are relative to copying the "
         "first state (1 would be no better); precision and recall are of the legal actions that changed.",
     ]
 

@@ -101,5 +101,5 @@ def trivial_gaps(played: Sequence[Trajectory], trivial: Trivial, table: ActionTa
     rewards = {ZERO: np.zeros(table.num_actions + 1), PER_RULE: trivial.per_rule, PER_SITE: trivial.per_site}
     real = np.array([each.real_percent[-1] for each in played])
     plans = [table.encode(np.array(each.actions, int).reshape(-1, 2)) for each in played]
-    told = {name: np.array([points(float(each[plan].sum())) for plan in plans]) for name, each in rewards.items()}
-    return {name: float(np.mean(np.abs(percent - real))) for name, percent in told.items()}
+    predicted = {name: np.array([points(float(each[plan].sum())) for plan in plans]) for name, each in rewards.items()}
+    return {name: float(np.mean(np.abs(percent - real))) for name, percent in predicted.items()}

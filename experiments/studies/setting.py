@@ -9,8 +9,8 @@ from typing import Any
 
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
+from experiments.pipeline.load import find_model
 from experiments.runs.directory import digest, features_fingerprint
-from experiments.runs.model_source import find_model
 from taso_ext import OnnxModel, RuleSet
 
 

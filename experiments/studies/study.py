@@ -116,14 +116,14 @@ def training_config(options: argparse.Namespace, scale: Scale | None = None) -> 
     Args:
       scale: instead of the one of `SCALES` that `--scale` names.
     Raises:
-      UserError: unknown ones, or some under which improvements cannot be told.
+      UserError: unknown ones, or some under which improvements cannot be computed.
     """
     scale = scale or SCALES[options.scale]
     usual = load_config(options.preset or scale.preset, {}, scale.overrides)
     config = load_config(options.preset or scale.preset, {}, [*scale.overrides, *options.set])
     if config.environment.reward != "log_ratio":
         raise UserError(
-            f"The reward is '{config.environment.reward}', but improvements are only told from sums of 'log_ratio'. "
+            f"The reward is '{config.environment.reward}', but only sums of 'log_ratio' are improvements. "
             "Leave environment.reward as it is."
         )
     if config.measures_costs:

@@ -26,7 +26,6 @@ from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from experiments.config.run import MeasureConfig, RunConfig
 from experiments.errors import UserError
-from experiments.pipeline import cost_model
 from experiments.pipeline import load as loading
 from experiments.pipeline import measure as measuring
 from experiments.pipeline import select as selecting
@@ -211,7 +210,7 @@ def test_what_was_chosen_for_its_luck_is_given_up(
 
 @pytest.mark.parametrize("kind", ["measured", "endtoend"])
 def test_costs_and_result_are_of_one_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_model, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
+    monkeypatch.setattr(loading, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
     monkeypatch.setattr(loading, "require_working", lambda device: None)
     with pytest.raises(UserError, match="--device cuda"):
         load("squeezenet1.1-tiny", dataclasses.replace(CONFIG, costs=f"{kind}:cuda"))

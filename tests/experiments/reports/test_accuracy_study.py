@@ -22,7 +22,7 @@ def study() -> AccuracyStudy:
     return AccuracyStudy.load(RUN)
 
 
-def test_it_judges_by_what_was_held_out(study: AccuracyStudy) -> None:
+def test_it_measures_on_what_was_held_out(study: AccuracyStudy) -> None:
     trained, held_out = ({episode.index for episode in part} for part in (study.training, study.held_out))
     assert not trained & held_out
     assert trained | held_out == set(range(study.config.collect.episodes))

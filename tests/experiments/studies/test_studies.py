@@ -97,7 +97,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
     record = exploit(learning, 2, EFFORT)
     training, model = record[IN_THE_DREAM]["trivial_gap"]
     assert (training.num_transitions, model.table) == (22, "table 2")
-    assert (found["pessimism"], found["legal_from"], found["dream"]) == (2.0, 0.8, "dream by table 2")
+    assert (found["config"], found["dream"]) == (config(*DOUBTFUL).dream, "dream by table 2")
     assert record["real_steps"] == 23 and record[IN_THE_DREAM]["gap"] == 0.5
 
 
@@ -129,7 +129,7 @@ class Asked:
 
 
 @pytest.mark.parametrize(("found", "as_judged"), [(5, True), (4, False), (None, False)])
-def test_intervals_are_fitted_where_they_are_judged_if_there_is_enough(
+def test_intervals_are_fitted_where_they_are_evaluated_if_there_is_enough(
     found: int | None, as_judged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Some:
@@ -168,7 +168,7 @@ def test_facts_of_play_are_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     training, held_out = (collect(env, RandomAgent(), 6, seed=seed) for seed in (0, 1))
 
     class Known:
-        def sequences(self, buffer: EpisodeBuffer) -> Any:
+        def episode_data(self, buffer: EpisodeBuffer) -> Any:
             assert buffer is held_out
             return type("Data", (), {"unknown_share": 0.25, "cut_share": float("nan")})
 
