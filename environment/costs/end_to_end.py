@@ -9,7 +9,7 @@ import numpy as np
 
 from environment.costs.interface import MeasuredCost, Priced
 from environment.costs.limits import NoisyClock, Recent
-from environment.costs.roofline import foretelling_preset
+from environment.costs.roofline import predicting_preset
 from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
@@ -66,7 +66,7 @@ class EndToEnd:
         """
         self.device, self.effort = device, effort
         self.runtime: Runtime = OnnxRuntime(device) if runtime is None else runtime
-        self.native = CostModel.roofline(foretelling_preset(device))
+        self.native = CostModel.roofline(predicting_preset(device))
         self.clock = NoisyClock(self.name)
         self._known: Recent[_Known] = Recent(_MOST_MODELS)
 

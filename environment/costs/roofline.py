@@ -14,13 +14,13 @@ Version 1 gave a Split for nothing if its parts lie one behind the other in memo
 Version 2 counts the copy that runtimes make.
 """
 
-_FORETOLD_BY = {"cuda": "h200", "tensorrt": "h200"}
-_FORETOLD_ELSEWHERE = "xeon"
+_PREDICTED_BY = {"cuda": "h200", "tensorrt": "h200"}
+_PREDICTED_ELSEWHERE = "xeon"
 
 
-def foretelling_preset(device: str) -> str:
+def predicting_preset(device: str) -> str:
     """Returns the roofline preset that predicts the costs of a runtime's device before they are measured."""
-    return _FORETOLD_BY.get(device, _FORETOLD_ELSEWHERE)
+    return _PREDICTED_BY.get(device, _PREDICTED_ELSEWHERE)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.graph_writer import GraphWriter
+from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.transformer_layers import TransformerLayers
-from environment.zoo.weights import SeededWeights
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
 from environment.zoo.dalle_mini import GatedAttentionLayers
-from environment.zoo.graph_writer import GraphWriter
 from environment.zoo.inception import Block, InceptionLayers
+from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.squeezenet import Fire, FireLayers
-from environment.zoo.weights import SeededWeights
 
 FIRE, INCEPTION, ATTENTION = "fire", "inception", "attention"
 KINDS = (FIRE, INCEPTION, ATTENTION)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from environment.zoo.layers import Layers
-from environment.zoo.weights import Array
+from environment.zoo.layers import Array, Layers
 
 Draw = Callable[[str, Sequence[int]], Array]  # how a kernel is drawn: its name and shape -> its values
 Window = int | tuple[int, int]  # [height, width]; one number means a square

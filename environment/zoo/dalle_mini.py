@@ -25,9 +25,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.graph_writer import GraphWriter
+from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.transformer_layers import KEY_LAYOUT, QUERY_LAYOUT, TransformerLayers
-from environment.zoo.weights import SeededWeights
 
 
 @dataclass(frozen=True)

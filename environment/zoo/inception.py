@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
-from environment.zoo.graph_writer import GraphWriter
-from environment.zoo.weights import SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights
 
 EPSILON = 1e-3  # of every batch norm
 

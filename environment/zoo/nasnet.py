@@ -22,8 +22,7 @@ import numpy as np
 import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
-from environment.zoo.graph_writer import GraphWriter
-from environment.zoo.weights import SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights
 
 EPSILON = 1e-3  # of every batch norm
 # What a cell concatenates are sums of two, of about twice the variance of what it reads. Scales below one in the norms

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from environment.zoo.graph_writer import GraphWriter
-from environment.zoo.layers import Layers
-from environment.zoo.weights import SeededWeights
+from environment.zoo.layers import GraphWriter, Layers, SeededWeights
 
 # How each of the eight combinations joins its two products, and what is applied to the result: the cell's first layer.
 COMBINATIONS = (

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
-from environment.zoo.graph_writer import GraphWriter
-from environment.zoo.weights import SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights
 
 # A sum of branches of unit scale would double the variance in every block. Small scales in the last norm of a branch,
 # which training starts from zero (Goyal et al. 2017, section 5.1), keep the sum near that of the skip.

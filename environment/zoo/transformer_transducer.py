@@ -31,9 +31,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.graph_writer import GraphWriter
+from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.transformer_layers import KEY_LAYOUT, MASKED, QUERY_LAYOUT, TransformerLayers
-from environment.zoo.weights import SeededWeights
 
 TO_THE_END = np.iinfo(np.int64).max  # how exporters write a slice without an end
 

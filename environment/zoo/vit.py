@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from environment.zoo.graph_writer import GraphWriter
+from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.transformer_layers import TransformerLayers
-from environment.zoo.weights import SeededWeights
 
 
 @dataclass(frozen=True)

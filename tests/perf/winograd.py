@@ -25,7 +25,7 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
-from environment.zoo.graph_writer import GraphWriter
+from environment.zoo.layers import GraphWriter
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import create_session

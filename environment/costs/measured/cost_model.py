@@ -23,7 +23,7 @@ from environment.costs.prices.database import PriceDatabase, default_database
 from environment.costs.prices.price_list import PriceList
 from environment.costs.prices.settings import Setting, setting_of
 from environment.costs.prices.sqlite_file import DatabaseError
-from environment.costs.roofline import foretelling_preset
+from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.onnx_runtime import require_kernels, require_working
 from taso_ext import CostModel, Graph, OnnxModel, State
@@ -211,9 +211,9 @@ class MeasuredPrices:
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         # The engine holds the operator costs. These must not refer to this object: the cycle would never be freed.
-        foretold_by, known = foretelling_preset(self._device), self._operator_costs.known()
+        predicted_by, known = predicting_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
-            f"measured:{self._device}", foretold_by, self._operator_costs, *known, opset=model.opset
+            f"measured:{self._device}", predicted_by, self._operator_costs, *known, opset=model.opset
         )
 
     @property

@@ -15,7 +15,7 @@ from environment.costs.limits import MOST_WORK, affordable
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import OperatorCost, UnrecordedError
-from environment.costs.roofline import foretelling_preset
+from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -40,7 +40,7 @@ class OperatorCosts:
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime | None, kernels: KernelPrices) -> None:
         self._model, self._runtime, self._kernels = model, runtime, kernels
         self._prices = kernels.prices
-        self._counts = CostModel.roofline(foretelling_preset(self._prices.setting.device))
+        self._counts = CostModel.roofline(predicting_preset(self._prices.setting.device))
         self._start = model.graph.cost(self._counts)
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:

@@ -156,16 +156,15 @@ class PriceList:
         unit_ms = other.reference_ms
         factor = 1.0 if unit_ms is None else self.keep_reference_ms(unit_ms) / unit_ms
         now, before = time.time(), len(self)
-        appraisals = (
-            other.operator_costs
-        )  # before the prices: what another process adds meanwhile comes with its prices
+        # Before the prices: costs that another process adds meanwhile come with their prices.
+        operators = other.operator_costs
         rows = [
             (self._number, signature, price.ms * factor, price.spread, price.timings, now)
             for signature, price in other.items()
         ]
         with self._file.transaction() as file:
             file.executemany(f"{_INSERT} on conflict do nothing", rows)
-        self.put_operator_costs(appraisals)
+        self.put_operator_costs(operators)
         return len(self) - before
 
     @property
