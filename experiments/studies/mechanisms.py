@@ -25,7 +25,7 @@ from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.splits import states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
-    from worldmodel.accuracy.exploit import Plan, Trajectory
+    from worldmodel.accuracy.exploit import ComparedPlan, Plan
     from worldmodel.dream.dream_env import DreamEnv
 
 Part = Literal["prediction", "policy", "beam search", "cross-entropy planning", "play"]
@@ -214,7 +214,7 @@ class Case:
         return _compared(trajectories) | {"best_percent": best[0], "sampled_percent": sum(best[1:]) / max(1, count - 1)}
 
 
-def _compared(trajectories: list[Trajectory]) -> Record:
+def _compared(trajectories: list[ComparedPlan]) -> Record:
     """The fields of `worldmodel.accuracy.exploit.Comparison`."""
     from worldmodel.accuracy.exploit import compare
 

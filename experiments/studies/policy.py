@@ -19,7 +19,7 @@ from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is played
     from worldmodel.accuracy.baselines import Trivial
-    from worldmodel.accuracy.exploit import Trajectory
+    from worldmodel.accuracy.exploit import ComparedPlan
     from worldmodel.data.actions import ActionTable
 
 FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
@@ -80,7 +80,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
     }
 
 
-def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
+def _each(played: Sequence[ComparedPlan]) -> dict[str, list[float]]:
     """What the means of a comparison are the means of."""
     return {
         "dreamed_percent": [each.dreamed_percent[-1] for each in played],
@@ -91,7 +91,7 @@ def _each(played: Sequence[Trajectory]) -> dict[str, list[float]]:
     }
 
 
-def trivial_gaps(played: Sequence[Trajectory], trivial: Trivial, table: ActionTable) -> dict[str, float]:
+def trivial_gaps(played: Sequence[ComparedPlan], trivial: Trivial, table: ActionTable) -> dict[str, float]:
     """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards.
 
     They see no masks, and so cannot tell that a plan comes back to where it was: they add up all rewards.

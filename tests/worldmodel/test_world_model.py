@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.worldmodel.dream.test_dream_env import UniformPolicy
 from tests.worldmodel.golden_world_model import GOLDENS, LATEST, PREDICTIONS, predictions
 from tests.worldmodel.golden_world_model import episodes as golden_episodes
-from tests.worldmodel.toy_world import FEATURES, RULE_NAMES, SIGNATURE
+from tests.worldmodel.toy_world import FEATURES, RULE_NAMES, SIGNATURE, UniformPolicy
 from worldmodel.config import FORMAT_VERSION
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.dream_env import DreamEnv, start_states

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from worldmodel.config import (
     EncoderConfig,
@@ -20,6 +21,7 @@ from worldmodel.config import (
     WorldModelConfig,
 )
 from worldmodel.data.actions import ActionTable
+from worldmodel.data.trajectory import LatentObservation
 from worldmodel.signature import FeatureSpec, Signature
 from worldmodel.world_model import WorldModel
 
@@ -32,6 +34,15 @@ SMALL = WorldModelConfig(
     MdnRnnConfig(hidden=48, mixtures=3, head_hidden=48, latent_hidden=48, neighbours=16, neighbour_hidden=32),
     MdnRnnTrainingConfig(steps=250, batch=16, open_loop_steps=4),
 )
+QUICK = dataclasses.replace(
+    SMALL,
+    encoder=dataclasses.replace(SMALL.encoder, rounds=1),
+    encoder_training=dataclasses.replace(SMALL.encoder_training, steps=3, checkpoint_every=2),
+    mdn_rnn_training=dataclasses.replace(
+        SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6, open_loop_steps=2
+    ),
+)
+"""Hardly trained: for what does not depend on what was learned."""
 CELL_COST_MS = {0: 1.0, 1: 0.8, 2: 0.9}
 GONE = -1
 
@@ -117,6 +128,21 @@ def uniform_policy(noop_probability: float = 0.0) -> Any:
         return generator.choice(observation["legal"])
 
     return policy
+
+
+class UniformPolicy:
+    """Uniform over the legal actions, NO-OP included with the given logit; the value is the number of legal ones."""
+
+    def __init__(self, noop_logit: float = 0.0) -> None:
+        self.noop_logit = noop_logit
+
+    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        mask = observation.action_mask
+        bonus = tf.pad(tf.zeros_like(mask[:, :-1], tf.float32), [[0, 0], [0, 1]], constant_values=self.noop_logit)
+        logits = tf.nn.log_softmax(tf.where(mask, bonus, -1e9))
+        action = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
+        log_prob = tf.gather(logits, action, batch_dims=1)
+        return action, log_prob, tf.reduce_sum(tf.cast(mask, tf.float32), axis=-1)
 
 
 def knowing_half(world_model: WorldModel) -> WorldModel:

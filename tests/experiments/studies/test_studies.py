@@ -18,7 +18,7 @@ from experiments.studies import evaluation
 from experiments.studies.policy import IN_THE_DREAM, exploit, trivial_gaps
 from experiments.studies.setting import Effort, Setting, figures_fingerprint, fingerprint
 from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
-from worldmodel.accuracy.exploit import Trajectory, points
+from worldmodel.accuracy.exploit import ComparedPlan, points
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.world_model import WorldModel
 
@@ -69,13 +69,13 @@ def test_steps_are_evaluated_as_far_as_there_are() -> None:
 
 def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
-    played = [Trajectory(((0, 0),), (0.0, 2.0), (0.0, 1.5), 1.5, illegal=0)]
+    played = [ComparedPlan(((0, 0),), (0.0, 2.0), (0.0, 1.5), 1.5, illegal=0)]
 
-    def for_real(*_: Any, **given: Any) -> list[Trajectory]:
+    def for_real(*_: Any, **given: Any) -> list[ComparedPlan]:
         found.update(given)
         return played
 
-    def in_the_dream(model: Any, dream: Any, *_: Any, **__: Any) -> list[Trajectory]:
+    def in_the_dream(model: Any, dream: Any, *_: Any, **__: Any) -> list[ComparedPlan]:
         found["dream"] = dream
         return played
 
@@ -113,8 +113,8 @@ def test_tables_of_rewards_tell_of_plans_what_these_add_up_to() -> None:
             return first
 
     plans = [
-        Trajectory(((0, 0), (2, 0)), (0.0, 1.0, 2.0), (0.0, 1.0), 1.5, illegal=1),
-        Trajectory((), (0.0,), (0.0,), 0.0, illegal=0),
+        ComparedPlan(((0, 0), (2, 0)), (0.0, 1.0, 2.0), (0.0, 1.0), 1.5, illegal=1),
+        ComparedPlan((), (0.0,), (0.0,), 0.0, illegal=0),
     ]
     tables: Any = SimpleNamespace(per_rule=np.array([1.0, 9.0, 1.0, 0.0]), per_site=np.array([0.5, 9.0, 0.5, 0.0]))
     gaps = trivial_gaps(plans, tables, Table())  # type: ignore[arg-type]

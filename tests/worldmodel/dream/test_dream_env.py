@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import taso_ext
 from environment import GraphSubstitutionEnv
-from tests.worldmodel.toy_world import ToyEnv
+from tests.worldmodel.toy_world import ToyEnv, UniformPolicy
 from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import LatentObservation, Trajectory
@@ -18,21 +18,6 @@ from worldmodel.dream.step import DreamState, StartStates
 from worldmodel.world_model import WorldModel
 
 BATCH, HORIZON = 32, 9
-
-
-class UniformPolicy:
-    """Uniform over the legal actions, NO-OP included with the given logit; the value is the number of legal ones."""
-
-    def __init__(self, noop_logit: float = 0.0) -> None:
-        self.noop_logit = noop_logit
-
-    def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mask = observation.action_mask
-        bonus = tf.pad(tf.zeros_like(mask[:, :-1], tf.float32), [[0, 0], [0, 1]], constant_values=self.noop_logit)
-        logits = tf.nn.log_softmax(tf.where(mask, bonus, -1e9))
-        action = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
-        log_prob = tf.gather(logits, action, batch_dims=1)
-        return action, log_prob, tf.reduce_sum(tf.cast(mask, tf.float32), axis=-1)
 
 
 @pytest.fixture(scope="module")

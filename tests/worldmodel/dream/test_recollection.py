@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.worldmodel.dream.test_dream_env import UniformPolicy
-from tests.worldmodel.toy_world import ToyEnv, knowing_half
+from tests.worldmodel.toy_world import ToyEnv, UniformPolicy, knowing_half
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from environment.statistics.paired import spearman
-from tests.worldmodel.dream.test_dream_env import UniformPolicy
-from tests.worldmodel.toy_world import SIGNATURE, SMALL
+from tests.worldmodel.toy_world import SIGNATURE, SMALL, UniformPolicy
 from worldmodel.accuracy.open_loop import open_loop, play
 from worldmodel.config import DreamConfig, MdnRnnConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer

@@ -11,8 +11,17 @@ import pytest
 import tensorflow as tf
 
 from tests.tracing import untraced
-from tests.worldmodel.dream.test_dream_env import UniformPolicy
-from tests.worldmodel.toy_world import CELL_COST_MS, FEATURES, GONE, RULE_NAMES, SMALL, ToyEnv, ToyGraph, uniform_policy
+from tests.worldmodel.toy_world import (
+    CELL_COST_MS,
+    FEATURES,
+    GONE,
+    RULE_NAMES,
+    SMALL,
+    ToyEnv,
+    ToyGraph,
+    UniformPolicy,
+    uniform_policy,
+)
 from worldmodel.accuracy.open_loop import open_loop
 from worldmodel.accuracy.probes import Probes, log_cost_percent
 from worldmodel.config import DreamConfig

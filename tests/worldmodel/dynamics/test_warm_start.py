@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tracing import untraced
-from tests.worldmodel.test_fit import QUICK
-from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
+from tests.worldmodel.toy_world import QUICK, SIGNATURE, SMALL, ToyEnv, uniform_policy
 from worldmodel.accuracy.open_loop import cut_windows, play
 from worldmodel.config import MdnRnnTrainingConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer, collect

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.worldmodel.test_fit import QUICK
-from tests.worldmodel.toy_world import SIGNATURE
+from tests.worldmodel.toy_world import QUICK, SIGNATURE
 from worldmodel.config import WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.fitting import fit

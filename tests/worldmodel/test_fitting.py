@@ -1,24 +1,14 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.worldmodel.toy_world import SIGNATURE, SMALL
+from tests.worldmodel.toy_world import QUICK, SIGNATURE
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.training import Metrics
 from worldmodel.world_model import WorldModel
-
-QUICK = dataclasses.replace(
-    SMALL,
-    encoder=dataclasses.replace(SMALL.encoder, rounds=1),
-    encoder_training=dataclasses.replace(SMALL.encoder_training, steps=3, checkpoint_every=2),
-    mdn_rnn_training=dataclasses.replace(
-        SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6, open_loop_steps=2
-    ),
-)
 
 
 class Interrupted(BaseException):
