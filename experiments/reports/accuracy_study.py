@@ -1,7 +1,7 @@
 """What a finished run tells of its world model: its training, and its predictions beside what really happened.
 
 study = AccuracyStudy.load(Path("runs/bert-base-ppo-1a2b3c4d"))
-study.played.mask, study.coverage(LEVELS), …
+study.mask_errors(), study.coverage(LEVELS), …
 
 Nothing is trained and nothing is played: all comes from the run directory, and from the episodes held out there.
 """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.reports.accuracy_study import LABELS, MODEL, AccuracyStudy, column, repeated
+from experiments.reports.accuracy_study import LABELS, MODEL, AccuracyStudy
 from worldmodel.accuracy import baselines as trivial
 from worldmodel.errors import IncompatibleEpisodes
 
@@ -86,15 +86,6 @@ def test_temperature_spreads_what_is_drawn(study: AccuracyStudy) -> None:
     spreads = [latents.std(axis=0).mean() for latents in drawn.latents.values()]
     assert spreads[0] == pytest.approx(0.0, abs=1e-6) and spreads[0] < spreads[1] < spreads[2]
     assert drawn.latents[0.0].shape == (40, len(drawn.before)) and drawn.before.shape == drawn.after.shape
-
-
-def test_windows_are_taken_apart_and_repeated(study: AccuracyStudy) -> None:
-    windows = study.single_steps.real
-    found = repeated(column(windows, 3), 2)
-    for name in ("z", "mask", "reward", "terminal", "actions", "unknown"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[:, [3, 3]])
-    for name in ("last_reward", "hidden", "cell", "episode", "depth"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[[3, 3]])
 
 
 def test_another_directory_is_refused(tmp_path: Path) -> None:

@@ -142,6 +142,16 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
     assert figures[names.CHANGE_RECALL].model.value == pytest.approx(1 - missed)
 
 
+def test_some_windows_are_taken_each_as_often_as_it_is_named(played: OpenLoop) -> None:
+    windows = played.real
+    found = windows.rows([3, 3])
+    for one, other in zip(tf.nest.flatten(found.trajectory), tf.nest.flatten(windows.trajectory), strict=True):
+        np.testing.assert_array_equal(one, other[:, [3, 3]])
+    np.testing.assert_array_equal(found.unknown, windows.unknown[:, [3, 3]])
+    for name in ("last_reward", "hidden", "cell", "episode", "depth"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(windows, name)[[3, 3]])
+
+
 def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) -> None:
     with pytest.raises(ValueError, match="500 usable steps"):
         open_loop(world_model, split[1], steps=500)

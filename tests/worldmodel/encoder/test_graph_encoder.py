@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 from worldmodel.config import EncoderConfig
-from worldmodel.encoder.embedding import embedder
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.signature import FeatureSpec, to_graphs_tuple
 
@@ -75,11 +74,12 @@ def test_nodes_are_told_apart_by_what_surrounds_them(encoder: GraphEncoder) -> N
 
 
 def test_one_trace_serves_graphs_of_all_sizes(encoder: GraphEncoder) -> None:
-    embed_any = embedder(encoder, FEATURES)
+    embeddings = Embeddings(encoder, FEATURES)
     single = ToyEnv(start=(1,)).graph()
-    for graphs in ([single], some_graphs(), some_graphs()[:2], [single, *some_graphs()]):
-        np.testing.assert_allclose(embed_any(to_graphs_tuple(graphs)), embed(encoder, *graphs), atol=2e-3)
-    assert embed_any.experimental_get_tracing_count() == 1
+    for number, graphs in enumerate(([single], some_graphs(), some_graphs()[:2], [single, *some_graphs()])):
+        found = embeddings({f"{number} {i}": graph for i, graph in enumerate(graphs)})
+        np.testing.assert_allclose(np.stack(list(found.values())), embed(encoder, *graphs), atol=2e-3)
+    assert embeddings._encode.experimental_get_tracing_count() == 1
 
 
 def test_wiring_and_direction_matter(encoder: GraphEncoder) -> None:
