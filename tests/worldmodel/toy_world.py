@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.config import (
+    DreamConfig,
     EncoderConfig,
     EncoderTrainingConfig,
     MdnRnnConfig,
@@ -43,6 +44,8 @@ QUICK = dataclasses.replace(
     ),
 )
 """Hardly trained: for what does not depend on what was learned."""
+LENIENT = DreamConfig(legal_from=0.5)
+"""For models that are trained for a short time: a stricter dream lacks most rewrites."""
 CELL_COST_MS = {0: 1.0, 1: 0.8, 2: 0.9}
 GONE = -1
 

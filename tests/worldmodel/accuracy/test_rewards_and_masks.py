@@ -187,7 +187,7 @@ def test_the_mean_is_that_of_the_training_data(
 def test_real_latents_are_read_alike_however_they_come(
     played: OpenLoop, trivial: Trivial, probes: Probes, split: Split
 ) -> None:
-    real = played._replace(z=played.real.z)
+    real = played._replace(dreamed=played.dreamed._replace(state=played.real.trajectory.state))
     figures = by_name(read_figures(real, trivial, probes, split[1], 3, resamples=0))
     for name, figure in figures.items():
         if not name.endswith((names.OF_REAL_LATENTS, names.OF_COMPONENTS)):

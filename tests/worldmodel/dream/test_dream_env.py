@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 import taso_ext
 from environment import GraphSubstitutionEnv
-from tests.worldmodel.toy_world import ToyEnv, UniformPolicy
+from tests.worldmodel.toy_world import LENIENT, ToyEnv, UniformPolicy
 from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import LatentObservation, Trajectory
@@ -27,7 +28,7 @@ def starts(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) 
 
 @pytest.fixture(scope="module")
 def dream(world_model: WorldModel, starts: StartStates) -> DreamEnv:
-    return DreamEnv(world_model, starts)
+    return DreamEnv(world_model, starts, LENIENT)
 
 
 POLICY = UniformPolicy()
@@ -54,7 +55,7 @@ def real_environment_raises(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_dream_never_touches_the_real_environment(world_model: WorldModel, starts: StartStates) -> None:
     with pytest.raises(AssertionError, match="touched"):
         ToyEnv(8).reset()
-    result = DreamEnv(world_model, starts).rollout(UniformPolicy(), batch=4, horizon=3, seed=0)
+    result = DreamEnv(world_model, starts, LENIENT).rollout(UniformPolicy(), batch=4, horizon=3, seed=0)
     assert result.alive.numpy().any()
 
 
@@ -92,7 +93,7 @@ def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: S
     longest, parts = 4, world_model._parts()
     shallow = WorldModel(*parts[:3], dataclasses.replace(parts.statistics, longest=longest), parts.start_graphs)
     dream = DreamEnv(
-        shallow, tf.nest.map_structure(lambda part: tf.gather(part, at), starts), DreamConfig(root_fraction=0.0)
+        shallow, tf.nest.map_structure(lambda part: tf.gather(part, at), starts), replace(LENIENT, root_fraction=0.0)
     )
     played = Trajectory(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
     lengths = played.alive.sum(axis=0)
@@ -118,7 +119,7 @@ def test_rollouts_compiled_as_a_whole_are_the_same(
 ) -> None:
     """With the most likely latents and a policy without chance: where rows are cut off, and where all end before."""
     policy = FirstLegal()
-    dreams = [DreamEnv(world_model, starts, DreamConfig(temperature=0.0, xla=xla)) for xla in (False, True)]
+    dreams = [DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0), xla=xla) for xla in (False, True)]
     for dream in dreams:  # XLA draws other integers
         monkeypatch.setattr(dream, "_draw", lambda batch, seed: tf.range(batch))
     one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
@@ -169,7 +170,7 @@ def test_a_longer_horizon_begins_the_same(dream: DreamEnv, rollout: Trajectory) 
 
 def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates) -> None:
     """Without noise, stepping by hand along a rollout's actions gives the rollout."""
-    still = DreamEnv(world_model, starts, DreamConfig(temperature=0.0))
+    still = DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0))
     played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
     state = DreamState(played.state[0], played.hidden[0], still_cell(still), played.legal[0])
     for t in range(HORIZON):
@@ -191,7 +192,7 @@ def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, star
     state = DreamState(*(part[:6] for part in starts.state))
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     for temperature, same in ((0.0, True), (1.0, False)):
-        dream = DreamEnv(world_model, starts, DreamConfig(temperature=temperature))
+        dream = DreamEnv(world_model, starts, replace(LENIENT, temperature=temperature))
         one, other = (dream.step(state, actions, tf.constant([seed, 0]))[0].z.numpy() for seed in (1, 2))
         assert np.array_equal(one, other) == same
 
@@ -241,7 +242,7 @@ def test_a_stricter_dream_allows_less(world_model: WorldModel, starts: StartStat
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     masks = []
     for legal_from in (0.01, 0.5, 0.99):
-        dream = DreamEnv(world_model, starts, DreamConfig(legal_from=legal_from, temperature=0.0))
+        dream = DreamEnv(world_model, starts, replace(LENIENT, legal_from=legal_from, temperature=0.0))
         masks.append(dream.step(state, actions, tf.constant([0, 0]))[0].action_mask.numpy())
     assert (masks[0] >= masks[1]).all() and (masks[1] >= masks[2]).all()
     assert masks[0].sum() > masks[1].sum() > masks[2].sum()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.worldmodel.toy_world import ToyEnv, UniformPolicy, knowing_half
+from tests.worldmodel.toy_world import LENIENT, ToyEnv, UniformPolicy, knowing_half
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
@@ -65,7 +65,7 @@ def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> No
     """Less what is illegal; and each depends on its seed alone."""
     env, started = ToyEnv(8, max_steps=10), []
 
-    dream = DreamEnv.of_root(world_model, env)
+    dream = DreamEnv.of_root(world_model, env, LENIENT)
     kept = dream.rollout
 
     def rollout(policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from environment.statistics.paired import spearman
-from tests.worldmodel.toy_world import SIGNATURE, SMALL, UniformPolicy
+from tests.worldmodel.toy_world import LENIENT, SIGNATURE, SMALL, UniformPolicy
 from worldmodel.accuracy.open_loop import open_loop, play
-from worldmodel.config import DreamConfig, MdnRnnConfig, WorldModelConfig
+from worldmodel.config import MdnRnnConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.dream_env import DreamEnv, start_states
 from worldmodel.dynamics.latent_heads import Categorical, LatentKind, Mixture, Vector
@@ -119,7 +119,7 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
     real = played.real.trajectory.state
     assert np.mean((played.dreamed.state[3] - real[3]) ** 2) < np.mean((real[3] - real[0]) ** 2)
     plain, wary = (
-        DreamEnv(model, start_states(model, split[0]), DreamConfig(pessimism=pessimism)).rollout(
+        DreamEnv(model, start_states(model, split[0]), dataclasses.replace(LENIENT, pessimism=pessimism)).rollout(
             UniformPolicy(), batch=32, horizon=4, seed=0
         )
         for pessimism in (0.0, 5.0)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from environment.statistics.paired import spearman
-from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, UniformPolicy, uniform_policy
+from tests.worldmodel.toy_world import LENIENT, SIGNATURE, SMALL, ToyEnv, UniformPolicy, uniform_policy
 from worldmodel.accuracy.baselines import Trivial
 from worldmodel.accuracy.latents import next_latents
 from worldmodel.accuracy.open_loop import cut_windows, open_loop, play
@@ -70,7 +70,7 @@ def test_what_was_not_trained_on_has_only_what_all_share(world_of_two: WorldMode
         inputs = model.inputs(graph)
         assert not graph.is_trained and list(world_of_two.start_graphs) == before
         assert set(inputs.actions.sites.numpy().tolist()) == set(inputs.actions.rows.numpy().tolist()) == {UNKNOWN}
-    dream = DreamEnv(model, start_states(model, third))
+    dream = DreamEnv(model, start_states(model, third), LENIENT)
     rollout = dream.rollout(UniformPolicy(), batch=8, horizon=5, seed=0)
     assert np.isfinite(rollout.reward.numpy()).all() and rollout.legal.shape[-1] == len(graph.table.rules)
     observation, _ = LatentEnv(ToyEnv(start=(0, 1, 1, 0, 0, 1, 0)), model).reset()
@@ -99,7 +99,9 @@ def test_a_model_of_several_graphs_is_bound_to_one_to_be_judged_and_recollected(
         played = open_loop(bound, part, steps=2)
         assert spearman(played.dreamed.reward[0], played.real.trajectory.reward[0]) > 0.5
         assert Trivial.of(part, bound).usual_mask.shape == (bound.num_actions,)
-        collected = recollect(bound, env, UniformPolicy(), episodes=3, seed=0, dream=DreamEnv.of_root(bound, env))
+        collected = recollect(
+            bound, env, UniformPolicy(), episodes=3, seed=0, dream=DreamEnv.of_root(bound, env, LENIENT)
+        )
         assert {episode.start for episode in collected} == {start}
 
 

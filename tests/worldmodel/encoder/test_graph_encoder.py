@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 from worldmodel.config import EncoderConfig
+from worldmodel.encoder.embedding import Embeddings, to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder
-from worldmodel.signature import FeatureSpec, to_graphs_tuple
+from worldmodel.signature import FeatureSpec
 
 KINDS = ("message_passing", "attention")
 
