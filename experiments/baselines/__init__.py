@@ -1,13 +1,10 @@
 """What results are compared with: TensorFlow, the baseline of the papers, and other tools that run or rewrite models.
 
-    contestants             all that a model is run by when tools are compared
-    simplifier              onnxsim
-    tensorflow_runtime      TensorFlow as a runtime, with Grappler or XLA
-    onnx_to_tensorflow      a model as a concrete function
-    laid_out                values in the axis order that suits TensorFlow
-    node                    one operator, its attributes, and what to say of what is not supported
-    elementwise, products, rearrangements, windows          the operators
+    tools                   all tools that run a model in comparisons; onnxsim, which rewrites it first
+    tensorflow.runtime      TensorFlow as a runtime, with Grappler or XLA, and a model as a concrete function
+    tensorflow.values       values in the axis order that suits TensorFlow, one operator and its attributes
+    tensorflow.arithmetic, .rearrangements, .windows          the operators
 
-For TensorFlow, ONNX models are converted operator by operator, for the operators of the zoo. All modules from
-`tensorflow_runtime` on import TensorFlow, so nothing else imports them before they are asked for.
+For TensorFlow, ONNX models are converted operator by operator, for the operators of the zoo. All of `tensorflow`
+imports TensorFlow, so nothing else imports it before it is asked for.
 """

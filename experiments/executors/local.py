@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
 
 from experiments.errors import UserError
-from experiments.executors.units import Record
+from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
@@ -44,11 +44,13 @@ class Unit:
         can run it.
       lane: units of one lane run one after another, in the order in which they were submitted, because a later one
         reads files that an earlier one writes. By default every unit has its own lane.
+      keeps: whether `work` keeps its result with `once`, so that a finished one is read without another process.
     """
 
     name: str
     work: Work
     lane: str = ""
+    keeps: bool = False
 
 
 class Result(NamedTuple):
@@ -135,7 +137,11 @@ class LocalExecutor:
                 yield _result(unit, self._progress)
 
     def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
-        waiting, running = deque(lanes), list[_Lane]()
+        for units in lanes:
+            while units and (result := _finished(units[0])):
+                units.popleft()
+                yield result
+        waiting, running = deque(units for units in lanes if units), list[_Lane]()
         try:
             while waiting or running:
                 while waiting and len(running) < self._processes:
@@ -155,6 +161,16 @@ class LocalExecutor:
                 lane.process.terminate()
             for lane in running:
                 lane.stop()
+
+
+def _finished(unit: Unit) -> Result | None:
+    """Returns the result of a unit that an earlier run has finished; None if there is none."""
+    if not unit.keeps:
+        return None
+    raise_if_received()
+    with reading_only():
+        result = _result(unit, _Silent())
+    return None if isinstance(result.error, UnfinishedError) else result
 
 
 def _result(unit: Unit, progress: ProgressDisplay) -> Result:
@@ -237,17 +253,24 @@ def _sendable(error: Exception) -> Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-class _Notes:
-    """The progress of a unit in another process: only notes are shown, beside the progress over all units."""
-
-    def __init__(self, sender: Connection) -> None:
-        self._sender = sender
+class _Silent:
+    """Progress that nobody sees."""
 
     def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
         return contextlib.nullcontext(self)
 
     def update(self, done: int, **figures: float) -> None:
         raise_if_received()
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class _Notes(_Silent):
+    """The progress of a unit in another process: only notes are shown, beside the progress over all units."""
+
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
 
     def note(self, text: str) -> None:
         self._sender.send(("note", text))

@@ -11,9 +11,11 @@ tables come with the source only to be looked at.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +29,40 @@ DIGITS = 6
 
 Record = dict[str, Any]
 
+_reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
+
+
+class UnfinishedError(Exception):
+    """A unit that nobody has finished, where only finished ones are read."""
+
+
+@contextlib.contextmanager
+def reading_only() -> Iterator[None]:
+    """Inside the block `once` raises an UnfinishedError instead of doing a unit."""
+    token = _reading_only.set(True)
+    try:
+        yield
+    finally:
+        _reading_only.reset(token)
+
 
 def once(table: str, name: str, settings: Record, work: Callable[[], Record], *, anywhere: bool = False) -> Record:
-    """What `work()` returns, from its file where a run with the same settings has finished it.
+    """Returns what `work()` returns, from its file where a run with the same settings has finished it.
 
     Args:
       name: of the unit, for the eye; `settings` is all that its result depends on, but for the program itself.
       anywhere: whether the result is the same on every machine, so that one that came with the source will do as well.
         Such files are small, and their numbers have `DIGITS` digits.
+    Raises:
+      UnfinishedError: nobody has finished it, inside `reading_only`.
     """
     path = unit_path(table, name, settings)
     for file in [path, COMMITTED / table / UNITS / path.name] if anywhere else [path]:
         if file.is_file():
             finished: Record = json.loads(file.read_text(encoding="utf-8"))
             return finished
+    if _reading_only.get():
+        raise UnfinishedError(f"{table}: {name} is not finished.")
     record = _rounded(work()) if anywhere else work()
     write_text(path, json.dumps(record, indent=None if anywhere else 1))
     return record

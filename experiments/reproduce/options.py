@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 
 from environment import zoo
@@ -65,4 +66,5 @@ def run_units(
             f"--processes is {options.processes}, but the units of {options.table} measure times, and would disturb "
             "one another. Leave it at 1."
         )
-    return records(LocalExecutor(options.table, options.processes, progress), units)
+    kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # all units of tables are done once
+    return records(LocalExecutor(options.table, options.processes, progress), kept)

@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 from onnx import numpy_helper
 
-from experiments.baselines.tensorflow.laid_out import Laid, common_order
-from experiments.baselines.tensorflow.node import Inputs, Node, Operator, required
+from experiments.baselines.tensorflow.values import Inputs, Laid, Node, Operator, common_order, required
 
 
 def _constant(node: Node, inputs: Inputs) -> list[Laid]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from experiments.baselines.tensorflow.laid_out import Laid, channels_last, plain
-from experiments.baselines.tensorflow.node import Inputs, Node, Operator, required
+from experiments.baselines.tensorflow.values import Inputs, Laid, Node, Operator, channels_last, plain, required
 
 Pads = list[tuple[int, int]]
 """Before and after, for each axis of space."""

@@ -20,10 +20,10 @@ from environment.costs.prices.settings import processor
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
-from experiments.baselines.contestants import THREADS, Contestant, installed, makers
+from experiments.baselines.tools import THREADS, Tool, installed, makers
 from experiments.executors.local import Unit
 from experiments.executors.units import Record
-from experiments.reproduce.baselines.contest import Contest, estimate
+from experiments.reproduce.baselines.comparison import Comparison, estimate
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.table import Row, Table
@@ -94,8 +94,8 @@ class _Result:
     """What was measured on one graph.
 
     Attributes:
-      times: of all, see `Contest.times`.
-      memory: by contestant, and of the reference once more as the control, see `Contest.memory`.
+      times: of all, see `Comparison.times`.
+      memory: by tool, and of the reference once more as the control, see `Comparison.memory`.
     """
 
     name: str
@@ -131,20 +131,20 @@ class _Result:
         return {"graph": self.name, "figure": figure, "reference": reference, **missing, **found}
 
 
-def _compared(name: str, contestants: Mapping[str, Contestant], ours: OurBest, options: argparse.Namespace) -> Record:
-    contest = Contest(name, contestants, REFERENCE, {OURS}, processor(options.device))
-    times = contest.times(EFFORTS[options.scale], {"ours": ours.settings})
-    fit = [each for each in contestants if each not in times["refused"]]
-    memory = {each: contest.memory(each, {"ours": ours.settings} if each == OURS else {}) for each in fit}
-    memory[CONTROL] = contest.memory(REFERENCE, {"again": True})
+def _compared(name: str, tools: Mapping[str, Tool], ours: OurBest, options: argparse.Namespace) -> Record:
+    comparison = Comparison(name, tools, REFERENCE, {OURS}, processor(options.device))
+    times = comparison.times(EFFORTS[options.scale], {"ours": ours.settings})
+    fit = [each for each in tools if each not in times["refused"]]
+    memory = {each: comparison.memory(each, {"ours": ours.settings} if each == OURS else {}) for each in fit}
+    memory[CONTROL] = comparison.memory(REFERENCE, {"again": True})
     return {"times": times, "memory": memory}
 
 
-def _ours(runtime: OnnxRuntime, ours: OurBest) -> Contestant:
+def _ours(runtime: OnnxRuntime, ours: OurBest) -> Tool:
     def prepare(_: CheckedModel) -> CheckedModel:
         return ours.model()
 
-    return Contestant(runtime.label, runtime, prepare)
+    return Tool(runtime.label, runtime, prepare)
 
 
 def _percent(interval: Estimate) -> float:

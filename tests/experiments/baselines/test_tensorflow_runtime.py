@@ -22,8 +22,7 @@ from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.verification import Scale, difference, spread_of
 from experiments.baselines.tensorflow import runtime as tensorflow_runtime
-from experiments.baselines.tensorflow.onnx_to_tensorflow import OPERATORS, tensorflow_function
-from experiments.baselines.tensorflow.runtime import TensorFlow
+from experiments.baselines.tensorflow.runtime import OPERATORS, TensorFlow, tensorflow_function
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel

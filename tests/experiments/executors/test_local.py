@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from experiments.errors import UserError
 from experiments.executors.local import LocalExecutor, Record, Unit, records
+from experiments.executors.units import once
 from experiments.runs.progress import LineProgress, ProgressDisplay
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +104,20 @@ def test_a_process_that_dies_fails_its_unit_alone(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="status 7"):
         run(units, 2)
     assert path.read_text(encoding="utf-8") == "a"
+
+
+def once_here(path: Path, progress: ProgressDisplay) -> Record:
+    os.chdir(path)
+    return once("table", "unit", {}, lambda: {"process": os.getpid()})
+
+
+def test_what_is_finished_is_read_without_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    units = [Unit("kept", partial(once_here, tmp_path), keeps=True), Unit("other", partial(double, 1))]
+    (first, _), _ = run(units, 2)
+    assert first["process"] != os.getpid()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("another process"))
+    assert run([units[0], units[0]], 2)[0] == [first, first]
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:

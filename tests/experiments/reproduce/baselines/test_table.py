@@ -20,11 +20,10 @@ from environment.measurement.effort import WALL, Clock
 from environment.measurement.memory import MeasuringProcessError, PeakMemory
 from environment.runtimes import OnnxRuntime, Session, UnavailableError, openvino_runtime
 from environment.verification import Scale, difference, spread_of
-from experiments.baselines import contestants, simplifier
-from experiments.baselines.contestants import Contestant, Maker, installed, onnx_runtime
-from experiments.baselines.simplifier import simplified
+from experiments.baselines import tools
+from experiments.baselines.tools import Maker, Tool, installed, onnx_runtime, simplified
 from experiments.cli import main
-from experiments.reproduce.baselines import contest
+from experiments.reproduce.baselines import comparison
 from experiments.reproduce.baselines import table as baselines
 from experiments.reproduce.search import never_slower
 from experiments.reproduce.search.never_slower import our_best
@@ -48,7 +47,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(baselines, "makers", lambda device: FEW)
-    monkeypatch.setattr(contest, "peak_memory", lambda *_, **__: PeakMemory(300 * MIB, 100 * MIB))
+    monkeypatch.setattr(comparison, "peak_memory", lambda *_, **__: PeakMemory(300 * MIB, 100 * MIB))
     model = OnnxModel.load(zoo.build(GRAPH))
     write_model(model.export_checked(model.graph), tmp_path / "ours" / f"{GRAPH}.onnx")
 
@@ -63,8 +62,8 @@ def rows() -> dict[str, dict[str, str]]:
         return {row["figure"]: row for row in csv.DictReader(file)}
 
 
-def contestant(prepare: Callable[[CheckedModel], CheckedModel], runtime: OnnxRuntime | None = None) -> Maker:
-    return lambda: Contestant("a tool of version 7", runtime or OnnxRuntime(), prepare)
+def tool(prepare: Callable[[CheckedModel], CheckedModel], runtime: OnnxRuntime | None = None) -> Maker:
+    return lambda: Tool("a tool of version 7", runtime or OnnxRuntime(), prepare)
 
 
 def refuse(_: CheckedModel) -> CheckedModel:
@@ -79,7 +78,7 @@ def damaged(model: CheckedModel) -> CheckedModel:
 
 def test_ratios_of_the_reference_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([300 * MIB, 200 * MIB, 150 * MIB, 210 * MIB])
-    monkeypatch.setattr(contest, "peak_memory", lambda *_, **__: PeakMemory(next(sizes), 100 * MIB))
+    monkeypatch.setattr(comparison, "peak_memory", lambda *_, **__: PeakMemory(next(sizes), 100 * MIB))
     assert main(COMMAND) == 0
     found = rows()
     assert list(found) == list(baselines.FIGURES)
@@ -98,9 +97,9 @@ def test_what_is_not_installed_is_noted(
     def fail(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    for module in (simplifier, openvino_runtime):
+    for module in (tools, openvino_runtime):
         monkeypatch.setattr(module, "importlib", types.SimpleNamespace(import_module=fail))
-    compete(monkeypatch, **{name: contestants.makers("cpu")[name]})
+    compete(monkeypatch, **{name: tools.makers("cpu")[name]})
     assert main(COMMAND) == 0
     assert name not in rows()["time"]
     assert f"- Left out, {name}: " in (text := capsys.readouterr().out) and f"pip install {name}" in text
@@ -108,7 +107,7 @@ def test_what_is_not_installed_is_noted(
 
 def test_what_is_installed_later_is_measured_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(COMMAND) == 0
-    compete(monkeypatch, extra=contestant(lambda model: model))
+    compete(monkeypatch, extra=tool(lambda model: model))
     assert main(COMMAND) == 0
     assert float(rows()["time"]["extra"]) > 0
 
@@ -117,7 +116,7 @@ def test_what_is_installed_later_is_measured_with_the_others(monkeypatch: pytest
 def test_what_computes_something_else_is_refused(
     prepare: Callable[[CheckedModel], CheckedModel], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compete(monkeypatch, wrong=contestant(prepare))
+    compete(monkeypatch, wrong=tool(prepare))
     assert main(COMMAND) == 2
     message = capsys.readouterr().err
     assert f"On {GRAPH}, wrong (a tool of version 7) computes something else than ort-all" in message
@@ -127,7 +126,7 @@ def test_what_computes_something_else_is_refused(
 def test_what_cannot_run_a_graph_gets_a_dash_and_a_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compete(monkeypatch, limited=contestant(refuse))
+    compete(monkeypatch, limited=tool(refuse))
     assert main(COMMAND) == 0
     assert {row["limited"] for row in rows().values()} == {baselines.DASH}
     assert f"- {GRAPH}, limited: the operator Foo (node 'foo_7') is not known." in capsys.readouterr().out
@@ -141,7 +140,7 @@ def test_memory_that_runs_out_is_a_dash_and_a_reason(
             raise MeasuringProcessError("the process was killed by SIGKILL.")
         return PeakMemory(300 * MIB, 100 * MIB)
 
-    monkeypatch.setattr(contest, "peak_memory", measured)
+    monkeypatch.setattr(comparison, "peak_memory", measured)
     assert main(COMMAND) == 0
     found = rows()
     assert found["memory"]["ort-disabled"] == found["added"]["ort-disabled"] == baselines.DASH
@@ -155,7 +154,7 @@ def test_without_the_memory_of_the_reference_there_are_no_ratios(
     def measured(*_: object, **__: object) -> PeakMemory:
         raise MeasuringProcessError("measure on Linux.")
 
-    monkeypatch.setattr(contest, "peak_memory", measured)
+    monkeypatch.setattr(comparison, "peak_memory", measured)
     assert main(COMMAND) == 0
     assert {rows()["memory"][name] for name in ("reference", *FEW, "ours", "control")} == {baselines.DASH}
     assert f"{GRAPH}, memory of ort-all: measure on Linux." in capsys.readouterr().out
@@ -178,19 +177,19 @@ def test_nothing_finished_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert main(COMMAND) == 0
     found = rows()
     done: list[str] = []
-    time = contest.measure
+    time = comparison.measure
 
     def memory(runtime: OnnxRuntime, *_: object, **__: object) -> PeakMemory:
         done.append(runtime.level)
         return PeakMemory(600 * MIB, 100 * MIB)
 
-    monkeypatch.setattr(contest, "measure", lambda *_, **__: pytest.fail("timed again"))
-    monkeypatch.setattr(contest, "peak_memory", memory)
+    monkeypatch.setattr(comparison, "measure", lambda *_, **__: pytest.fail("timed again"))
+    monkeypatch.setattr(comparison, "peak_memory", memory)
     assert main(COMMAND) == 0 and not done and rows() == found
     (unit,) = Path("runs/reproduce/baselines/units").glob(f"{GRAPH}-memory-ort-disabled-*.json")
     unit.unlink()
     assert main(COMMAND) == 0 and done == ["disabled"] and float(rows()["memory"]["ort-disabled"]) == 2
-    monkeypatch.setattr(contest, "measure", time)
+    monkeypatch.setattr(comparison, "measure", time)
     model = OnnxModel.load(zoo.build(GRAPH), clean="none")
     write_model(model.export_checked(model.graph), Path("ours") / f"{GRAPH}.onnx")
     assert main(COMMAND) == 0 and done == ["disabled", "all"]  # another graph of ours: only that is new
@@ -205,10 +204,10 @@ def test_an_interrupted_table_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return PeakMemory(300 * MIB, 100 * MIB)
 
-    monkeypatch.setattr(contest, "peak_memory", memory)
+    monkeypatch.setattr(comparison, "peak_memory", memory)
     with pytest.raises(KeyboardInterrupt):
         main(COMMAND)
-    monkeypatch.setattr(contest, "measure", lambda *_, **__: pytest.fail("timed again"))
+    monkeypatch.setattr(comparison, "measure", lambda *_, **__: pytest.fail("timed again"))
     assert main(COMMAND) == 0
     assert calls == ["disabled", "all", "all", "all", "all"]  # interrupted; then that, ours and the control
 
@@ -216,7 +215,7 @@ def test_an_interrupted_table_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_clock_is_read_for_all_and_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compete(monkeypatch, other=lambda: Contestant("of several threads", _ByTheWall(), lambda model: model))
+    compete(monkeypatch, other=lambda: Tool("of several threads", _ByTheWall(), lambda model: model))
     assert main(COMMAND) == 0
     assert f"single precision; clock: {WALL.name}." in capsys.readouterr().out
 
@@ -262,13 +261,13 @@ def test_onnxsim_that_fails_is_a_model_error(monkeypatch: pytest.MonkeyPatch) ->
     def simplify(*_: object, **__: object) -> None:
         raise RuntimeError("a pass\nfailed")
 
-    monkeypatch.setattr(simplifier, "_onnxsim", lambda: types.SimpleNamespace(simplify=simplify))
+    monkeypatch.setattr(tools, "_onnxsim", lambda: types.SimpleNamespace(simplify=simplify))
     with pytest.raises(ModelError, match="onnxsim cannot simplify the model: a pass failed"):
         simplified(CheckedModel.from_proto(zoo.build(GRAPH)))
 
 
 def test_every_tool_is_here_or_says_how_to_get_it() -> None:
-    wanted = contestants.makers("cpu")
+    wanted = tools.makers("cpu")
     here, absent = installed(wanted)
     assert {*here, *absent} == set(wanted) and not {*here} & {*absent}
     assert all("pip install" in reason for reason in absent.values())
@@ -278,9 +277,9 @@ def test_every_tool_is_here_or_says_how_to_get_it() -> None:
 
 def test_another_device_is_for_tools_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(contestants, "OnnxRuntime", lambda device, *_: asked.append(device) or OnnxRuntime())
-    here, _ = installed(contestants.makers("cuda"))
-    assert {"ort-disabled", "ort-all"} <= set(here) and not set(here) & set(contestants.ON_CPU)
+    monkeypatch.setattr(tools, "OnnxRuntime", lambda device, *_: asked.append(device) or OnnxRuntime())
+    here, _ = installed(tools.makers("cuda"))
+    assert {"ort-disabled", "ort-all"} <= set(here) and not set(here) & set(tools.ON_CPU)
     assert set(asked) == {"cuda"}
 
 
@@ -290,10 +289,10 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys: pytest.CaptureFixture
 
 
 def test_unavailable_tools_are_told_apart_from_defects() -> None:
-    def defect() -> Contestant:
+    def defect() -> Tool:
         raise KeyError("a defect")
 
-    def missing() -> Contestant:
+    def missing() -> Tool:
         raise UnavailableError("not here")
 
     assert installed({"a": missing}) == ({}, {"a": "not here"})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
+
+import onnx
 
 from environment.runtimes import OnnxRuntime, OpenVino, Runtime, UnavailableError
-from experiments.baselines.simplifier import simplified, simplifier_label
 from experiments.runs.run import import_tensorflow
+from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import LEVELS, Level
 
@@ -17,7 +21,7 @@ THREADS = 1
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Tool:
     """A tool that is installed.
 
     Attributes:
@@ -31,16 +35,16 @@ class Contestant:
     prepare: Callable[[CheckedModel], CheckedModel]
 
 
-Maker = Callable[[], Contestant]
+Maker = Callable[[], Tool]
 """Raises UnavailableError, which says how to install the tool, where it is missing."""
 
 
 def _by_itself(make: Callable[[], Runtime]) -> Maker:
-    def contestant() -> Contestant:
+    def tool() -> Tool:
         runtime = make()
-        return Contestant(runtime.label, runtime, lambda model: model)
+        return Tool(runtime.label, runtime, lambda model: model)
 
-    return contestant
+    return tool
 
 
 def onnx_runtime(level: Level, device: str = "cpu") -> Maker:
@@ -48,9 +52,9 @@ def onnx_runtime(level: Level, device: str = "cpu") -> Maker:
     return _by_itself(lambda: OnnxRuntime(device, THREADS, level))
 
 
-def _simplifier(device: str) -> Contestant:
+def _simplifier(device: str) -> Tool:
     runtime = OnnxRuntime(device, THREADS)
-    return Contestant(f"{simplifier_label()}, then {runtime.label}", runtime, simplified)
+    return Tool(f"{simplifier_label()}, then {runtime.label}", runtime, simplified)
 
 
 def _tensorflow(xla: bool) -> Maker:
@@ -77,7 +81,7 @@ def makers(device: str) -> dict[str, Maker]:
     return {**ours, "onnxsim": partial(_simplifier, device), **(ON_CPU if device == "cpu" else {})}
 
 
-def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Contestant], dict[str, str]]:
+def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Tool], dict[str, str]]:
     """The tools that are here, and why the others are not and how to get them."""
     here, absent = {}, {}
     for name, make in wanted.items():
@@ -86,3 +90,38 @@ def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Contestant], dict[
         except UnavailableError as error:
             absent[name] = str(error)
     return here, absent
+
+
+def simplifier_label() -> str:
+    """Name and version, as tables call it.
+
+    Raises:
+      UnavailableError: it is not installed.
+    """
+    return f"onnxsim {_onnxsim().__version__.removeprefix('v')}"
+
+
+def simplified(model: CheckedModel) -> CheckedModel:
+    """The model as onnxsim rewrites it, with its default settings.
+
+    Raises:
+      ModelError: onnxsim cannot rewrite it.
+      UnavailableError: it is not installed.
+    """
+    simplify = _onnxsim().simplify
+    try:
+        # The outputs are compared here anyway, and a proof for each small model takes time.
+        found, _ = simplify(model.to_proto(), check_n=0, certify=False)
+    except Exception as error:  # its passes raise whatever they like
+        raise ModelError(f"onnxsim cannot simplify the model: {one_paragraph(error)}") from error
+    assert isinstance(found, onnx.ModelProto)
+    return CheckedModel.from_proto(found)
+
+
+def _onnxsim() -> ModuleType:
+    try:
+        return importlib.import_module("onnxsim")
+    except ImportError as error:
+        raise UnavailableError(
+            f"onnxsim is not here ({one_paragraph(error)}). Install it with `pip install onnxsim`."
+        ) from error

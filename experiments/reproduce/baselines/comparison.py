@@ -15,7 +15,7 @@ from environment.measurement.memory import MeasuringProcessError, peak_memory
 from environment.measurement.timing import Variant, measure
 from environment.statistics.intervals import Estimate
 from environment.verification import Scale, difference, spread_of
-from experiments.baselines.contestants import Contestant
+from experiments.baselines.tools import Tool
 from experiments.errors import UserError
 from experiments.executors.units import Record, once
 from taso_ext.errors import ModelError
@@ -27,21 +27,21 @@ TOLERANCE = 1e-4
 """Of an output's spread, as for a rewrite; on the zoo's graphs no library is further off than 1.1e-5."""
 
 
-class Contest:
-    """The contestants on one zoo graph, each of which is compared with one of them, the reference.
+class Comparison:
+    """The tools on one zoo graph, each of which is compared with one of them, the reference.
 
     Args:
       name: of the zoo graph.
-      contestants: by name.
+      tools: by name.
       reference: name of the one that others are compared with.
       required: names of those that have to be able to run it; what others cannot is a result like any other.
       processor: that runs them.
     """
 
     def __init__(
-        self, name: str, contestants: Mapping[str, Contestant], reference: str, required: set[str], processor: str
+        self, name: str, tools: Mapping[str, Tool], reference: str, required: set[str], processor: str
     ) -> None:
-        self._name, self._contestants, self._reference = name, contestants, reference
+        self._name, self._tools, self._reference = name, tools, reference
         self._processor = processor
         self._required = {*required, reference}
         self._prepared: dict[str, CheckedModel | ModelError] = {}
@@ -51,14 +51,14 @@ class Contest:
 
         Args:
           effort: with a control.
-          settings: what the contestants depend on beside their labels.
+          settings: what the tools depend on beside their labels.
         Returns:
-          `ms` of the reference; by contestant `ratios` to it (of the reference itself 1) and `refused`, why one cannot
+          `ms` of the reference; by tool `ratios` to it (of the reference itself 1) and `refused`, why one cannot
           run the graph; `control`, the reference against itself; `clock` and `ending` in words.
         Raises:
-          UserError: a contestant computes something else, or one that has to cannot run the graph.
+          UserError: a tool computes something else, or one that has to cannot run the graph.
         """
-        labels = {name: each.label for name, each in self._contestants.items()}
+        labels = {name: each.label for name, each in self._tools.items()}
         return once(
             TABLE,
             f"{self._name}-time",
@@ -67,7 +67,7 @@ class Contest:
         )
 
     def memory(self, name: str, settings: Record) -> Record:
-        """Peak memory of one contestant in a process of its own; a finished measurement is not made again.
+        """Peak memory of one tool in a process of its own; a finished measurement is not made again.
 
         Returns:
           `total` bytes of the process and those that the model `added`; or `refused`, why there are none. A process
@@ -75,7 +75,7 @@ class Contest:
         Raises:
           UserError: one that has to cannot run the graph.
         """
-        label = self._contestants[name].label
+        label = self._tools[name].label
         settings = {"label": label, "processor": self._processor, **settings}
         try:
             return once(TABLE, f"{self._name}-memory-{name}", settings, lambda: self._remember(name))
@@ -99,10 +99,10 @@ class Contest:
         return timing_feeds(self._specs, np.random.default_rng(0))
 
     def _model(self, name: str) -> CheckedModel:
-        """What a contestant makes of the model, made once."""
+        """What a tool makes of the model, made once."""
         if name not in self._prepared:
             try:
-                self._prepared[name] = self._contestants[name].prepare(self._original)
+                self._prepared[name] = self._tools[name].prepare(self._original)
             except ModelError as error:
                 self._prepared[name] = error
         found = self._prepared[name]
@@ -112,7 +112,7 @@ class Contest:
 
     def _time(self, effort: Effort) -> Record:
         refused = self._refused()
-        fit = [name for name in self._contestants if name not in refused and name != self._reference]
+        fit = [name for name in self._tools if name not in refused and name != self._reference]
         found = measure(
             self._variant(self._reference), [self._variant(name) for name in fit], effort, feeds=self._timed_on
         )
@@ -129,16 +129,16 @@ class Contest:
         }
 
     def _variant(self, name: str) -> Variant:
-        return Variant(name, self._contestants[name].runtime, self._model(name))
+        return Variant(name, self._tools[name].runtime, self._model(name))
 
     def _refused(self) -> dict[str, str]:
-        """Runs every contestant once, and compares what it computes with what the reference does."""
+        """Runs every tool once, and compares what it computes with what the reference does."""
         try:
             expected = self._outputs(self._reference)
         except ModelError as error:
             raise self._has_to_run(self._reference, error) from error
         refused = {}
-        for name in self._contestants:
+        for name in self._tools:
             try:
                 found = self._outputs(name)
             except ModelError as error:
@@ -150,7 +150,7 @@ class Contest:
         return refused
 
     def _outputs(self, name: str) -> list[np.ndarray]:
-        session = self._contestants[name].runtime.open(self._model(name), self._compared_on)
+        session = self._tools[name].runtime.open(self._model(name), self._compared_on)
         session.run()
         return session.outputs()
 
@@ -162,17 +162,17 @@ class Contest:
         gap = max(gaps, default=0.0) if len(found) == len(expected) else np.inf
         if not gap <= TOLERANCE:
             raise UserError(
-                f"On {self._name}, {name} ({self._contestants[name].label}) computes something else than "
-                f"{self._reference} ({self._contestants[self._reference].label}): an output differs by {gap:.2g} of "
+                f"On {self._name}, {name} ({self._tools[name].label}) computes something else than "
+                f"{self._reference} ({self._tools[self._reference].label}): an output differs by {gap:.2g} of "
                 f"its spread, and {TOLERANCE:g} is allowed. Its time would mean nothing. Leave it out, or mend it."
             )
 
     def _has_to_run(self, name: str, error: ModelError) -> UserError:
-        return UserError(f"{name} ({self._contestants[name].label}) has to run {self._name}, and cannot: {error}")
+        return UserError(f"{name} ({self._tools[name].label}) has to run {self._name}, and cannot: {error}")
 
     def _remember(self, name: str) -> Record:
         try:
-            found = peak_memory(self._contestants[name].runtime, self._model(name), feeds=self._timed_on)
+            found = peak_memory(self._tools[name].runtime, self._model(name), feeds=self._timed_on)
         except ModelError as error:
             if name in self._required:
                 raise self._has_to_run(name, error) from error
