@@ -84,11 +84,7 @@ def row_of(expression: ast.expr, scope: Scope) -> Row:
 
 
 def row_of_shape(shape: Shape) -> Row:
-    """Returns a shape as a list.
-
-    Raises:
-      UnknownError: if it differs between the elements of a list of tensors.
-    """
+    """Returns a shape as a list. Raises UnknownError if it differs between the elements of a list of tensors."""
     if any(isinstance(item, (Each, Unlike)) for item in shape):
         raise UnknownError
     return tuple(item for item in shape if isinstance(item, (Number, Span)))
@@ -345,7 +341,7 @@ class Facts:
         raise UnknownError
 
     def equation(self, a: Value, b: Value) -> z3.BoolRef:
-        """That two values are equal: lists if their entries are, or if they are said to be."""
+        """Returns that two values are equal: lists if their entries are, or if a premise says so."""
         if isinstance(a, Number) and isinstance(b, Number):
             return self.real(a) == self.real(b)
         if isinstance(a, tuple) and isinstance(b, tuple):
