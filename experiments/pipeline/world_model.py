@@ -13,7 +13,6 @@ from experiments.pipeline.load import Loaded
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.splits import states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
     from worldmodel.signature import Signature
@@ -137,7 +136,7 @@ def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
     from worldmodel.accuracy.open_loop import longest_open_loop
     from worldmodel.accuracy.rewards_and_masks import mask_figures, total_figures
 
-    seen = states_of(training)
+    seen = training.states()
     played = longest_open_loop(model, held_out, STEPS, first=FIRST, seen=seen, at_least=ENOUGH)
     if played is None:
         return []

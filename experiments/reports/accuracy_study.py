@@ -37,7 +37,6 @@ from worldmodel.accuracy.open_loop import OpenLoop, Windows, cut_windows, longes
 from worldmodel.accuracy.probes import Components
 from worldmodel.accuracy.uncertainty import Mixtures, covered, fit_scale
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.splits import states_of
 from worldmodel.data.trajectory import Trajectory
 from worldmodel.world_model import WorldModel
 
@@ -175,7 +174,7 @@ class AccuracyStudy:
 
     @cached_property
     def _seen(self) -> frozenset[str]:
-        return states_of(self.training)
+        return self.training.states()
 
     def _too_little(self) -> UserError:
         return UserError(

@@ -17,7 +17,6 @@ from experiments.runs.progress import Bar, raise_if_received
 from experiments.runs.run import of_round
 from experiments.studies.setting import Effort, Target
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect
-from worldmodel.data.splits import share_unseen, states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is evaluated
     from worldmodel.accuracy.baselines import Trivial
@@ -59,7 +58,7 @@ def evaluate_model(learning: Learning, number: int, effort: Effort) -> Record:
         "seed": learning.run.config.seed,
         "round": number,
         "real_steps": training.num_transitions + validation.num_transitions,
-        "states": len(states_of(training)),
+        "states": len(training.states()),
         "encoder_states": model.statistics.encoder_states,
         "spent": spent,
         "actions": model.num_actions,
@@ -122,7 +121,7 @@ def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: Episode
       and are evaluated up to there.
     """
     data = model.episode_data(held_out)
-    unseen = share_unseen(held_out, states_of(training), first=effort.first)
+    unseen = held_out.share_unseen(training.states(), first=effort.first)
     facts = {"unseen": unseen, "unknown": data.unknown_share, "cut": data.cut_share}
     return {key: _finite(share) for key, share in facts.items()}
 
@@ -184,7 +183,7 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
     if model.mdn_rnn.config.dynamics != "mdn":
         return {"factor": None, "windows": 0, "as_judged": True}
     first, last = effort.first, effort.max_steps - 1
-    found = find_windows(model, validation, steps=1, first=first, last=last, stride=1, seen=states_of(training))
+    found = find_windows(model, validation, steps=1, first=first, last=last, stride=1, seen=training.states())
     as_judged = found is not None and len(found.episode) >= effort.at_least
     windows = found if found is not None and as_judged else cut_windows(model, validation, steps=1, stride=1)
     return {"factor": fit_intervals(model, windows), "windows": len(windows.episode), "as_judged": as_judged}
@@ -208,7 +207,7 @@ class Predictors(NamedTuple):
         from worldmodel.accuracy.baselines import Trivial
         from worldmodel.accuracy.probes import Probes
 
-        return cls(Trivial.of(training, model), Probes.of(model, training), states_of(training))
+        return cls(Trivial.of(training, model), Probes.of(model, training), training.states())
 
 
 def held_out_figures(

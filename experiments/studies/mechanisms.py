@@ -22,7 +22,6 @@ from experiments.studies.policy import exploit
 from experiments.studies.setting import Effort, Setting
 from experiments.studies.study import Study
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.splits import states_of
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
     from worldmodel.accuracy.exploit import ComparedPlan, Plan
@@ -117,7 +116,7 @@ class Case:
         from worldmodel.accuracy.open_loop import longest_open_loop
         from worldmodel.accuracy.rewards_and_masks import mask_figures, reward_figures, total_figures
 
-        effort, seen, trivial = self._effort, states_of(training), Trivial.of(training, model)
+        effort, seen, trivial = self._effort, training.states(), Trivial.of(training, model)
         found: Record = {}
         for play, held_out in self._held_out.items():
             once = longest_open_loop(model, held_out, (1,), first=effort.first, stride=1, seen=seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -124,6 +124,19 @@ class EpisodeBuffer(Sequence[Episode]):
             raise ValueError("episodes of different rule sets do not mix; collect again with one rule set")
         self.graphs.update(other.graphs)
         self._episodes.extend(other)
+
+    def states(self) -> frozenset[str]:
+        """Hashes of all states that the episodes visit.
+
+        Held-out episodes alone do not make their states new: all episodes of a graph begin in one state, and few
+        rewrites lead to few graphs. So accuracy leaves out what training has visited.
+        """
+        return frozenset(graph_hash for episode in self for graph_hash in episode.hashes)
+
+    def share_unseen(self, seen: Collection[str], *, first: int = 0) -> float:
+        """Share of the visits, from depth `first` on, that are to states outside `seen`; NaN without visits."""
+        visits = [graph_hash not in seen for episode in self for graph_hash in episode.hashes[first:]]
+        return sum(visits) / len(visits) if visits else float("nan")
 
     def used_graphs(self) -> Mapping[str, GraphLike]:
         """The graphs that these episodes visit, in order of first visit."""

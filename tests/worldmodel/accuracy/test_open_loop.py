@@ -21,7 +21,6 @@ from worldmodel.accuracy.open_loop import (
 )
 from worldmodel.accuracy.rewards_and_masks import mask_figures
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.data.splits import states_of
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -65,7 +64,7 @@ def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Spli
 def test_windows_start_in_no_state_seen_in_training(world_model: WorldModel, split: Split) -> None:
     """They may lead to some: the model is not told."""
     training, held_out = split
-    seen = states_of(training)
+    seen = training.states()
     everything = cut_windows(world_model, held_out, steps=2, first=0, stride=1)
     unseen = cut_windows(world_model, held_out, steps=2, first=0, stride=1, seen=seen)
     expected = [

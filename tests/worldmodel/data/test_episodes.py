@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +168,12 @@ def test_all_else_stays_as_it_is(episodes: EpisodeBuffer) -> None:
 def test_ranks_are_no_places(episodes: EpisodeBuffer) -> None:
     assert {episode.num_locations for episode in by_rank(episodes)} == {0}
     assert {episode.num_locations for episode in episodes} == {8}
+
+
+def test_states_are_those_visited(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    training, held_out = split
+    seen = training.states()
+    assert seen == {graph_hash for episode in training for graph_hash in episode.hashes}
+    assert training.share_unseen(seen) == 0.0 and training.share_unseen(frozenset()) == 1.0
+    assert 0 < held_out.share_unseen(seen) < held_out.share_unseen(seen, first=4) < 1
+    assert math.isnan(held_out.share_unseen(seen, first=1000))
