@@ -34,17 +34,24 @@ def pearson(first: Numbers, second: Numbers) -> float:
 def spearman(first: Numbers, second: Numbers, *, resolution: float = 0.0) -> float:
     """Returns the correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal.
 
-    The ranks are scipy's. `scipy.stats.spearmanr` tests for significance as well, which takes twice as long, and the
-    bootstrap intervals of an evaluation call this function some ten thousand times.
-
     Args:
       resolution: if it is not 0, numbers are first rounded to multiples of it. Numbers that differ by rounding only,
         as many zeros do, would otherwise be put in an order that means nothing.
     """
-    from scipy.stats import rankdata
-
     sides = [np.asarray(side, np.float64) for side in (first, second)]
-    return pearson(*(rankdata(np.round(side / resolution) if resolution else side) for side in sides))
+    return pearson(*(_ranks(np.round(side / resolution) if resolution else side) for side in sides))
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns ranks from 1; equal numbers share the mean of theirs.
+
+    `scipy.stats.rankdata` takes twice as long (30 to 3000 numbers), and `spearmanr` four times. The bootstrap intervals
+    of an evaluation rank some ten thousand times.
+    """
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[place.ravel()]
+    return shared
 
 
 @dataclass(frozen=True)
