@@ -135,7 +135,7 @@ void run(std::span<const std::uint8_t> data) {
   const auto locations = static_cast<std::int32_t>(bytes.one_in(4) ? bytes.below(6) : 0);
   std::optional<Graph> graph = DraftedGraph(bytes, book.fragments, print).draft();
   if (!graph) return;
-  const auto state = std::make_shared<const State>(State::start(std::move(*graph), book.rules, Roofline(find_device("rtx2070")), locations));
+  const auto state = std::make_shared<const State>(State::start(std::move(*graph), book.rules, std::make_shared<const Roofline>(find_device("rtx2070")), locations));
   check_state(*state);
   Play(bytes, state).run();
 }
