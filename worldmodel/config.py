@@ -152,6 +152,10 @@ class MdnRnnConfig:
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: logit by which a bit keeps its value, at the start of training.
+      features: what heads read of a step. "step": z, h, the action, and the legal actions near it. "state": z and h
+        alone, as in the papers; masks then come from these and not from the mask before, rewards from a network and
+        not from means of the training data, actions are learned embeddings that know nothing of the start graph, and
+        networks read z as it is.
       dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
       reward_hidden: width of the two hidden layers of that.
@@ -173,6 +177,7 @@ class MdnRnnConfig:
     telling_bits: bool = True
     hold_changes: bool = True
     inertia: float = 7.0
+    features: Literal["step", "state"] = "step"
     dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
     reward_head: Literal["shared", "separate"] = "shared"
     reward_hidden: int = 128

@@ -108,7 +108,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for flag in flags:
             flag.add_to(group)
-    group.add_argument("--preset", help="settings: demo (minutes), best (default), paper (the papers' numbers)")
+    group.add_argument(
+        "--preset",
+        help="settings: demo (minutes), best (default), paper (the published model: days), paper-cut (a tenth of it)",
+    )
     group.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
     )

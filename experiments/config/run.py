@@ -332,12 +332,17 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
     """
     if preset not in preset_names():
         raise UserError(f"There is no preset '{preset}'. {nearest_match(preset, preset_names())}")
-    text = resources.files("experiments.config").joinpath("presets", f"{preset}.toml").read_text()
-    config = replaced(RunConfig(), tomllib.loads(text), f"preset {preset}")
-    config = replaced(config, options, "the command line")
+    config = replaced(_preset(preset), options, "the command line")
     config = replaced(config, parse_overrides(assignments), "--set")
     config.bound_dims()
     return config
+
+
+def _preset(name: str) -> RunConfig:
+    """The defaults, or the preset that this one extends, with the changes of a preset."""
+    values = tomllib.loads(resources.files("experiments.config").joinpath("presets", f"{name}.toml").read_text())
+    base = values.pop("extends", None)
+    return replaced(RunConfig() if base is None else _preset(base), values, f"preset {name}")
 
 
 def parse_dims(bindings: Sequence[str]) -> dict[str, int]:

@@ -161,6 +161,43 @@ class RewardHead(snt.Module):
         return {"reward": config.reward_weight, "idle": config.idle_weight}
 
 
+class RewardNetwork(snt.Module):
+    """The reward as the papers predict it: by a network, in units of the deviation of all rewards.
+
+    Nothing is known of an action but its embedding in h, and no reward is held to be exactly 0.
+    """
+
+    learns_noop = True
+
+    def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._unit = sizes.reward_deviation
+        self._shares = config.reward_head == "shared"
+        self._network = snt.nets.MLP([1] if self._shares else [config.reward_hidden, config.reward_hidden, 1])
+
+    def predict(self, seen: Seen) -> RewardPrediction:
+        features = seen.outcome if self._shares else seen.everything
+        earned = self._unit * self._network(features)[:, 0] * seen.reward_scale
+        return RewardPrediction(earned, tf.zeros_like(earned))
+
+    def target(self, real: RealSteps) -> tf.Tensor:
+        return real.reward
+
+    def loss(
+        self, prediction: RewardPrediction, target: tf.Tensor, seen: Seen, real: RealSteps
+    ) -> dict[str, tf.Tensor]:
+        """`reward`: half the squared error, in units of the deviation of all rewards."""
+        return {"reward": 0.5 * tf.square((prediction.earned - target) / (self._unit * seen.reward_scale))}
+
+    def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
+        return {"reward": config.reward_weight}
+
+
+def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardNetwork:
+    """The head of the reward that the configuration asks for."""
+    return (RewardHead if config.features == "step" else RewardNetwork)(config, sizes)
+
+
 def _known(rewards: ActionRewards, action: tf.Tensor, legal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean reward of actions int32 [n] under the legal actions bool [n, A + 1], and the steps that are in it: [n]."""
     is_on = tf.gather(legal, tf.gather(rewards.bit, action), batch_dims=1)

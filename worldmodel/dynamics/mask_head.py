@@ -56,28 +56,28 @@ class MaskHead(snt.Module):
     """Logits [n, A] of every rewrite being legal next.
 
     A bit keeps its value unless the step says otherwise. A query of low rank reaches every bit, the neighbourhood those
-    near the action.
+    near the action. With `MdnRnnConfig.features` "state" there is the query alone.
     """
 
     learns_noop = False
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
-        self.neighbourhood = Neighbourhood(sizes.neighbourhoods, sizes.slots, config.neighbour_hidden)
+        self.neighbourhood: Neighbourhood | None = None
         self._query = snt.Linear(config.mask_rank)
         self._keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
-        self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
+        if config.features == "step":
+            self.neighbourhood = Neighbourhood(sizes.neighbourhoods, sizes.slots, config.neighbour_hidden)
+            self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
 
     def keys(self, embedded: tf.Tensor) -> tf.Tensor:
         """Of all rewrites: [A + 1, width], NO-OP last, to [A, mask_rank]."""
         return self._keys(embedded[:-1])
 
-    def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
-        """See `Neighbourhood.read`."""
-        return self.neighbourhood.read(actions, mask, codes)
-
     def predict(self, seen: Seen) -> tf.Tensor:
         logits = tf.matmul(self._query(seen.shared), seen.mask_keys, transpose_b=True)
+        if self.neighbourhood is None:
+            return logits
         logits += self._inertia * (2.0 * seen.legal[:, :-1] - 1.0)
         return self.neighbourhood.write(logits, seen.action, seen.local, seen.codes)
 

@@ -9,7 +9,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.config import MdnRnnConfig
-from worldmodel.dynamics.heads import RewardHead, Seen, TerminalHead
+from worldmodel.dynamics.heads import RewardHead, RewardNetwork, Seen, TerminalHead, reward_head
 from worldmodel.dynamics.latent_heads import LatentHead
 from worldmodel.dynamics.mask_head import MaskHead
 from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes, StartGraphInputs
@@ -20,7 +20,7 @@ MOST_LOG_COST = 3.0
 
 HEADS: Mapping[str, Callable[[MdnRnnConfig, ModelSizes], Any]] = {
     "latent": LatentHead,
-    "reward": RewardHead,
+    "reward": reward_head,
     "terminal": TerminalHead,
     "mask": MaskHead,
 }
@@ -111,7 +111,7 @@ class Member(snt.Module):
         return self.heads["mask"]
 
     @property
-    def reward(self) -> RewardHead:
+    def reward(self) -> RewardHead | RewardNetwork:
         return self.heads["reward"]
 
     def see(
@@ -125,9 +125,10 @@ class Member(snt.Module):
         codes: ActionCodes,
     ) -> Seen:
         """The features of n steps; the arguments are those of `MdnRnn.predict` and of `Seen`."""
-        inputs = [h, symlog(z), tf.gather(codes.embedded, action)]
+        near = self.mask.neighbourhood
+        inputs = [h, z] if near is None else [h, symlog(z), tf.gather(codes.embedded, action)]
         shared = tf.nn.relu(self._shared(tf.concat(inputs, axis=-1)))
-        local = tf.nn.relu(self._local(shared) + self.mask.read(action, legal, codes))
+        local = tf.nn.relu(self._local(shared) + (0.0 if near is None else near.read(action, legal, codes)))
         return Seen(
             z=z,
             action=action,
@@ -135,7 +136,7 @@ class Member(snt.Module):
             shared=shared,
             local=local,
             outcome=tf.nn.relu(self._outcome(tf.concat([shared, local], axis=-1))),
-            everything=tf.concat([*inputs, tf.stop_gradient(local)], axis=-1),
+            everything=tf.concat(inputs if near is None else [*inputs, tf.stop_gradient(local)], axis=-1),
             reward_scale=reward_scale,
             mask_keys=mask_keys,
             codes=codes,
@@ -162,6 +163,7 @@ class MdnRnn(snt.Module):
         self._actions = ActionEmbedding(
             sizes.num_rules + 1, sizes.num_sites, config.rule_embedding, config.site_embedding, config.action_embedding
         )
+        self._of_state = config.features == "state"
         self._embedding = GraphActionEmbedding(self._actions, config.site_embedding)
         self._lstm = snt.LSTM(config.hidden)
         self.cost = CostInLatent(sizes.cost_in_latent)
@@ -174,12 +176,19 @@ class MdnRnn(snt.Module):
     def action_codes(self, inputs: StartGraphInputs) -> ActionCodes:
         """Codes of all actions of a start graph under the present weights."""
         actions = inputs.actions
-        embedded = self._embedding(actions.rules, actions.sites, actions.nodes, inputs.embedding)
+        if self._of_state:
+            embedded = self._actions(actions.rules, actions.sites)
+        else:
+            embedded = self._embedding(actions.rules, actions.sites, actions.nodes, inputs.embedding)
         return ActionCodes(embedded, tuple(member.mask.keys(embedded) for member in self.members), inputs)
 
     def advance(self, z: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState, codes: ActionCodes) -> snt.LSTMState:
         """One LSTM step: z [B, Z], actions int32 [B] to the state after it; `state.hidden` is h_{t+1}."""
-        return self._lstm(tf.concat([symlog(z), tf.gather(codes.embedded, actions)], axis=-1), state)[1]
+        return self._lstm(self._read(z, actions, codes), state)[1]
+
+    def _read(self, z: tf.Tensor, actions: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+        """What the LSTM reads of steps: [..., Z + width of the embeddings]."""
+        return tf.concat([z if self._of_state else symlog(z), tf.gather(codes.embedded, actions)], axis=-1)
 
     def unroll(self, z: tf.Tensor, actions: tf.Tensor, codes: ActionCodes) -> snt.LSTMState:
         """Teacher forcing from the start of an episode.
@@ -189,7 +198,7 @@ class MdnRnn(snt.Module):
         Returns:
           States after every step: hidden and cell [T, B, H].
         """
-        inputs = tf.concat([symlog(z), tf.gather(codes.embedded, actions)], axis=-1)
+        inputs = self._read(z, actions, codes)
         states, _ = snt.dynamic_unroll(_StateCore(self._lstm), inputs, self.initial_state(tf.shape(z)[1]))
         return states
 
@@ -236,9 +245,9 @@ class MdnRnn(snt.Module):
 
     def tables(self) -> dict[str, list[tf.Variable]]:
         """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""
-        neighbourhoods = [member.mask.neighbourhood.tables for member in self.members]
+        neighbourhoods = [near.tables for near in (member.mask.neighbourhood for member in self.members) if near]
         return {
             "sites": [self._actions.site_table],
-            "actions": [member.reward.change for member in self.members],
-            **{kind: [table for tables in neighbourhoods for table in tables[kind]] for kind in neighbourhoods[0]},
+            "actions": [head.change for head in (each.reward for each in self.members) if isinstance(head, RewardHead)],
+            **{kind: [table for each in neighbourhoods for table in each[kind]] for kind in ("slots", "slots last")},
         }

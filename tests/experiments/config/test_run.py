@@ -16,7 +16,25 @@ def test_the_papers_preset_has_the_papers_sizes() -> None:
     assert (model.mdn_rnn.dynamics, model.mdn_rnn.hidden, model.mdn_rnn.mixtures) == ("mdn", 256, 8)
 
 
-@pytest.mark.parametrize("preset", ["demo", "paper", "best"])
+def test_the_papers_preset_adds_nothing() -> None:
+    """Each of these is a mechanism that the published design does not have."""
+    config = load_config("paper", {})
+    model, play = config.world_model, config.evaluate
+    dynamics = model.mdn_rnn
+    assert dynamics.features == "state" and not dynamics.neighbours and not dynamics.telling_bits
+    assert not dynamics.hold_changes and not model.encoder.total_time and not play.no_repeat
+    assert not model.mdn_rnn_training.open_loop_steps and config.dream.legal_from == 0.5
+    for ppo in (config.ppo, config.ppo_real):
+        assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
+
+
+def test_a_preset_may_extend_another() -> None:
+    paper, cut = load_config("paper", {}), load_config("paper-cut", {})
+    assert cut.collect.episodes == paper.collect.episodes // 10
+    assert cut.world_model.mdn_rnn == paper.world_model.mdn_rnn
+
+
+@pytest.mark.parametrize("preset", ["demo", "paper", "paper-cut", "best"])
 def test_presets_load_and_are_listed(preset: str) -> None:
     assert preset in preset_names()
     assert isinstance(load_config(preset, {}), RunConfig)
