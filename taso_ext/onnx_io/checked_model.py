@@ -128,7 +128,7 @@ class CheckedModel:
             return self.known_types
         inferred = infer_shapes(without_output_shapes(self.for_onnx())).graph
         values = (*inferred.value_info, *inferred.output, *inferred.input)
-        return {value.name: _value_type(value.type) for value in values} | types_of(self.tensors)
+        return {value.name: value_type(value.type) for value in values} | types_of(self.tensors)
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
@@ -207,7 +207,7 @@ def _forget_in(graph: onnx.GraphProto, known: set[str]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _value_type(kind: onnx.TypeProto) -> ValueType:
+def value_type(kind: onnx.TypeProto) -> ValueType:
     """The engine's view of an ONNX type."""
     if not kind.HasField("tensor_type"):
         return UNKNOWN

@@ -2,9 +2,9 @@
 
 Builds a model with external data (seeded, written to TMPDIR, where four times its size has to be free), runs `rlflow
 optimise` on it in a process of its own, from file to file, and prints the peak memory of that process beside the sizes
-of the files and beside what a process takes that only opens the two ONNX Runtime sessions which the measurement needs
-at once. Anonymous memory is what counts: mapped files are resident too, but the system drops their pages when it needs
-them.
+of the files and beside what a process takes that only opens the two ONNX Runtime sessions, of the model and of the
+result, which the measurement needs at once. Anonymous memory is what counts: mapped files are resident too, but the
+system drops their pages when it needs them.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def watch(command: Sequence[str]) -> Peak:
     return Peak(anonymous, resident, time.perf_counter() - begin)
 
 
-def open_sessions(path: Path) -> None:
-    """Opens two sessions of a model as a measurement does, and runs each once."""
-    model = read_model(path)
-    feeds = random_feeds(input_specs(model), np.random.default_rng(0))
-    for session in [OnnxRuntime().open(model, feeds) for _ in range(2)]:
+def open_sessions(paths: Sequence[Path]) -> None:
+    """Opens sessions of models of equal inputs, all at once as a measurement does, and runs each once."""
+    models = [read_model(path) for path in paths]
+    feeds = random_feeds(input_specs(models[0]), np.random.default_rng(0))
+    for session in [OnnxRuntime().open(model, feeds) for model in models]:
         session.run()
 
 
@@ -74,9 +74,9 @@ def measure(layers: int) -> str:
     with tempfile.TemporaryDirectory() as directory:
         source, result = Path(directory) / "big.onnx", Path(directory) / "out.onnx"
         write_model(big_model(layers), source)
-        sessions = watch(["-m", "tests.perf.large_model", "--sessions", str(source)])
         arguments = ["optimise", str(source), "-o", str(result), "--run-dir", f"{directory}/run", *COMMAND]
         whole = watch(["-c", "import sys; from experiments.cli import main; sys.exit(main())", *arguments])
+        sessions = watch(["-m", "tests.perf.large_model", "--sessions", str(source), str(result)])
         sizes = [sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")) for path in (source, result)]
     return "\n".join(
         [
@@ -84,7 +84,7 @@ def measure(layers: int) -> str:
             "",
             f"Made by `python -m tests.perf.large_model --layers {layers}`: `rlflow optimise big.onnx -o out.onnx",
             f"{' '.join(COMMAND)}`, beside a process",
-            "that only opens two ONNX Runtime sessions of the model at once, as the measurement at the end does.",
+            "that only opens ONNX Runtime sessions of the model and of the result at once, as the measurement does.",
             "Anonymous memory is what a process holds itself; resident memory counts the pages of mapped files too,",
             "which the system drops when it needs them. GB are 10^9 bytes.",
             "",
@@ -92,9 +92,9 @@ def measure(layers: int) -> str:
             "|---|---:|---:|",
             f"| the model, with its external data | {sizes[0] / 1e9:.2f} | |",
             f"| the result, with its external data | {sizes[1] / 1e9:.2f} | |",
-            f"| two sessions alone, anonymous | {sessions.anonymous_bytes / 1e9:.2f} | {sessions.seconds:.0f} |",
+            f"| both sessions alone, anonymous | {sessions.anonymous_bytes / 1e9:.2f} | {sessions.seconds:.0f} |",
             f"| the command, anonymous | {whole.anonymous_bytes / 1e9:.2f} | {whole.seconds:.0f} |",
-            f"| two sessions alone, resident | {sessions.resident_bytes / 1e9:.2f} | |",
+            f"| both sessions alone, resident | {sessions.resident_bytes / 1e9:.2f} | |",
             f"| the command, resident | {whole.resident_bytes / 1e9:.2f} | |",
             "",
         ]
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=LAYERS, help=f"of 0.2 GB each (default: {LAYERS})")
     parser.add_argument("--out", type=Path, help="also write the table to this file")
-    parser.add_argument("--sessions", type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--sessions", type=Path, nargs="+", metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.sessions:
         open_sessions(options.sessions)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -21,7 +21,14 @@ import onnx_ir as ir
 from onnxscript.rewriter import _DEFAULT_REWRITE_RULES, RewritePass
 from onnxscript.rewriter.pattern import MatchResult, PatternMatcher, RewriteRule
 
-from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_output_shapes
+from taso_ext.onnx_io.checked_model import (
+    CheckedModel,
+    ValueType,
+    infer_shapes,
+    types_of,
+    value_type,
+    without_output_shapes,
+)
 from taso_ext.onnx_io.operators import is_random
 from taso_ext.onnx_io.weights.handles import static_dims
 
@@ -49,8 +56,12 @@ def to_ir(detached: CheckedModel) -> ir.Model:
     return model
 
 
-def from_ir(model: ir.Model, source: CheckedModel) -> CheckedModel:
-    """The model as a skeleton and tensors again; types of inputs and outputs are those of `source`."""
+def from_ir(model: ir.Model, source: CheckedModel, types: Mapping[str, ValueType]) -> CheckedModel:
+    """The model as a skeleton and tensors again; types of inputs and outputs are those of `source`.
+
+    Args:
+      types: of the results of nodes, as far as they are known; where one is missing, all are inferred again.
+    """
     cleaned = _taken_apart(model)
     for before, after in zip(source.skeleton.graph.output, cleaned.skeleton.graph.output, strict=True):
         after.type.CopyFrom(before.type)
@@ -58,11 +69,19 @@ def from_ir(model: ir.Model, source: CheckedModel) -> CheckedModel:
         after.type.CopyFrom(before.type)
         if before.name in source.defaults:
             cleaned.defaults[after.name] = source.defaults[before.name]
-    return cleaned
+    graph = cleaned.skeleton.graph
+    if any(name and name not in types for node in graph.node for name in node.output):
+        return cleaned
+    inputs = {value.name: value_type(value.type) for value in graph.input}
+    return replace(cleaned, known_types={**types, **inputs, **types_of(cleaned.tensors)})
 
 
-def learn_shapes(model: ir.Model) -> None:
-    """Runs ONNX shape inference over the whole model, which propagates more than onnxscript's node by node."""
+def learn_shapes(model: ir.Model) -> dict[str, ValueType]:
+    """Runs ONNX shape inference over the whole model, which propagates more than onnxscript's node by node.
+
+    Returns:
+      Types of the results of nodes by name; those that inference does not reach are missing.
+    """
     inferred = infer_shapes(without_output_shapes(_taken_apart(model).for_onnx()))
     types = {value.name: value.type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for node in model.graph:
@@ -71,6 +90,7 @@ def learn_shapes(model: ir.Model) -> None:
             if kind is not None and kind.HasField("tensor_type"):
                 value.shape = ir.serde.deserialize_type_proto_for_shape(kind) or value.shape
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(kind)
+    return {name: value_type(kind) for name, kind in types.items()}
 
 
 def nodes(model: ir.Model, op_type: str | None = None) -> Iterator[ir.Node]:

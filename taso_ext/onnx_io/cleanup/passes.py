@@ -20,7 +20,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from taso_ext.errors import ModelError, one_paragraph, root_cause
-from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_inferable_shapes
+from taso_ext.onnx_io.checked_model import CheckedModel, ValueType, infer_shapes, without_inferable_shapes
 from taso_ext.onnx_io.cleanup.library import (
     fit_to_opset,
     from_ir,
@@ -67,8 +67,7 @@ def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
             cleaned = prepared(model)
             if level != "none":
                 library_form = to_ir(cleaned)
-                _run(library_form, level)
-                cleaned = from_ir(library_form, cleaned)
+                cleaned = from_ir(library_form, cleaned, _run(library_form, level))
         onnx.checker.check_model(cleaned.for_onnx())
     except Exception as error:  # onnxscript's passes let through whatever an unusual model makes them raise
         advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
@@ -92,10 +91,11 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _run(model: ir.Model, level: str) -> None:
+def _run(model: ir.Model, level: str) -> dict[str, ValueType]:
+    """Changes the model; returns the types of its values, or nothing where the last round has changed some."""
     replace_old_dropouts(model)
     for _ in range(_ROUNDS):
-        learn_shapes(model)
+        types = learn_shapes(model)
         with hidden(model):
             changed = _fold_constants(model)
             if level == "full":
@@ -103,6 +103,7 @@ def _run(model: ir.Model, level: str) -> None:
         common.RemoveUnusedNodesPass()(model)
         if not changed:
             break
+        types = {}
     if all(node.domain in DEFAULT_DOMAINS for node in nodes(model) if has_graphs(node)):
         # Elsewhere a graph inside a node need not be able to capture what is lifted out of it.
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
@@ -111,6 +112,7 @@ def _run(model: ir.Model, level: str) -> None:
         with hidden(model):
             _merge_equals(model)
     fit_to_opset(model)
+    return types
 
 
 def _merge_equals(model: ir.Model) -> None:
