@@ -47,12 +47,12 @@ class Reader:
     types: Mapping[str, ValueType]
 
     def dims(self, position: int) -> tuple[int, ...] | None:
-        """Static dims of one of the operator's inputs."""
+        """Returns the static dims of one of the operator's inputs."""
         names = self.node.input
         return self.types[names[position]].dims if position < len(names) and names[position] in self.types else None
 
     def axis_size(self, position: int, default_axis: int = 0) -> int | None:
-        """Size of an input along the operator's `axis`."""
+        """Returns the size of an input along the operator's `axis`."""
         dims = self.dims(position)
         axis = next((each.i for each in self.node.attribute if each.name == "axis"), default_axis)
         return dims[axis] if dims and -len(dims) <= axis < len(dims) else None
@@ -69,7 +69,7 @@ class InputReaders:
                 self._by_value.setdefault(name, []).append(Reader(node, position, self._types))
 
     def of(self, name: str) -> list[Reader]:
-        """Readers of a value and of its rearrangements."""
+        """Returns the readers of a value and of its rearrangements."""
         found: list[Reader] = []
         pending, seen = [name], {name}
         while pending:
@@ -85,13 +85,13 @@ class InputReaders:
 
 
 def accepted_range(readers: list[Reader]) -> Range | None:
-    """The integers that all readers accept; None if none of them restricts them."""
+    """Returns the integers that all readers accept; None if none of them restricts them."""
     ranges = [found for reader in readers if (found := _range_of(reader)) is not None]
     return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None
 
 
 def accepted_strings(readers: list[Reader]) -> list[bytes]:
-    """Strings that readers have in their attributes, such as the keys of a LabelEncoder."""
+    """Returns strings that readers have in their attributes, such as the keys of a LabelEncoder."""
     attributes = (attribute for reader in readers for attribute in reader.node.attribute)
     return sorted({text for each in attributes if each.type == AttributeProto.STRINGS for text in each.strings})
 
@@ -122,7 +122,7 @@ def _row_of(table: int) -> Callable[[Reader], Range | None]:
 
 
 def _up_to_axis(axis: int) -> Callable[[Reader], Range | None]:
-    """Counts of things along an axis of the first input: at least one, at most all."""
+    """Makes a rule for counts of things along an axis of the first input: at least one, at most all."""
 
     def counts(reader: Reader) -> Range | None:
         size = reader.axis_size(0, axis)
@@ -157,7 +157,7 @@ _RANGES: dict[tuple[str, int], Callable[[Reader], Range | None]] = {
 
 
 def reachable_outputs(model: CheckedModel, inputs: list[str]) -> set[str]:
-    """Outputs that depend on the values (not only on the shapes) of these inputs."""
+    """Returns the outputs that depend on the values (not only on the shapes) of these inputs."""
     reached = set(inputs)
     for node in model.skeleton.graph.node:
         read = {*node.input, *(name for body in bodies(node) for inner in all_nodes(body) for name in inner.input)}
@@ -167,7 +167,7 @@ def reachable_outputs(model: CheckedModel, inputs: list[str]) -> set[str]:
 
 
 def default_range(dtype: np.dtype) -> Range:
-    """Integers of a type that nothing restricts: all of a small type, else 0 and 1, since they are usually masks."""
+    """Returns the integers of a type that nothing restricts: all of a small type, else 0 and 1, as in masks."""
     if dtype.itemsize == 1 and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return int(limits.min), int(limits.max)
@@ -203,7 +203,7 @@ class InputSpec:
         return self.dtype.kind == "O"
 
     def takes(self, dims: tuple[int, ...]) -> bool:
-        """Whether arrays of a shape can be fed."""
+        """Returns whether arrays of a shape can be fed."""
         pairs = enumerate(zip(dims, self.dims, strict=False))
         return len(dims) == len(self.dims) and all(axis in self.open_axes or a == b for axis, (a, b) in pairs)
 
@@ -211,30 +211,30 @@ class InputSpec:
         return rng.integers(low, high, self.dims, dtype=np.int64, endpoint=True).astype(self.dtype)
 
     def choose(self, rng: np.random.Generator) -> np.ndarray:
-        """Random strings."""
+        """Draws random strings."""
         texts = np.array([text.decode() for text in self.strings], dtype=object)
         return texts[rng.integers(0, len(texts), self.dims)].reshape(self.dims)
 
     def random(self, rng: np.random.Generator) -> np.ndarray:
-        """Standard normal numbers, integers over the whole range, random strings."""
+        """Draws standard normal numbers, integers over the whole range, or strings."""
         if self.is_float:
             return rng.standard_normal(self.dims).astype(self.dtype)
         return self.choose(rng) if self.is_string else self.integers(rng, *self.limits)
 
     def usual(self, rng: np.random.Generator) -> np.ndarray:
-        """As `random`, but masks, which integers are that nothing restricts, hide nothing."""
+        """Draws as `random` does, but leaves nothing masked: integers that nothing restricts are taken for masks."""
         is_mask = self.dtype.kind in "iu" and not self.restricted and self.limits == (0, 1)
         return self.constant(1.0, 1) if is_mask else self.random(rng)
 
     def constant(self, number: float, integer: int) -> np.ndarray:
-        """The same value everywhere."""
+        """Returns the same value everywhere."""
         if self.is_string:
             return np.full(self.dims, self.strings[0].decode(), object)
         return np.full(self.dims, number if self.is_float else integer).astype(self.dtype)
 
 
 def input_specs(model: CheckedModel) -> list[InputSpec]:
-    """What may be fed to each input that has no default value.
+    """Returns what may be fed to each input that has no default value.
 
     Raises:
       ModelError: an input that is not a tensor of a type NumPy has; such inputs cannot be made up.
@@ -265,12 +265,12 @@ def _input_spec(value: onnx.ValueInfoProto, readers: InputReaders) -> InputSpec:
 
 
 def random_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
-    """One random input set."""
+    """Makes one random input set."""
     return {spec.name: spec.random(rng) for spec in specs}
 
 
 def timing_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
-    """One input set to time a model on: random, with nothing masked, as in most of what models meet.
+    """Makes one input set to time a model on: random, with nothing masked, as in most of what models meet.
 
     What is masked costs time of its own: of a softmax part of which is masked, ONNX Runtime computes numbers that are
     too small for a CPU's usual arithmetic (denormal ones), and takes many times as long.
@@ -279,7 +279,7 @@ def timing_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
 
 
 def edge_feeds(specs: list[InputSpec], rng: np.random.Generator) -> list[Feeds]:
-    """Input sets at the edges: zeros, ones, minus ones, very large, very small and half empty ones, wide integers."""
+    """Makes input sets at the edges: zeros, ones, minus ones, very large, very small, half empty, wide integers."""
     return [{spec.name: make(spec, rng) for spec in specs} for make in _EDGES]
 
 
@@ -314,7 +314,7 @@ _EDGES: tuple[Callable[[InputSpec, np.random.Generator], np.ndarray], ...] = (
 
 
 def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list[Feeds]:
-    """Input sets from arrays a user gave: one set, or several along an additional first axis of every array.
+    """Makes input sets from arrays that a user gave: one set, or several along an additional first axis.
 
     Raises:
       ModelError: a missing or unknown name, a shape that does not fit, or a type that cannot be converted.
@@ -349,7 +349,7 @@ def _converted(spec: InputSpec, array: np.ndarray, stacked: bool) -> np.ndarray:
 
 
 def vary(feeds: Feeds, rng: np.random.Generator) -> Feeds:
-    """Another input set like a given one: floats with some noise, everything else in another order."""
+    """Makes another input set like a given one: floats with some noise, everything else in another order."""
     return {name: _varied(array, rng) for name, array in feeds.items()}
 
 

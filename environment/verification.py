@@ -50,7 +50,7 @@ class Scale:
     tolerance: float
 
     def of(self, expected: np.ndarray) -> float:
-        """The unit for one result: its own spread if that is larger, and never below rounding."""
+        """Returns the unit for one result: its own spread if that is larger, and never below rounding."""
         finite = expected[np.isfinite(expected)].astype(np.float64)
         if finite.size == 0:
             return 1.0
@@ -60,7 +60,7 @@ class Scale:
 
 
 def leaves(value: object) -> Iterator[np.ndarray]:
-    """The arrays in an output that may be a sequence or a map."""
+    """Yields the arrays in an output that may be a sequence or a map."""
     if isinstance(value, dict):
         yield np.asarray(list(value))
         yield np.asarray(list(value.values()))
@@ -72,7 +72,7 @@ def leaves(value: object) -> Iterator[np.ndarray]:
 
 
 def spread_of(results: Sequence[object]) -> float:
-    """Standard deviation of the finite floats of one output over several input sets."""
+    """Returns the standard deviation of the finite floats of one output over several input sets."""
     arrays = [array.reshape(-1) for value in results for array in leaves(value) if array.dtype.kind == "f"]
     if not arrays:
         return 0.0
@@ -81,7 +81,7 @@ def spread_of(results: Sequence[object]) -> float:
 
 
 def difference(expected: object, found: object, scale: Scale, noise: object = None) -> float:
-    """Largest difference between two values of one output, in spreads; infinite where they cannot be compared.
+    """Returns the largest difference of two values of an output, in spreads; infinite if they cannot be compared.
 
     A value that is not finite where the expected one is makes it infinite. Where the expected value is NaN anything
     passes, and where it is infinite a finite value does: a rewrite may compute more than the original, never less.
@@ -165,7 +165,7 @@ def verify(
     Raises:
       ModelError: `inputs` do not fit, or ONNX Runtime cannot load the original.
     """
-    return _Oracle(original, seed, num_inputs, inputs).judge(candidate)
+    return _Oracle(original, seed, num_inputs, inputs).verify(candidate)
 
 
 def find_first_bad_rewrite(
@@ -177,7 +177,7 @@ def find_first_bad_rewrite(
     num_inputs: int = 4,
     inputs: Mapping[str, np.ndarray] | None = None,
 ) -> int:
-    """Number of rewrites after which outputs first differ, by bisection.
+    """Finds by bisection the number of rewrites after which outputs first differ.
 
     Args:
       export: the model after the first `n` rewrites; it may raise, which counts as broken.
@@ -190,7 +190,7 @@ def find_first_bad_rewrite(
 
     def is_bad(count: int) -> bool:
         try:
-            return not oracle.judge(export(count)).equal
+            return not oracle.verify(export(count)).equal
         except (ValueError, RuntimeError):
             return True
 
@@ -232,7 +232,7 @@ class _Oracle:
             for name, values, scale in zip(self._names, results, self._scales, strict=False)
         ]
 
-    def judge(self, candidate: CheckedModel) -> Verification:
+    def verify(self, candidate: CheckedModel) -> Verification:
         """Compares a candidate with the original."""
         tolerance = self._tolerance
         if not self._ordinary:
@@ -266,7 +266,7 @@ class _Oracle:
         )
 
     def _gaps(self, found: list[Outputs], noise: list[Outputs] | None = None) -> list[float]:
-        """Largest difference of each output over all input sets."""
+        """Returns the largest difference of each output over all input sets."""
         gaps = [0.0] * len(self._names)
         for run, (_, expected) in enumerate(self._runs):
             for i, scale in enumerate(self._scales):
@@ -275,7 +275,7 @@ class _Oracle:
         return gaps
 
     def _second_look(self, found: list[Outputs]) -> tuple[list[float], list[float]]:
-        """Differences and tolerances that allow for the original's own sensitivity to rounding.
+        """Returns differences and tolerances that allow for the original's own sensitivity to rounding.
 
         ONNX Runtime's optimisations change the rounding of the original. Where that alone moves an output, or flips an
         integer such as an arg-max between ties, a candidate cannot be asked to agree more closely.
@@ -289,7 +289,7 @@ class _Oracle:
         return self._gaps(found, noise), allowed
 
     def _results(self, level: Level, model: CheckedModel) -> list[Outputs]:
-        """What a model returns for every input set; its session, with its copy of the weights, ends with this."""
+        """Runs a model on every input set; its session, with its copy of the weights, ends with this."""
         session = create_session(model, level)
         return [self._run(session, feeds) for feeds, _ in self._runs]
 
@@ -323,7 +323,7 @@ _RANDOM = "the original returns other values each time it runs, so its outputs c
 
 
 def _moves(values: tuple[object, ...], scale: Scale) -> bool:
-    """Whether an output differs clearly between input sets."""
+    """Returns whether an output differs clearly between input sets."""
     return any(difference(values[0], other, scale) > _REACTION * scale.tolerance for other in values[1:])
 
 
@@ -341,7 +341,7 @@ def _reason(wrong: list[OutputComparison], still: list[OutputComparison]) -> str
 
 
 def _tolerance(model: CheckedModel) -> float:
-    """The tolerance of the coarsest arithmetic in a model."""
+    """Returns the tolerance of the coarsest arithmetic in a model."""
     graph = model.skeleton.graph
     if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in graph.node):
         return _QUANTISED_TOLERANCE

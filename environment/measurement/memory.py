@@ -34,13 +34,13 @@ PATIENCE_S = 1800.0
 
 
 def status_bytes(field: str) -> int:
-    """A figure of this process, "VmRSS" or "VmHWM"; unlike the one of `getrusage`, its peak begins with the program."""
+    """Returns "VmRSS" or "VmHWM" of this process; unlike that of `getrusage`, the peak begins with the program."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
     return 1024 * int(line.split()[1])
 
 
 def peak_bytes() -> int:
-    """The largest size so far, since `restart_peak` where that works and else of the process: then an upper bound."""
+    """Returns the largest size since `restart_peak`, or since the process began where that does not work."""
     if STATUS.exists():
         return status_bytes("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -146,7 +146,7 @@ def _end(status: int) -> str:
 
 
 def _answer(directory: Path) -> dict[str, object]:
-    """What the started process finds out."""
+    """Returns what the started process finds out."""
     runtime, feeds, inferences = pickle.loads((directory / _REQUEST).read_bytes())
     _ = runtime.label  # some load their library when they are first asked for something
     gc.collect()

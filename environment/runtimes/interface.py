@@ -20,14 +20,14 @@ class Session(Protocol):
     """A model that is loaded, with its inputs in place."""
 
     def run(self) -> None:
-        """One inference, finished when this returns.
+        """Runs one inference, which is finished when this returns.
 
         Raises:
           ModelError: an operator failed; the message names it.
         """
 
     def outputs(self) -> list[np.ndarray]:
-        """Results of the last `run`, in the order of the model's outputs."""
+        """Returns the results of the last `run`, in the order of the model's outputs."""
 
 
 class Runtime(Protocol):
@@ -64,5 +64,5 @@ def require_threads(threads: int) -> None:
 
 
 def threads_text(threads: int) -> str:
-    """`1 thread` or `2 threads`."""
+    """Returns `1 thread` or `2 threads`."""
     return f"{threads} thread{'s' * (threads > 1)}"

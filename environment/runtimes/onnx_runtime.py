@@ -46,12 +46,12 @@ _RECORDED_NODES = {"session.record_ep_graph_assignment_info": "1"}
 
 
 def available_devices() -> list[str]:
-    """Devices that this ONNX Runtime was built for, such as `cpu`, `cuda` and `tensorrt`."""
+    """Returns the devices that this ONNX Runtime was built for, such as `cpu`, `cuda` and `tensorrt`."""
     return [_name(provider) for provider in ort.get_available_providers() if provider not in _REMOTE]
 
 
 def kernel_devices() -> list[str]:
-    """Those of `available_devices()` whose kernels ONNX Runtime shows, so that each can be timed."""
+    """Returns those of `available_devices()` whose kernels ONNX Runtime shows, so that each can be timed."""
     return [device for device in available_devices() if device not in _COMPILING]
 
 
@@ -68,7 +68,7 @@ def require_kernels(device: str) -> None:
 
 
 def provider_of(device: str) -> str:
-    """ONNX Runtime's name of a device.
+    """Returns ONNX Runtime's name of a device.
 
     Raises:
       UnavailableError: this ONNX Runtime was not built for it.
@@ -172,7 +172,7 @@ class OnnxRuntime:
         return OnnxRuntimeSession(self.session(model, self.options()), feeds, place)
 
     def options(self) -> ort.SessionOptions:
-        """Of a session with this device, number of threads and level."""
+        """Returns the options of a session with this device, number of threads and level."""
         settings = dict(_PARKED_THREADS) if self.threads > 1 else {}
         if provider_of(self.device) != CPU:
             settings |= _RECORDED_NODES
@@ -181,7 +181,7 @@ class OnnxRuntime:
     def session(
         self, model: CheckedModel | Path, options: ort.SessionOptions, *, shared_from_bytes: int = SHARED_FROM_BYTES
     ) -> ort.InferenceSession:
-        """A session in which the device takes part.
+        """Opens a session in which the device takes part.
 
         Args:
           options: `options()`, for this session alone; more may be set in them.

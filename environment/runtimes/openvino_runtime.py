@@ -84,7 +84,7 @@ class OpenVinoSession:
 
 
 def _read(path: Path) -> Any:
-    """The model of an ONNX file. OpenVINO would guess the format from the first bytes, and not always rightly."""
+    """Returns the model of an ONNX file. OpenVINO guesses the format from the first bytes, not always rightly."""
     frontend = importlib.import_module("openvino.frontend").FrontEndManager().load_by_framework("onnx")
     return frontend.convert(frontend.load(str(path)))
 

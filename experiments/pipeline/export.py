@@ -42,7 +42,7 @@ def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
 
 
 def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
-    """The best graph of the run as an ONNX model, compared with the original.
+    """Exports the best graph of the run and compares it with the original.
 
     Raises:
       VerificationFailed: the outputs differ; names the first rewrite that broke them.
@@ -66,7 +66,7 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
 
 
 def _first_bad_rewrite(run: Run, loaded: Loaded, best: EpisodeRecord, verification: Verification) -> str:
-    """The error text: which rewrite broke equality."""
+    """Returns the error text, which names the rewrite that broke equality."""
     actions = best.best_actions
     step = find_first_bad_rewrite(
         loaded.model.source,

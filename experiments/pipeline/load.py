@@ -176,7 +176,7 @@ class Loaded:
         return self.make_env(max_steps=max_steps)
 
     def figures(self, graph: Graph, cost_ms: float, cost_noise: float) -> GraphFigures:
-        """What a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
+        """Returns what a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
         cost = graph.cost(self.env.cost_model)
         counts = cost.flops, cost.memory_bytes, cost.kernel_launches
         return GraphFigures(graph.num_runtime_nodes, cost_ms, *counts, cost_noise)
@@ -234,7 +234,7 @@ def _load_rules(path: str | None) -> RuleSet:
 
 
 def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
-    """The rules that `--opset` and `--portable` leave."""
+    """Returns the rules that `--opset` and `--portable` leave."""
     try:
         return rules.restricted(
             max_opset=model.opset if config.opset == "keep" else None, domains=[""] if config.portable else None

@@ -17,7 +17,7 @@ STAGE = "measure"
 
 
 def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
-    """Time of the result over time of the model on the run's device; kept as `checkpoints/measured.json`."""
+    """Returns the result's time over the model's on the run's device; kept as `checkpoints/measured.json`."""
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
         return MeasuredRatio(**run.directory.read_json(name))
@@ -37,20 +37,20 @@ def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
 
 
 def runtime_of(run: Run) -> OnnxRuntime:
-    """What a run measures whole graphs in."""
+    """Returns the runtime in which a run measures whole graphs."""
     settings = run.config.measure
     return OnnxRuntime(run.config.device, settings.threads, settings.level)
 
 
 def feeds_of(loaded: Loaded) -> Feeds | None:
-    """What whole graphs are timed on: the first input set that the user gave; None: what timing makes up."""
+    """Returns the first input set that the user gave; None where timing makes one up."""
     if loaded.inputs is None:
         return None
     return check_given(input_specs(loaded.model.source), loaded.inputs)[0]
 
 
 def effort_of(run: Run, stage: str, *, control: bool) -> Effort:
-    """What a run spends on measuring whole graphs in a stage."""
+    """Returns what a run spends on measuring whole graphs in a stage."""
     settings = run.config.measure
     return Effort(
         resolution=settings.resolution,

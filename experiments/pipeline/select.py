@@ -42,7 +42,7 @@ class Selected:
 
 
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
-    """The graph that is exported: where the clock chooses, the fastest that it confirms, or the model."""
+    """Returns the graph to export: where the clock chooses, the fastest that it confirms, or the model."""
     best = evaluation.best
     if not best.best_actions:
         return Selected(best)
@@ -60,7 +60,7 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
-    """The same, or the model itself, if a measurement of its own does not confirm that the graph is faster."""
+    """Returns the same, or the model itself if a measurement of its own does not confirm that the graph is faster."""
     if measured is None or measured.is_faster:
         return selected
     ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
@@ -69,7 +69,7 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
-    """The episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
+    """Yields the episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
     ends = [record.until(step) for record in records for step in _improvements(record)]
     hashes: set[str] = set()
     last = 0.0
@@ -88,7 +88,7 @@ def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[Epis
 
 
 def _improvements(record: EpisodeRecord) -> Iterator[int]:
-    """Steps after which the graph costs less than any before."""
+    """Yields the steps after which the graph costs less than any before."""
     least = record.costs_ms[0]
     for step, cost_ms in enumerate(record.costs_ms):
         if is_improvement(cost_ms, least):

@@ -45,7 +45,7 @@ UNKNOWN = ValueType(0, None)
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A model as the program works with it: small enough to copy and analyse freely, whatever its weights take.
+    """A model as the program works with it: small enough to copy and analyse freely, however large its weights are.
 
     `reading.read_model` makes it of files and of other people's models, and checks them; the clean-up, the exporter and
     the cost models make new ones of it. Nothing changes one that exists. `to_proto` leads back to what onnx knows.
@@ -89,7 +89,7 @@ class CheckedModel:
         return cls(skeleton, tensors)
 
     def to_proto(self) -> onnx.ModelProto:
-        """The whole model in one message, with its own copy of every tensor."""
+        """Returns the whole model in one message, with its own copy of every tensor."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.skeleton)
         for name, tensor in (*self.tensors.items(), *self.defaults.items()):
@@ -97,7 +97,7 @@ class CheckedModel:
         return proto
 
     def for_onnx(self) -> onnx.ModelProto:
-        """A copy that onnx's checker, inference and converters read: small tensors in place, large ones as inputs."""
+        """Returns a copy for onnx's checker, inference and converters: small tensors in place, large ones as inputs."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.skeleton)
         for name, tensor in self.tensors.items():
@@ -132,17 +132,17 @@ class CheckedModel:
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators that a model uses."""
+    """Returns the version of ONNX's own operators that a model uses."""
     return next((each.version for each in proto.opset_import if each.domain in DEFAULT_DOMAINS), _PLAIN_OPSET)
 
 
 def types_of(tensors: Mapping[str, ir.TensorProtocol]) -> dict[str, ValueType]:
-    """Types of constants by name."""
+    """Returns the types of constants by name."""
     return {name: ValueType(tensor.dtype.value, static_dims(tensor)) for name, tensor in tensors.items()}
 
 
 def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred types; where inference finds a contradiction, it leaves that value unknown.
+    """Returns the model with inferred types; where inference finds a contradiction, it leaves that value unknown.
 
     Raises:
       ModelError: the contradiction is between types that are declared.
@@ -164,7 +164,7 @@ def _infer(proto: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
 
 
 def _largest(proto: onnx.ModelProto) -> int:
-    """Elements of the largest declared value or initializer."""
+    """Counts the elements of the largest declared value or initializer."""
     declared = ([dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in declared_values(proto.graph))
     return max(map(math.prod, (*declared, *(tensor.dims for tensor in proto.graph.initializer))), default=0)
 
@@ -175,7 +175,7 @@ def _has_long_vector(proto: onnx.ModelProto) -> bool:
 
 
 def without_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, changed: its outputs have their types, but not their shapes."""
+    """Removes the shapes of outputs, but not their types, from the given model, and returns it."""
     for value in proto.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
@@ -183,7 +183,7 @@ def without_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_inferable_shapes(proto: onnx.ModelProto, known: set[str]) -> onnx.ModelProto:
-    """The same model, changed: it lacks declared shapes that inference finds by itself.
+    """Removes declared shapes that inference finds by itself from the given model, and returns it.
 
     Files often declare stale shapes, and those would win over the inferred ones.
 
@@ -208,7 +208,7 @@ def _forget_in(graph: onnx.GraphProto, known: set[str]) -> None:
 
 
 def value_type(kind: onnx.TypeProto) -> ValueType:
-    """The engine's view of an ONNX type."""
+    """Returns the engine's view of an ONNX type."""
     if not kind.HasField("tensor_type"):
         return UNKNOWN
     tensor = kind.tensor_type
@@ -217,7 +217,7 @@ def value_type(kind: onnx.TypeProto) -> ValueType:
 
 
 def _take_weights(proto: onnx.ModelProto, files: MappedFiles) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:
-    """A copy of a model without its weights, and those by name.
+    """Returns a copy of a model without its weights, and the weights by name.
 
     Large constants, and large initializers of nested graphs, are taken out as well; in a nested graph they become
     values that it captures, of names that nothing else has. Tensors that must stay in the nodes are read from the files
@@ -265,7 +265,7 @@ class _Lifting:
             self._keep(graph, moved, nested)
 
     def settle(self, node: onnx.NodeProto, lifts: bool) -> None:
-        """Reads in the tensors that stay in a node's attributes; the graphs inside it are lifted from, or settled.
+        """Reads in the tensors that stay in a node's attributes, and lifts from the graphs inside it, or settles them.
 
         Other domains need not let a graph capture values.
         """
@@ -288,7 +288,7 @@ class _Lifting:
             self.settle(node, lifts=False)
 
     def _initializers(self, graph: onnx.GraphProto, given: set[str]) -> dict[str, ir.TensorProtocol]:
-        """The large initializers, which the graph loses; not those that are inputs too: there the position counts."""
+        """Takes large initializers from the graph; not those that are inputs too, since there the position counts."""
         staying = given | {value.name for value in graph.input}
         kept, moved = [], {}
         for tensor in graph.initializer:
@@ -340,7 +340,7 @@ def _tensors(attribute: AttributeProto) -> Iterable[onnx.TensorProto]:
 
 
 def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """The value of a Constant node, where it is a large dense one."""
+    """Returns the value of a Constant node, where it is a large dense one."""
     if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS:
         return None
     if len(node.attribute) != 1 or len(node.output) != 1:

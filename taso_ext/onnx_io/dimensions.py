@@ -37,7 +37,7 @@ Sources = dict[OpenDim, None]
 
 
 def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
-    """The dimensions of tensor inputs that have no size."""
+    """Returns the dimensions of tensor inputs that have no size."""
     return [
         OpenDim(value.name, axis, dim.dim_param or f"{value.name}:{axis}")
         for value in graph.input
@@ -47,7 +47,7 @@ def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
 
 
 def bind_dims(model: CheckedModel, dims: Mapping[str, int], name: str) -> CheckedModel:
-    """The model with symbolic dimensions replaced by sizes, in a skeleton of its own; the model itself without `dims`.
+    """Returns a model with symbolic dimensions replaced by sizes; the model itself without `dims`.
 
     Raises:
       ModelError: a name that no input has, or a size that is not a whole number from 0 to 2^63 - 1.
@@ -81,13 +81,13 @@ def _check_names(graph: onnx.GraphProto, dims: Mapping[str, int], name: str) -> 
 
 
 def _names_in_containers(graph: onnx.GraphProto) -> list[str]:
-    """Names of dimensions of the elements of sequence and optional inputs."""
+    """Returns the names of dimensions of the elements of sequence and optional inputs."""
     shapes = [shape for value in graph.input for shape in type_shapes(value.type)]
     return [dim.dim_param for shape in shapes for dim in shape.dim if dim.dim_param]
 
 
 def _shapes(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto]:
-    """Shapes of all declared values of a graph and of the graphs inside its nodes."""
+    """Yields the shapes of all declared values of a graph and of the graphs inside its nodes."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from type_shapes(value.type)
     for node in graph.node:
@@ -97,7 +97,7 @@ def _shapes(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto]:
 
 
 def type_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
-    """The shapes of the tensors that a type contains."""
+    """Returns the shapes of the tensors that a type contains."""
     which = kind.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         yield getattr(kind, which).shape
@@ -177,7 +177,7 @@ def _joined(parts: Iterable[Sources | None]) -> Sources:
 
 
 def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that an output depends on, producers first."""
+    """Returns the nodes that an output depends on, producers first."""
     wanted = {output.name for output in graph.output}
     live = []
     for node in reversed(graph.node):

@@ -48,13 +48,13 @@ class ValueNames:
                 self.copies.append((position, value))
 
     def of(self, value: int, wanted: str) -> str:
-        """The value's name; `wanted` the first time, unless something else has it."""
+        """Returns the name of a value: `wanted` the first time, unless something else has it."""
         if value not in self._names:
             self._names[value] = self.fresh_name(wanted or f"value_{value}")
         return self._names[value]
 
     def fresh_name(self, hint: str) -> str:
-        """A name close to `hint` that nothing has."""
+        """Returns a name close to `hint` that nothing has."""
         name, count = hint, 0
         while name in self._used:
             count += 1
@@ -97,7 +97,7 @@ class Emission:
             self.nodes += raised(proto, self._original_opset, self._opset, types, self.fresh_name)
 
     def name(self, value: int) -> str:
-        """The exported name of a value that a node reads or writes; "" for an absent one."""
+        """Returns the exported name of a value that a node reads or writes; "" for an absent one."""
         if value < 0:
             return ""
         view = self._values[value]
@@ -107,7 +107,7 @@ class Emission:
         return name
 
     def constant(self, array: np.ndarray, hint: str) -> str:
-        """Name of an initializer with these values; equal ones are shared."""
+        """Returns the name of an initializer with these values; equal ones are shared."""
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._known_constants:
             self._known_constants[key] = name = self._names.fresh_name(hint)
@@ -115,7 +115,7 @@ class Emission:
         return self._known_constants[key]
 
     def fresh_name(self, hint: str) -> str:
-        """A value name nothing else has."""
+        """Returns a value name nothing else has."""
         return self._names.fresh_name(hint)
 
     def type_of(self, value: int) -> ValueType:
@@ -135,7 +135,7 @@ class Emission:
         )
 
     def _is_absent(self, output: int) -> bool:
-        """Whether an output is optional and left out: it has neither name nor type; a rewrite's values have a type."""
+        """Returns whether an optional output is left out: it has no name, and no type as a rewrite's values have."""
         return not self._values[output].name and not self._values[output].dtype
 
     def _as_it_is(self, node: Node) -> onnx.NodeProto:

@@ -72,7 +72,7 @@ class Sketch:
 
 
 def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
-    """The graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
+    """Returns the graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
 
     Weight-only values are folded into initializers.
 
@@ -85,7 +85,7 @@ def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
 
 
 def sketch_model(graph: Graph, source: ExportSource) -> Sketch:
-    """The graph as `export_model` writes it, but for large weights that would have to be computed.
+    """Returns the graph as `export_model` writes it, but for large weights that would have to be computed.
 
     Raises:
       ModelError: an operator that a rewrite created does not exist in the model's opset.
@@ -130,7 +130,7 @@ def _is_large(value: Value) -> bool:
 
 
 def _zeros(value: Value) -> ir.TensorProtocol:
-    """A tensor of zeros that takes no memory."""
+    """Returns a tensor of zeros that takes no memory."""
     return ir.tensor(np.broadcast_to(np.zeros((), helper.tensor_dtype_to_np_dtype(value.dtype)), value.dims or ()))
 
 
@@ -188,7 +188,7 @@ def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value]
 
 
 def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto]:
-    """Nodes that carry graphs, reduced to those."""
+    """Returns the nodes that carry graphs, reduced to those."""
     decode = source.imported.attributes.decode
     return [
         onnx.NodeProto(
@@ -199,7 +199,7 @@ def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto
 
 
 def _frame(source: ExportSource) -> onnx.ModelProto:
-    """The model around the nodes: everything that is not a node, an initializer or a folded-away declaration."""
+    """Returns the model around the nodes: all but nodes, initializers and folded-away declarations."""
     model = onnx.ModelProto()
     original = source.original.skeleton
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
@@ -217,7 +217,7 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
 
 
 def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
-    """The cleaned model's imports, and those of the original that it no longer uses, except of inlined functions."""
+    """Returns the cleaned model's imports, and those that only the original used, except of inlined functions."""
     inlined = {function.domain for function in source.original.skeleton.functions}
     inlined -= {node.domain for node in all_nodes(source.cleaned.skeleton.graph)}
     imports: dict[str, onnx.OperatorSetIdProto] = {}

@@ -30,7 +30,7 @@ class AttributeStore:
         self._kept: dict[bytes, AttributeProto] = {}
 
     def encode(self, attribute: AttributeProto) -> Attribute:
-        """The attribute as the engine holds it."""
+        """Returns the attribute as the engine holds it."""
         plain = _plain_value(attribute)
         if plain is not None:
             return plain
@@ -39,7 +39,7 @@ class AttributeStore:
         return digest
 
     def decode(self, name: str, value: Attribute) -> AttributeProto:
-        """The ONNX attribute again."""
+        """Returns the ONNX attribute that a value stands for."""
         if not isinstance(value, bytes):
             return helper.make_attribute(name, value)
         attribute = AttributeProto()
@@ -101,7 +101,7 @@ class _Importer:
         return Imported(self.builder.build(), self.tensors, self.attributes, _uniquely_named(graph.node))
 
     def value(self, name: str) -> int:
-        """The engine's id of a value; a constant becomes a weight when it is first used."""
+        """Returns the engine's id of a value; a constant becomes a weight when it is first used."""
         if not name:
             return _ABSENT
         if name not in self.values:
@@ -173,7 +173,7 @@ class _Importer:
         return kind.dtype, None if kind.dims is None else list(kind.dims)
 
     def must_stay_at_run_time(self, node: onnx.NodeProto) -> bool:
-        """Whether a node may be neither folded nor merged with its equal.
+        """Returns whether a node may be neither folded nor merged with its equal.
 
         Random operators, and those of domains whose meaning is unknown here. A DequantizeLinear of a weight too:
         folding it would turn a quantised model into a float one.
@@ -186,7 +186,7 @@ class _Importer:
 
 
 def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
-    """The tensor a Constant node stands for; None for a kind of value that is not known.
+    """Returns the tensor a Constant node stands for; None for a kind of value that is not known.
 
     Raises:
       ModelError: no value, several ones, or one that is not of the type its name says.
@@ -229,7 +229,7 @@ def _uniquely_named(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto
 
 
 def _plain_value(attribute: AttributeProto) -> Attribute | None:
-    """None for what the engine does not look into; empty lists are among that, since their type would be lost."""
+    """Returns None for what the engine does not look into; so for empty lists, since their type would be lost."""
     if attribute.type == AttributeProto.INT:
         return attribute.i
     if attribute.type == AttributeProto.FLOAT:

@@ -71,7 +71,7 @@ class OnnxModel:
         return self.cleaned.opset
 
     def export(self, graph: Graph) -> onnx.ModelProto:
-        """`export_checked` as one message, which holds a copy of every weight.
+        """Returns `export_checked` as one message, which holds a copy of every weight.
 
         Raises:
           ModelError: as `export_checked`.
@@ -80,7 +80,7 @@ class OnnxModel:
         return self.export_checked(graph).to_proto()
 
     def export_checked(self, graph: Graph) -> CheckedModel:
-        """A graph that descends from `self.graph`, as an ONNX model with the original's inputs, outputs and metadata.
+        """Returns a graph that descends from `self.graph` as a model with the original's interface and metadata.
 
         Values that depend on weights alone are computed now, by ONNX Runtime with its optimisations off; all other
         weights stay where they are.
@@ -91,7 +91,7 @@ class OnnxModel:
         return export_model(graph, self._export_source)
 
     def sketch(self, graph: Graph) -> Sketch:
-        """As `export_checked`, but with zeros in place of large weights that would have to be computed.
+        """Exports as `export_checked` does, but with zeros in place of large weights that would have to be computed.
 
         Raises:
           ModelError: as `export_checked`.
@@ -99,5 +99,5 @@ class OnnxModel:
         return sketch_model(graph, self._export_source)
 
     def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
-        """Writes `export_checked`, weights straight from where they are; see `write_model`."""
+        """Writes what `export_checked` returns, weights straight from where they are; see `write_model`."""
         write_model(self.export_checked(graph), Path(path))

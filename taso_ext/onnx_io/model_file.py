@@ -65,7 +65,7 @@ _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 
 
 def without_weights(data: Buffer, location: str) -> bytes:
-    """A serialised ModelProto whose large `raw_data` have become external data at `location`, their place in `data`.
+    """Returns a serialised ModelProto whose large `raw_data` have become external data, their place in `data`.
 
     What is not well-formed is left as it is, for protobuf's parser to refuse.
     """
@@ -73,7 +73,7 @@ def without_weights(data: Buffer, location: str) -> bytes:
 
 
 def ends_inside_a_model(data: Buffer) -> bool:
-    """Whether `data` is a proper prefix of top-level ModelProto fields."""
+    """Returns whether `data` is a proper prefix of top-level ModelProto fields."""
     position = 0
     while position < len(data):
         tag, position = read_varint(data, position)
@@ -90,7 +90,7 @@ def ends_inside_a_model(data: Buffer) -> bool:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
-    """The number that begins at `position` and the position after it; None where the data end inside it."""
+    """Returns the number that begins at `position` and the position after it; None where the data end inside it."""
     value = 0
     for shift in range(0, 7 * _LARGEST_VARINT_BYTES, 7):
         if position >= len(data):
@@ -103,7 +103,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Returns a number as protobuf writes it."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
@@ -112,12 +112,12 @@ def varint(value: int) -> bytes:
 
 
 def length_delimited(number: int, size: int) -> bytes:
-    """What stands before the payload of a field of `size` bytes."""
+    """Returns what stands before the payload of a field of `size` bytes."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
 def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth: int) -> Iterator[bytes]:
-    """The parts of a message in order; most are copied in one piece, up to the next field that changes."""
+    """Returns the parts of a message in order; most are copied in one piece, up to the next field that changes."""
     if depth == 0:
         yield data[begin:end]
         return
@@ -140,7 +140,7 @@ def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth
 
 
 def _tensor(data: Buffer, begin: int, end: int, location: str) -> bytes | None:
-    """A tensor without its data; None where these are small, or not where they are expected."""
+    """Returns a tensor without its data; None where these are small, or not where they are expected."""
     fields = list(_fields(data, begin, end))
     raw = [(start, payload, stop) for number, start, payload, stop in fields if number == _RAW_DATA]
     if len(raw) != 1 or any(number in _EXTERNAL for number, *_ in fields):
@@ -159,7 +159,7 @@ def _large_fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
 
 
 def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
-    """The length-delimited fields of a message, up to the first malformed one."""
+    """Yields the length-delimited fields of a message, up to the first malformed one."""
     position = begin
     while position < end:
         start = position
@@ -182,7 +182,7 @@ def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
 
 
 def write_model(model: CheckedModel, path: Path) -> None:
-    """Writes an ONNX file, complete or not at all.
+    """Writes an ONNX file, whole or not at all.
 
     A model of more than 2 GiB gets its weights in `<name>.data` beside it, which is in place before the model is.
 
@@ -199,7 +199,7 @@ def write_model(model: CheckedModel, path: Path) -> None:
 
 
 def _write_single(model: CheckedModel, file: BinaryIO) -> None:
-    """The model as one message, as protobuf would write it, but with one tensor at a time in memory at most."""
+    """Writes the model as one message, as protobuf would, but with at most one tensor at a time in memory."""
     frame = onnx.ModelProto()
     frame.CopyFrom(model.skeleton)
     frame.ClearField("graph")
@@ -214,7 +214,7 @@ def _write_single(model: CheckedModel, file: BinaryIO) -> None:
 
 
 def _head(name: str, tensor: ir.TensorProtocol) -> bytes:
-    """All of an initializer field of the graph but the tensor's data; strings are written in full."""
+    """Returns an initializer field of the graph but for the data of the tensor; strings are written in full."""
     if tensor.dtype == ir.DataType.STRING:
         whole = tensor_proto(tensor, name).SerializeToString()
         return length_delimited(_INITIALIZER, len(whole)) + whole
@@ -227,7 +227,7 @@ def _payload(tensor: ir.TensorProtocol) -> int:
 
 
 def _with_external_data(model: CheckedModel, file: BinaryIO, location: str) -> onnx.ModelProto:
-    """The model with references to its tensors, which are written to `file`."""
+    """Returns the model with references to its tensors, which are written to `file`."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
     for name, tensor in _all_tensors(model):

@@ -21,12 +21,12 @@ _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def is_random(op_type: str, domain: str, inputs: int) -> bool:
-    """Whether an operator draws random numbers; Dropout does where it is given a training flag (third input)."""
+    """Returns whether an operator draws random numbers, as Dropout does with a training flag (third input)."""
     return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and inputs > 2))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that a node carries as attributes, in the order of the attributes' names."""
+    """Yields the graphs that a node carries as attributes, in the order of the attributes' names."""
     holders = [attribute for attribute in node.attribute if attribute.type in _GRAPHS]
     for attribute in sorted(holders, key=lambda each: each.name):
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -35,12 +35,12 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph, each followed by those of the graphs inside it."""
+    """Yields the nodes of a graph, each followed by those of the graphs inside it."""
     return inner_nodes(graph.node)
 
 
 def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, each followed by those of the graphs inside it."""
+    """Yields nodes, each followed by those of the graphs inside it."""
     for node in nodes:
         yield node
         for body in bodies(node):
@@ -48,13 +48,13 @@ def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """Inputs and annotated values of a graph and of the graphs inside its nodes."""
+    """Yields the inputs and annotated values of a graph and of the graphs inside its nodes."""
     inner = (body for node in all_nodes(graph) for body in bodies(node))
     return chain.from_iterable((*each.input, *each.value_info) for each in chain([graph], inner))
 
 
 def value_names(graph: onnx.GraphProto) -> set[str]:
-    """All names that a graph and the graphs inside it give to values."""
+    """Returns all names that a graph and the graphs inside it give to values."""
     found = _own_names(graph)
     for node in graph.node:
         found |= set(node.output) | local_names(node)
@@ -62,12 +62,12 @@ def value_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def captured_names(node: onnx.NodeProto) -> list[str]:
-    """Names of outer values that the graphs inside a node read, each once, in order of first use."""
+    """Returns the names of outer values that graphs inside a node read, each once, in order of first use."""
     return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))
 
 
 def local_names(node: onnx.NodeProto) -> set[str]:
-    """All value names that the graphs inside a node define, however deep."""
+    """Returns all value names that the graphs inside a node define, however deep."""
     found: set[str] = set()
     for body in bodies(node):
         found |= _own_names(body)

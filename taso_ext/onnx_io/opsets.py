@@ -26,7 +26,7 @@ OLDEST_OPSET = 7
 
 
 def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
-    """A model of at least `OLDEST_OPSET`: the model itself, or one that onnx's version converter has raised.
+    """Returns a model of at least `OLDEST_OPSET`: the given one, or one that onnx's version converter has raised.
 
     Raises:
       ModelError: the converter does not know an operator of the model.
@@ -54,7 +54,7 @@ def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
 
 
 def needed_opset(nodes: Iterable[Node], opset: int) -> int:
-    """The first opset, from `opset` on, that has all operators of ONNX's own among engine nodes in normal form."""
+    """Returns the first opset, from `opset` on, that has all of ONNX's own operators among the given engine nodes."""
     needed = opset
     for node in nodes:
         if node.domain == "" and not is_constant(node) and not onnx.defs.has(node.op_type, needed, ""):
@@ -72,7 +72,7 @@ def raised(
     types: tuple[Sequence[ValueType], Sequence[ValueType]],
     fresh_name: Callable[[str], str],
 ) -> list[onnx.NodeProto]:
-    """The nodes of opset `after` that compute what a node of opset `before` computes.
+    """Returns the nodes of opset `after` that compute what a node of opset `before` computes.
 
     Args:
       types: those of its inputs and of its outputs.
@@ -98,7 +98,7 @@ def _is(schema: onnx.defs.OpSchema, op_type: str) -> bool:
 
 
 def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
-    """Whether a node, and all nodes of the graphs inside it, mean the same in both opsets."""
+    """Returns whether a node, and all nodes of the graphs inside it, mean the same in both opsets."""
     if node.domain in DEFAULT_DOMAINS:
         if not onnx.defs.has(node.op_type, after, ""):
             return False
@@ -111,7 +111,7 @@ def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
 
 
 def _signature(schema: onnx.defs.OpSchema) -> object:
-    """What of an operator changes with its meaning: all but the element types."""
+    """Returns what of an operator changes with its meaning: all but the element types."""
     attributes = {
         name: (each.type, each.required, each.default_value.SerializeToString(deterministic=True))
         for name, each in schema.attributes.items()
@@ -122,7 +122,7 @@ def _signature(schema: onnx.defs.OpSchema) -> object:
 def _alone(
     node: onnx.NodeProto, inputs: Sequence[ValueType], outputs: Sequence[ValueType], opset: int
 ) -> onnx.ModelProto:
-    """A model of this node alone."""
+    """Returns a model of this node alone."""
     taken, given = (
         [
             helper.make_tensor_value_info(name, kind.dtype, kind.dims)
@@ -137,7 +137,7 @@ def _alone(
 
 
 def _renamed(graph: onnx.GraphProto, kept: set[str], fresh_name: Callable[[str], str]) -> list[onnx.NodeProto]:
-    """The nodes of a graph, its initializers as Constants, inner values under names that nothing else has."""
+    """Returns the nodes of a graph, its initializers as Constants, inner values under names that nothing else has."""
     constants = [
         helper.make_node("Constant", [], [each.name], value=numpy_helper.from_array(numpy_helper.to_array(each)))
         for each in graph.initializer

@@ -38,7 +38,7 @@ def read_model(
     dims: Mapping[str, int] | None = None,
     freeze_initializers: bool = False,
 ) -> CheckedModel:
-    """A checked model, its weights where they are: in the mapped file, in files beside it, or in the given model.
+    """Reads and checks a model. Its weights stay in the mapped file, in files beside it, or in the given model.
 
     Args:
       source: a path to an ONNX file (external data is read from beside it), the bytes of one, or a model, which is not
@@ -56,12 +56,12 @@ def read_model(
 
 
 def name_of(source: Source) -> str:
-    """What to call a model in an error."""
+    """Returns what an error calls a model."""
     return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the given model"
 
 
 def _parsed(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, MappedFiles]:
-    """The structure of a model whose larger weights stay where they are, and the files that hold them."""
+    """Returns the structure of a model whose larger weights stay where they are, and the files that hold them."""
     if isinstance(source, onnx.ModelProto):
         return source, MappedFiles()
     path = None if isinstance(source, bytes) else Path(source)
@@ -73,7 +73,7 @@ def _parsed(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[o
 
 
 def _parse(data: mmap.mmap | bytes, name: str, location: str) -> onnx.ModelProto:
-    """The model, its larger weights as references to `location`."""
+    """Returns the model, its larger weights as references to `location`."""
     if ends_inside_a_model(data):
         raise ModelError(
             f"{name} is truncated: it begins like an ONNX model but ends after {len(data):,} bytes in the middle of a "

@@ -35,7 +35,7 @@ _FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the
 
 
 def session_options(level: Level, *, threads: int = 1, settings: Mapping[str, str] | None = None) -> ort.SessionOptions:
-    """Options of a session that runs operators one after the other.
+    """Returns the options of a session that runs operators one after the other.
 
     Args:
       settings: ONNX Runtime's own configuration entries, such as `session.disable_prepacking`.
@@ -59,7 +59,7 @@ def create_session(
     settings: Mapping[str, str] | None = None,
     once: bool = False,
 ) -> ort.InferenceSession:
-    """A session of a model in memory or in a file: see `open_session`.
+    """Opens a session of a model in memory or in a file: see `open_session`.
 
     Args:
       providers: which may run the model's nodes, the preferred one first.
@@ -82,7 +82,7 @@ def open_session(
     *,
     shared_from_bytes: int = SHARED_FROM_BYTES,
 ) -> ort.InferenceSession:
-    """A session of a model in memory or in a file.
+    """Opens a session of a model in memory or in a file.
 
     Large weights in memory are not serialised, so that models over 2 GB work too; ONNX Runtime takes one copy of them.
 
@@ -108,7 +108,7 @@ def open_session(
 
 
 def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
-    """The serialised model, but for its large weights, and those by name."""
+    """Returns the serialised model without its large weights, and those by name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
@@ -125,12 +125,12 @@ def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple
 
 
 def can_share(dtype: ir.DataType) -> bool:
-    """Whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
+    """Returns whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
     return is_plain(dtype.value) or (dtype.is_floating_point() and dtype.bitwidth in (8, 16))
 
 
 def _ort_value(tensor: ir.TensorProtocol) -> ort.OrtValue:
-    """The tensor without a copy, unless it begins at an odd place in its file."""
+    """Returns the tensor without a copy, unless it begins at an odd place in its file."""
     array = np.require(tensor.numpy(), requirements=["C_CONTIGUOUS", "ALIGNED"])
     if is_plain(tensor.dtype.value):
         return ort.OrtValue.ortvalue_from_numpy(array)
@@ -139,7 +139,7 @@ def _ort_value(tensor: ir.TensorProtocol) -> ort.OrtValue:
 
 
 def is_plain(dtype: int) -> bool:
-    """Whether NumPy itself has this element type, so that arrays of it pass in and out of ONNX Runtime."""
+    """Returns whether NumPy itself has this element type, so that arrays of it pass in and out of ONNX Runtime."""
     return dtype in _PLAIN
 
 

@@ -12,7 +12,7 @@ REDUCTIONS = frozenset(
 
 
 def _float32(value: float) -> float:
-    """The number an ONNX attribute holds: a schema's 0.01 is the float32 nearest to it."""
+    """Returns the number an ONNX attribute holds: a schema's 0.01 is the float32 nearest to it."""
     return float(np.float32(value))
 
 
@@ -30,7 +30,7 @@ _DEFAULT_EPSILON = _float32(1e-5)
 
 
 def reduction_axes_are_input(op_type: str, opset: int) -> bool:
-    """Whether an operator of the Reduce family takes its axes as second input at this opset."""
+    """Returns whether an operator of the Reduce family takes its axes as second input at this opset."""
     return opset >= (13 if op_type == "ReduceSum" else 18)
 
 

@@ -49,12 +49,12 @@ class RawNode:
         return value if isinstance(value, int) else default
 
     def integers(self, name: str) -> list[int] | None:
-        """An attribute that is a list of integers; None where it is absent."""
+        """Returns an attribute that is a list of integers; None where it is absent."""
         value = self.attributes.get(name)
         return [int(each) for each in value] if isinstance(value, list) else None
 
     def integers_at(self, position: int) -> list[int] | None:
-        """A constant input that is a list of integers; None where it is absent or not constant."""
+        """Returns a constant input that is a list of integers; None where it is absent or not constant."""
         value = self.constants.get(position)
         return None if value is None or value.dtype.kind not in "iu" else [int(each) for each in value.reshape(-1)]
 
@@ -76,12 +76,12 @@ Lifter = Callable[[RawNode], NormalForm | None]
 
 
 def axis_of(axis: int, rank: int) -> int | None:
-    """The axis counted from the front; None if it is out of range."""
+    """Returns the axis counted from the front; None if it is out of range."""
     return axis + rank if -rank <= axis < 0 else axis if 0 <= axis < rank else None
 
 
 def axes_of(axes: list[int], rank: int) -> list[int] | None:
-    """Axes counted from the front, in the given order; None if one is out of range or they repeat."""
+    """Returns axes counted from the front, in the given order; None if one is out of range or they repeat."""
     found = [axis_of(axis, rank) for axis in axes]
     valid = [axis for axis in found if axis is not None]
     return valid if len(valid) == len(found) == len(set(found)) else None

@@ -50,7 +50,7 @@ def _flatten(node: RawNode) -> NormalForm | None:
 
 
 def _axes(node: RawNode) -> list[int] | None:
-    """Axes of Squeeze and Unsqueeze: an attribute before opset 13, an input from then on; [] where left out.
+    """Returns the axes of Squeeze and Unsqueeze: an attribute before opset 13, an input from then on; [] if absent.
 
     An axes input that is there but empty means 'none' to some and 'all' to others: None, like one that is not constant.
     """
@@ -105,7 +105,7 @@ def _split(node: RawNode) -> NormalForm | None:
 
 
 def _equal_parts(size: int, parts: int, uneven: bool) -> list[int] | None:
-    """Equal parts; from opset 18 on the last one may be smaller."""
+    """Returns the sizes of equal parts; from opset 18 on the last one may be smaller."""
     if size % parts and not uneven:
         return None
     each = math.ceil(size / parts)
@@ -113,7 +113,7 @@ def _equal_parts(size: int, parts: int, uneven: bool) -> list[int] | None:
 
 
 def _slice(node: RawNode) -> NormalForm | None:
-    """Forward slices; starts and ends are clamped to the tensor, so that INT_MAX and negative ends become plain."""
+    """Lifts forward slices. Starts and ends are clamped to the tensor: INT_MAX and negative ends become plain."""
     if node.opset < 10:
         starts, ends, axes = (node.integers(name) for name in ("starts", "ends", "axes"))
         steps = None
@@ -142,7 +142,7 @@ def _clamped(position: int, size: int) -> int:
 
 
 def _pad(node: RawNode) -> NormalForm | None:
-    """Constant padding with sizes known in advance that only adds elements."""
+    """Lifts constant padding of sizes known in advance that only adds elements."""
     if node.dims is None or node.attributes.get("mode", "constant") != "constant":
         return None
     rank = len(node.dims)
@@ -159,7 +159,7 @@ def _pad(node: RawNode) -> NormalForm | None:
 
 
 def _pad_value(node: RawNode) -> float | None:
-    """The padding value, where it is a number that a float attribute holds exactly."""
+    """Returns the padding value, where it is a number that a float attribute holds exactly."""
     if not node.given(2):
         return 0.0
     value = node.constants.get(2)
@@ -170,7 +170,7 @@ def _pad_value(node: RawNode) -> float | None:
 
 
 def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[int] | None:
-    """Pads of some axes (opset 18) as pads of all axes."""
+    """Turns pads of some axes (opset 18) into pads of all axes."""
     found = None if axes is None else axes_of(axes, rank)
     if found is None or len(pads) != 2 * len(found):
         return None
@@ -181,7 +181,7 @@ def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[i
 
 
 def _expand(node: RawNode) -> NormalForm | None:
-    """To the shape of the result: a given shape may hold 1 where the input is larger."""
+    """Lifts Expand to the shape of the result: a given shape may hold 1 where the input is larger."""
     given = node.integers_at(1)
     if given is None or node.dims is None or 0 in node.dims or any(size < 1 for size in given):
         return None
@@ -229,7 +229,7 @@ def _pool_window(node: RawNode) -> Window | None:
 
 
 def _window(node: RawNode, kernel: list[int]) -> Window | None:
-    """kernel_shape, strides, pads and dilations, complete; None where they do not fit the input or are unusual."""
+    """Returns all of kernel_shape, strides, pads and dilations; None if they do not fit the input or are unusual."""
     assert node.dims is not None
     sizes = node.dims[2:]
     ones = [1] * len(sizes)
@@ -248,7 +248,7 @@ def _window(node: RawNode, kernel: list[int]) -> Window | None:
 def _pads(
     node: RawNode, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[int] | None:
-    """Explicit pads. Automatic ones together with dilations, ceil_mode or pads are read differently by runtimes."""
+    """Returns explicit pads. Runtimes read automatic ones together with dilations, ceil_mode or pads differently."""
     mode = node.attributes.get("auto_pad", "NOTSET")
     given = node.integers("pads") or [0] * (2 * len(sizes))
     if mode in ("NOTSET", ""):
@@ -286,11 +286,11 @@ _LIFTERS: dict[str, Lifter] = algebra.LIFTERS | {
 
 
 def lift(node: RawNode) -> NormalForm | None:
-    """The normal form of a node, or None where it has none or cannot surely be brought into it."""
+    """Returns the normal form of a node, or None where it has none or cannot surely be brought into it."""
     lifter = _LIFTERS.get(node.op_type)
     return None if lifter is None or UNKNOWN in node.outputs else lifter(node)
 
 
 def has_normal_form(op_type: str) -> bool:
-    """Whether nodes of this operator are normally lifted, so that one that is not must be marked as raw."""
+    """Returns whether nodes of this operator are normally lifted, so that one that is not must be marked as raw."""
     return op_type in _LIFTERS

@@ -20,10 +20,10 @@ class Constants(Protocol):
     """Where lowering puts the constants and intermediate values it needs."""
 
     def constant(self, array: np.ndarray, hint: str) -> str:
-        """Name of an initializer with these values."""
+        """Returns the name of an initializer with these values."""
 
     def fresh_name(self, hint: str) -> str:
-        """A value name nothing else has."""
+        """Returns a value name nothing else has."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ Lowering = Callable[[NormalNode, int, Constants], list[onnx.NodeProto]]
 
 
 def lower(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
-    """The nodes of this opset that compute a node in normal form."""
+    """Returns the nodes of this opset that compute a node in normal form."""
     lowering = _LOWERINGS.get(node.op_type, _plain)
     return lowering(node, opset, constants)
 
@@ -121,7 +121,7 @@ def _reduce(node: NormalNode, opset: int, constants: Constants) -> list[onnx.Nod
 
 
 def is_constant(node: Node) -> bool:
-    """Whether a rewrite made this node: a constant of nothing but its attributes."""
+    """Returns whether a rewrite made this node: a constant of nothing but its attributes."""
     return node.op_type in _CONSTANTS and not node.inputs and "dtype" in node.attributes
 
 

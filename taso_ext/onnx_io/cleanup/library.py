@@ -38,7 +38,7 @@ _MOST_VISITS = 10**7
 
 
 def to_ir(detached: CheckedModel) -> ir.Model:
-    """A model without local functions in onnxscript's form; its tensors stay where they are.
+    """Returns a model without local functions in onnxscript's form; its tensors stay where they are.
 
     Overridable inputs come without their defaults, so that nothing folds them.
     """
@@ -57,7 +57,7 @@ def to_ir(detached: CheckedModel) -> ir.Model:
 
 
 def from_ir(model: ir.Model, source: CheckedModel, types: Mapping[str, ValueType]) -> CheckedModel:
-    """The model as a skeleton and tensors again; types of inputs and outputs are those of `source`.
+    """Returns the model as a skeleton and tensors again; types of inputs and outputs are those of `source`.
 
     Args:
       types: of the results of nodes, as far as they are known; where one is missing, all are inferred again.
@@ -94,12 +94,12 @@ def learn_shapes(model: ir.Model) -> dict[str, ValueType]:
 
 
 def nodes(model: ir.Model, op_type: str | None = None) -> Iterator[ir.Node]:
-    """The nodes of a model and of the graphs inside them; those of one operator if it is named."""
+    """Yields the nodes of a model and of the graphs inside them; only those of one operator if it is named."""
     return (node for node in model.graph.all_nodes() if op_type in (None, node.op_type))
 
 
 def has_graphs(node: ir.Node) -> bool:
-    """Whether a node carries graphs as attributes."""
+    """Returns whether a node carries graphs as attributes."""
     return any(attribute.type in _GRAPHS for attribute in node.attributes.values())
 
 
@@ -137,7 +137,7 @@ def hidden(model: ir.Model) -> Iterator[None]:
 
 
 def _is_mistreated(node: ir.Node, opset: int) -> bool:
-    """Whether onnxscript 0.7 would fold, merge, misread or crash on an operator."""
+    """Returns whether onnxscript 0.7 would fold, merge, misread or crash on an operator."""
     if node.domain != "":
         return False
     if is_random(node.op_type, node.domain, len(node.inputs)):
@@ -172,7 +172,7 @@ class _Rule:
 
 
 def rewrite_once(model: ir.Model) -> bool:
-    """Applies the rules at every node once; whether anything changed."""
+    """Applies the rules at every node once; returns whether anything changed."""
     counts = Counter(node.op_type for node in model.graph.all_nodes())
     rules = [each.rule for each in _rules() if each.applies_to(counts)]
     return bool(rules) and bool(RewritePass(rules)(model).modified)
@@ -207,7 +207,7 @@ class _FromRoot(PatternMatcher):
 
 
 def replace_old_dropouts(model: ir.Model) -> None:
-    """Before opset 12 Dropout does nothing at inference; onnxscript only knows the newer one."""
+    """Replaces Dropout before opset 12, where it does nothing at inference; onnxscript only knows the newer one."""
     if model.opset_imports.get("", 0) >= 12:
         return
     for node in list(nodes(model, "Dropout")):

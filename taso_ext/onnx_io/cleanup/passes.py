@@ -55,7 +55,7 @@ _SIZED_BY_VALUES = frozenset(
 
 
 def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
-    """The model after clean-up `level`, with local functions inlined; the given one is not changed.
+    """Returns the model after clean-up `level`, with local functions inlined; the given one is not changed.
 
     Raises:
       ModelError: an unknown level, or a model that the clean-up cannot process.
@@ -92,7 +92,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _run(model: ir.Model, level: str) -> dict[str, ValueType]:
-    """Changes the model; returns the types of its values, or nothing where the last round has changed some."""
+    """Changes the model; returns the types of its values, or nothing where the last round has changed something."""
     replace_old_dropouts(model)
     for _ in range(_ROUNDS):
         types = learn_shapes(model)
@@ -125,7 +125,7 @@ def _merge_equals(model: ir.Model) -> None:
 
 
 def prepared(model: CheckedModel) -> CheckedModel:
-    """A model of its own without local functions, and without declared shapes that inference finds by itself."""
+    """Returns a copy without local functions, and without declared shapes that inference finds by itself."""
     model = _inline_functions(model)
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(model.skeleton)
@@ -133,7 +133,7 @@ def prepared(model: CheckedModel) -> CheckedModel:
 
 
 def _inline_functions(model: CheckedModel) -> CheckedModel:
-    """The model with its local functions inlined; the model itself if it has none."""
+    """Returns the model with its local functions inlined; the model itself if it has none."""
     if not model.skeleton.functions:
         return model
     # onnxscript's own inliner refuses functions of another opset than the model's; converting those needs types.
@@ -148,7 +148,7 @@ def _inline_functions(model: CheckedModel) -> CheckedModel:
 
 
 def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, changed: every call gives all attributes, since the inliner forgets the functions' defaults."""
+    """Gives every call in the model all attributes, since the inliner forgets the defaults of functions."""
     defaults = {
         (function.domain, function.name, function.overload): function.attribute_proto for function in model.functions
     }
@@ -161,24 +161,24 @@ def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fold_constants(model: ir.Model) -> bool:
-    """Folds what depends on constants alone; whether anything changed."""
+    """Folds what depends on constants alone; returns whether anything changed."""
     return bool(optimizer.fold_constants_ir(model, should_fold=_should_fold).modified)
 
 
 def _should_fold(node: ir.Node) -> bool | None:
-    """No where the result might be larger than anything is worth, else None: as the library thinks best."""
+    """Returns False where the result might be too large, and None where the library may decide."""
     return None if all(_is_small(value, node) for value in node.outputs) else False
 
 
 def _is_small(value: ir.Value, node: ir.Node) -> bool:
-    """Whether a result stays below the limit; one of unknown shape does, unless its operator can blow up its inputs."""
+    """Returns whether a result stays small; one of unknown shape does, unless its operator can make it large."""
     if value.shape is not None and value.shape.is_static():
         return math.prod(value.shape.numpy()) <= LARGEST_FOLDED
     return _is_short_range(node) if node.op_type == "Range" else node.op_type not in _SIZED_BY_VALUES
 
 
 def _is_short_range(node: ir.Node) -> bool:
-    """Shape inference wants scalars, where runtimes also take [1]; so the length of a range may be unknown to it."""
+    """Returns whether a Range is short. Runtimes take bounds [1], of which inference makes no length."""
     bounds = [ir.convenience.get_const_tensor(value) for value in node.inputs if value is not None]
     if len(bounds) != 3 or any(tensor is None or tensor.size != 1 for tensor in bounds):
         return False

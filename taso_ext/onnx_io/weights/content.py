@@ -27,7 +27,7 @@ _LOOKED_AT = frozenset(
 
 
 def content_of(name: str, tensor: ir.TensorProtocol) -> Content | None:
-    """The content of a weight; None where it is large, of another element type or nothing special.
+    """Returns the content of a weight; None where it is large, of another element type or nothing special.
 
     Raises:
       ModelError: if the values cannot be read.
@@ -38,7 +38,7 @@ def content_of(name: str, tensor: ir.TensorProtocol) -> Content | None:
 
 
 def describe(values: np.ndarray) -> Content | None:
-    """The content of an array of numbers that is not empty."""
+    """Returns the content of an array of numbers that is not empty."""
     first = float(values.flat[0])
     with np.errstate(invalid="ignore"):  # NaN equals nothing, and so is no content
         uniform = bool((values == values.flat[0]).all())
@@ -50,7 +50,7 @@ def describe(values: np.ndarray) -> Content | None:
 
 
 def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
-    """An array [*dims] of float64 with this content.
+    """Returns an array [*dims] of float64 with this content.
 
     Raises:
       ValueError: if no such array has these dims.
@@ -64,7 +64,7 @@ def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def _equals(values: np.ndarray, pattern: np.ndarray | None) -> bool:
-    """Whether an array is a pattern as its element type rounds it."""
+    """Returns whether an array is a pattern as its element type rounds it."""
     return pattern is not None and bool((values == pattern.astype(values.dtype)).all())
 
 
@@ -76,14 +76,14 @@ def _identity(dims: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _identity_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
-    """A convolution weight [n, n / groups, k...] that copies its input: an odd window with 1 in its centre."""
+    """Returns a convolution weight [n, n / groups, k...] that copies its input: an odd window with 1 in its centre."""
     if len(dims) < 3 or dims[0] % dims[1] or not all(size % 2 for size in dims[2:]):
         return None
     return _channelwise(dims, tuple(size // 2 for size in dims[2:]), 1.0)
 
 
 def _averaging_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
-    """A convolution weight [n, n / groups, k...] that gives the mean of each channel's window."""
+    """Returns a convolution weight [n, n / groups, k...] that gives the mean of each channel's window."""
     if len(dims) < 3 or dims[0] % dims[1]:
         return None
     return _channelwise(dims, (slice(None),) * (len(dims) - 2), 1.0 / math.prod(dims[2:]))

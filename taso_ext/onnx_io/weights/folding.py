@@ -32,7 +32,7 @@ _SMALLEST_SPILLED = 1 << 16
 
 
 def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[int]:
-    """Positions of the nodes that depend on weights alone, where neither they nor what they are made of grow too large.
+    """Returns the positions of nodes that depend on weights alone, where nothing that they need grows too large.
 
     What is left out stays in the model: a large constant that is made of a few numbers costs less to make than to keep.
     A size that is not known is taken to be small, as it is in all but contrived models.
@@ -51,7 +51,7 @@ def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[
 
 
 def _value_bytes(value: Value) -> int | None:
-    """None where the size is not known; a string counts as its shortest form."""
+    """Returns the bytes of a value; None where they are not known. A string counts as its shortest form."""
     if value.dims is None or value.dtype == ir.DataType.UNDEFINED:
         return None
     dtype = ir.DataType.UINT8 if value.dtype == ir.DataType.STRING else ir.DataType(value.dtype)
@@ -63,7 +63,7 @@ class CannotFoldError(RuntimeError):
 
 
 def can_fold(dtype: int) -> bool:
-    """Whether values of this element type can be taken out of ONNX Runtime as arrays."""
+    """Returns whether values of this element type can be taken out of ONNX Runtime as arrays."""
     return is_plain(dtype) or dtype == onnx.TensorProto.STRING
 
 
@@ -74,7 +74,7 @@ def evaluate(
     opset_imports: Sequence[onnx.OperatorSetIdProto],
     ir_version: int,
 ) -> dict[str, ir.TensorProtocol]:
-    """Values of a subgraph without inputs, computed by ONNX Runtime with its optimisations off.
+    """Computes the values of a subgraph without inputs, in ONNX Runtime with its optimisations off.
 
     Args:
       nodes: the subgraph in topological order.
@@ -123,7 +123,7 @@ def _pieces(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, ir.TensorProt
 
 
 def _connected(nodes: Sequence[onnx.NodeProto]) -> Iterator[list[onnx.NodeProto]]:
-    """The nodes in groups that share no computed value."""
+    """Yields the nodes in groups that share no computed value."""
     leader: dict[str, str] = {}
 
     def group_of(name: str) -> str:
@@ -177,7 +177,7 @@ class Spill:
         self._file: IO[bytes] | None = None
 
     def keep(self, array: np.ndarray) -> np.ndarray:
-        """The array itself, or an equal one that takes no memory of its own.
+        """Returns the array itself, or an equal one that takes no memory of its own.
 
         Raises:
           OSError: the file cannot be written.

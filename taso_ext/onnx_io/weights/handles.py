@@ -46,7 +46,7 @@ class MappedFiles:
         self._files[location] = data
 
     def tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
-        """The tensor of a TensorProto, wherever its data lie.
+        """Returns the tensor of a TensorProto, wherever its data lie.
 
         Raises:
           ModelError: see `lazy_tensor`; or its file is missing, outside the model's directory or too small.
@@ -54,7 +54,7 @@ class MappedFiles:
         return self._external(proto) if proto.data_location == EXTERNAL else lazy_tensor(proto)
 
     def _external(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
-        """The tensor that an external TensorProto describes.
+        """Returns the tensor that an external TensorProto describes.
 
         Raises:
           ModelError: its file is missing, outside the model's directory or too small, or does not fit its shape.
@@ -95,7 +95,7 @@ class MappedFiles:
 
 
 def map_file(file: BinaryIO) -> mmap.mmap | bytes:
-    """The content of an open file, mapped into memory and read only where it is looked at.
+    """Maps an open file into memory, where it is read only where it is looked at.
 
     Raises:
       OSError: the file cannot be read.
@@ -115,7 +115,7 @@ def _from_bytes(
 
 
 def dense_tensor(sparse: onnx.SparseTensorProto, files: MappedFiles) -> ir.TensorProtocol:
-    """The dense tensor that a sparse one means.
+    """Returns the dense tensor that a sparse one means.
 
     Raises:
       ModelError: values or indices that cannot be read or lie outside the shape, or a dense form above `LARGEST_DENSE`.
@@ -144,7 +144,7 @@ def dense_tensor(sparse: onnx.SparseTensorProto, files: MappedFiles) -> ir.Tenso
 
 
 def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
-    """A tensor whose values are read from `proto` whenever they are asked for; `proto` is never changed through it.
+    """Returns a tensor whose values are read from `proto` when they are asked for; `proto` is never changed.
 
     Raises:
       ModelError: an unknown element type, a negative dimension, or strings in another number than the shape asks for.
@@ -163,7 +163,7 @@ def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
 
 
 def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
-    """Hex digest of a tensor's type, shape and content.
+    """Returns the hex digest of a tensor's type, shape and content.
 
     Raises:
       ModelError: if the tensor holds more or fewer bytes than its shape asks for.
@@ -182,7 +182,7 @@ def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
 
 
 def content_bytes(name: str, tensor: ir.TensorProtocol) -> memoryview | bytes:
-    """A tensor's bytes as ONNX stores them, without copying them where they lie in that form already.
+    """Returns a tensor's bytes as ONNX stores them, not copied where they lie in that form already.
 
     Raises:
       ModelError: if they cannot be read as the tensor's type and shape.
@@ -195,7 +195,7 @@ def content_bytes(name: str, tensor: ir.TensorProtocol) -> memoryview | bytes:
 
 
 def read_values(name: str, tensor: ir.TensorProtocol) -> np.ndarray:
-    """A tensor's values.
+    """Returns a tensor's values.
 
     Raises:
       ModelError: if they cannot be read as the tensor's type and shape.
@@ -218,7 +218,7 @@ def _is_little(array: np.ndarray) -> bool:
 
 
 def tensor_proto(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
-    """The tensor as a TensorProto of the given name, with its own copy of the data.
+    """Returns the tensor as a TensorProto of the given name, with its own copy of the data.
 
     Raises:
       ModelError: if the data cannot be read as the tensor's type and shape.
@@ -230,7 +230,7 @@ def tensor_proto(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 
 
 def tensor_header(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
-    """The tensor as a TensorProto of the given name without any data."""
+    """Returns the tensor as a TensorProto of the given name without any data."""
     proto = onnx.TensorProto(name=name, data_type=tensor.dtype.value, dims=static_dims(tensor))
     if tensor.doc_string:
         proto.doc_string = tensor.doc_string
@@ -240,17 +240,17 @@ def tensor_header(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 
 
 def static_dims(tensor: ir.TensorProtocol) -> tuple[int, ...]:
-    """The dims of a tensor that holds values, and so has no symbolic ones."""
+    """Returns the dims of a tensor that holds values, and so has no symbolic ones."""
     return tuple(int(size) for size in tensor.shape.numpy())
 
 
 def nbytes(dtype: ir.DataType, dims: tuple[int, ...]) -> int:
-    """Bytes that a tensor takes in a file; elements below a byte are packed."""
+    """Returns the bytes that a tensor takes in a file; elements below a byte are packed."""
     return -(-math.prod(dims) * dtype.bitwidth // 8)
 
 
 def type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]]:
-    """Element type and dims of a TensorProto.
+    """Returns element type and dims of a TensorProto.
 
     Raises:
       ModelError: a type that ONNX does not have, or a negative dimension.
@@ -278,7 +278,7 @@ def wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> M
 
 
 def description(proto: onnx.TensorProto) -> dict[str, Any]:
-    """Name, documentation and metadata of a tensor, as onnx_ir's tensors take them."""
+    """Returns name, documentation and metadata of a tensor, as onnx_ir's tensors take them."""
     return {
         "name": proto.name,
         "doc_string": proto.doc_string or None,
