@@ -23,14 +23,12 @@ class PpoConfig:
       clip: bound on the probability ratio; 0.2 in the papers and in Schulman et al. 2017.
       target_divergence: the remaining passes over a rollout are skipped once the policy has moved this far from the
         one that acted (mean KL, nats); None never skips. 0.02–0.05 are usual (Andrychowicz et al. 2021).
-      value_weight: of the squared value error in the loss; 0.5 in Schulman et al. 2017's published code.
-      value_clip: bound on the change of a value in one update, in scaled units; None (the default) since clipping
-        values only hurt in Andrychowicz et al. 2021.
+      value_weight: of the squared value error in the loss; 0.5 in Schulman et al. 2017's published code. Values are not
+        clipped: that only hurt in Andrychowicz et al. 2021.
       rule_entropy, location_entropy: weights of the exact entropies' bonus, first and last (linear in between).
         Apart, since a location among hundreds has far more entropy than a rule among tens.
       learning_rate, last_learning_rate, decay_power: Adam's rate, polynomial in the update. The papers decay
         quadratically from 8e-3 to 2e-4.
-      adam_epsilon: 1e-5 as in the published code of PPO.
       gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
       reward_scaling: divide rewards by the running root mean square of the discounted returns, so that one learning
         rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
@@ -48,13 +46,11 @@ class PpoConfig:
     clip: float = 0.2
     target_divergence: float | None = 0.05
     value_weight: float = 0.5
-    value_clip: float | None = None
     rule_entropy: tuple[float, float] = (0.02, 0.002)
     location_entropy: tuple[float, float] = (0.005, 0.0005)
     learning_rate: float = 3e-3
     last_learning_rate: float = 2e-4
     decay_power: float = 1.0
-    adam_epsilon: float = 1e-5
     gradient_norm: float = 0.5
     reward_scaling: bool = True
     telescoping: bool = True

@@ -18,6 +18,8 @@ from controller.ppo.config import PpoConfig
 from controller.ppo.gae import generalised_advantages
 from worldmodel.data.trajectory import Trajectory
 
+ADAM_EPSILON = 1e-5
+"""As in the published code of PPO."""
 SMALLEST_SPREAD = 1e-3
 """Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
 can be, what is left of the advantages is noise, and must not be blown up to size 1."""
@@ -77,7 +79,7 @@ class PpoLearner:
     def __init__(self, policy: TrainablePolicy, config: PpoConfig, *, seed: int = 0) -> None:
         self._policy, self._config, self._seed = policy, config, seed
         self._learning_rate = tf.Variable(config.learning_rate, trainable=False, name="learning_rate")
-        self._optimizer = snt.optimizers.Adam(self._learning_rate, epsilon=config.adam_epsilon)
+        self._optimizer = snt.optimizers.Adam(self._learning_rate, epsilon=ADAM_EPSILON)
         self._squared_return = tf.Variable(0.0, trainable=False, name="squared_return")
         self.num_updates = 0
         # Adam makes its moments at the first call, which inside a while loop it could not. A step along zero gradients
@@ -234,7 +236,7 @@ class PpoLearner:
         ratio = tf.exp(tf.clip_by_value(log_ratio, -20.0, 20.0))  # e^20 is far beyond any clip, and finite
         clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
         policy_loss = -tf.reduce_mean(tf.minimum(ratio * targets.advantages, clipped * targets.advantages))
-        value_loss = 0.5 * tf.reduce_mean(self._value_errors(values, targets))
+        value_loss = 0.5 * tf.reduce_mean(tf.square(values - targets.returns))
         rule_entropy, location_entropy = (tf.reduce_mean(entropy) for entropy in distribution.entropies())
         bonus = schedule.rule_entropy * rule_entropy + schedule.location_entropy * location_entropy
         metrics = {
@@ -247,13 +249,6 @@ class PpoLearner:
             "ratio_error": tf.reduce_max(tf.abs(ratio - 1.0)),
         }
         return policy_loss + config.value_weight * value_loss - bonus, metrics
-
-    def _value_errors(self, values: tf.Tensor, targets: Targets) -> tf.Tensor:
-        errors = tf.square(values - targets.returns)
-        if self._config.value_clip is None:
-            return errors
-        change = tf.clip_by_value(values - targets.values, -self._config.value_clip, self._config.value_clip)
-        return tf.maximum(errors, tf.square(targets.values + change - targets.returns))
 
 
 def any_rows(observations: Any) -> Any:

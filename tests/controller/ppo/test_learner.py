@@ -74,7 +74,7 @@ def test_rewards_may_have_any_unit() -> None:
 
 
 def test_more_minibatches_than_steps_and_clipped_values_train() -> None:
-    config = dataclasses.replace(QUICK, minibatches=1000, value_clip=0.2, target_divergence=None)
+    config = dataclasses.replace(QUICK, minibatches=1000, target_divergence=None)
     policy = MIXED.policy()
     (metrics,) = train(MIXED, policy, PpoLearner(policy, config), config, 1)
     assert all(np.isfinite(value) for value in metrics.values())
