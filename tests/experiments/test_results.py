@@ -37,3 +37,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_a_readme_names_the_command_of_its_table() -> None:
     for folder in TABLES:
         assert re.search(r"^`(rlflow|python -m) .+`$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_table_is_listed() -> None:
+    listed = set(LINK.findall((RESULTS / "README.md").read_text(encoding="utf-8")))
+    assert {f"{folder.name}/README.md" for folder in TABLES} == listed

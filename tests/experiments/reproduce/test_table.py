@@ -10,7 +10,6 @@ import pytest
 
 from experiments import reproduce
 from experiments.cli import main
-from experiments.executors import units
 from experiments.reproduce.search import rule_sets
 from taso_ext import RuleSet
 
@@ -46,40 +45,6 @@ def test_the_shipped_rules_are_compared_with_a_baseline(
     assert float(row["continued"]) >= float(row["baseline"])
     monkeypatch.setattr(rule_sets, "_search", lambda *_: pytest.fail("searched again"))
     assert main(command) == 0
-
-
-def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
-    done = []
-
-    def work() -> units.Record:
-        done.append(1)
-        if len(done) == 1:
-            raise KeyboardInterrupt
-        return {"value": 3}
-
-    with pytest.raises(KeyboardInterrupt):
-        units.once("table", "unit", {"seed": 0}, work)
-    assert [units.once("table", "unit", {"seed": 0}, work) for _ in range(2)] == [{"value": 3}] * 2
-    assert len(done) == 2
-    units.once("table", "unit", {"seed": 1}, work)
-    assert len(done) == 3
-
-
-def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matter() -> None:
-    """Its numbers are short, and the same whether it has just been done or is read."""
-
-    def work() -> units.Record:
-        return {"share": 1 / 3, "each": [2e-7 / 3, 1, None, "text"], "nothing": float("nan")}
-
-    first = units.once("table", "unit", {}, work, anywhere=True)
-    assert (first["share"], first["each"]) == (0.333333, [6.66667e-08, 1, None, "text"])
-    path = units.unit_path("table", "unit", {})
-    committed = units.COMMITTED / "table" / units.UNITS / path.name
-    committed.parent.mkdir(parents=True)
-    path.rename(committed)
-    again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
-    assert str(again) == str(first)
-    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3}) == {"share": 1 / 3}, "times are not taken over"
 
 
 @pytest.mark.parametrize(
