@@ -7,6 +7,7 @@ import pytest
 
 from tests.worldmodel.toy_world import QUICK, SIGNATURE
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.fitting import fit
 from worldmodel.training import Metrics
 from worldmodel.world_model import WorldModel
 
@@ -20,7 +21,7 @@ def test_an_interrupted_fit_ends_bit_for_bit_as_if_it_had_not_been(episodes: Epi
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:20])
     log: list[tuple[str, Metrics]] = []
 
-    def fit(stop_at: tuple[str, int] | None) -> WorldModel:
+    def fitted(stop_at: tuple[str, int] | None) -> WorldModel:
         def note(stage: str, metrics: Metrics) -> None:
             log.append((stage, metrics))
             if (stage, metrics["step"]) == stop_at:
@@ -30,8 +31,8 @@ def test_an_interrupted_fit_ends_bit_for_bit_as_if_it_had_not_been(episodes: Epi
 
     for stop_at in (("encoder", 2), ("mdn_rnn", 2)):
         with pytest.raises(Interrupted):
-            fit(stop_at)
-    resumed, uninterrupted = fit(None), []
+            fitted(stop_at)
+    resumed, uninterrupted = fitted(None), []
     whole = fit(few, SIGNATURE, QUICK, seed=2, on_step=lambda *entry: uninterrupted.append(entry))
     assert log == uninterrupted, "every step once, with the same losses"
     for mine, theirs in ((whole.encoder, resumed.encoder), (whole.mdn_rnn, resumed.mdn_rnn)):
