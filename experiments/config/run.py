@@ -22,7 +22,7 @@ from worldmodel.config import DreamConfig, MdnRnnTrainingConfig, WorldModelConfi
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """Raises ValueError unless low ≤ value ≤ high; `config_tree.replaced` adds where the value came from."""
+    """Raises ValueError unless low ≤ value ≤ high; `config.tree.replaced` adds where the value came from."""
     if not low <= value <= high:
         expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
         raise ValueError(f"'{name}' must be {expected}, but {value!r} came.")
@@ -86,14 +86,14 @@ class CollectConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RecollectConfig:
-    """Rounds in which the world model learns from what its dream has taught the policy, and the policy starts anew.
+    """Rounds in which the world model learns from real episodes of the policy too, and a new policy is trained.
 
     Attributes:
-      rounds: how many; 0: the world model knows nothing but random play.
+      rounds: how many; 0: the world model learns from random play only.
       episodes: real ones of the policy, added in each round to all before.
-      dreamed: share of them in which the policy does what it has dreamed, less what is illegal, instead of what it
-        would do with its eyes open.
-      steps: of gradient, of the MDN-RNN in each round; it starts from the weights of the round before.
+      dreamed: share of them in which the policy carries out a plan that it has dreamed, without the illegal rewrites of
+        it; in the others it sees the real states.
+      steps: gradient steps of the MDN-RNN in each round; it starts from the weights of the round before.
       learning_rate: with which each round begins.
     """
 
@@ -174,7 +174,7 @@ class SearchConfig:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig:
-    """The comparison with the original model in ONNX Runtime.
+    """How outputs are compared with those of the original model in ONNX Runtime.
 
     Attributes:
       num_inputs: random inputs beside the edge cases.
@@ -325,7 +325,7 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
 
     Args:
       preset: name of a preset.
-      options: nested values, as `config_tree.replaced` takes them.
+      options: nested values, as `experiments.config.tree.replaced` takes them.
       assignments: `a.b=c` texts.
     Raises:
       UserError: an unknown preset or key, or a bad value.

@@ -56,7 +56,7 @@ class Prepared:
 
 
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
-    """The controller that the configuration names, trained with everything that it needs."""
+    """Returns the controller that the settings name, ready to play; whatever it needs is trained first."""
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
     controller = _new_controller(run.config, run.config.search.seconds)
@@ -64,7 +64,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _searched(run: Run, loaded: Loaded) -> Prepared:
-    """The search that, of several rounds, has found the cheapest graph, by prices as they are at last."""
+    """Returns the search that has found the cheapest graph in any round, by the latest prices."""
     config = run.config.search
     rounds = config.rounds if can_retime(loaded) and config.sharpen_seconds else 1
     searches: list[Search] = []
@@ -81,7 +81,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _best(loaded: Loaded, searches: Sequence[Search]) -> Search:
-    """The first of equals, by prices as they are now."""
+    """Returns the search whose graph is cheapest by the present prices; the first of equals."""
     return min(searches, key=lambda search: loaded.env.replay(_found(search)).cost(loaded.env.cost_model).ms)
 
 
@@ -98,7 +98,7 @@ def _time_left(run: Run, number: int) -> float:
 
 
 def _new_controller(config: RunConfig, seconds: float) -> Controller:
-    """One that needs no world model; a search gets so much time."""
+    """Makes a controller that needs no world model; `seconds` limit a search."""
     search = config.search
     limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
@@ -112,7 +112,7 @@ def _new_controller(config: RunConfig, seconds: float) -> Controller:
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """The policy of the last round."""
+    """Trains all rounds, and returns the policy of the last one."""
     learning, last = Learning(run, loaded), run.config.recollect.rounds
     rows = [learning.round_row(number) for number in range(last + 1)]
     facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
