@@ -46,10 +46,10 @@ class Planning:
       population, elites, iterations: of the cross-entropy planning.
     """
 
-    width: int = 64
-    population: int = 256
+    width: int = 256
+    population: int = 512
     elites: int = 32
-    iterations: int = 20
+    iterations: int = 30
 
 
 class Case:
