@@ -148,12 +148,9 @@ def test_ends_are_foreseen(world_model: WorldModel, split: Split) -> None:
     figures = by_name(terminal_figures(ones, 1, resamples=0))
     assert figures[names.TERMINAL_PRECISION].model.value > 0.8
     assert figures[names.TERMINAL_RECALL].model.value > 0.8
-    nowhere = OpenLoop(
-        ones.real._replace(terminal=np.zeros_like(ones.terminal)),
-        *ones[1:4],
-        np.zeros_like(ones.terminal),
-    )
-    assert terminal_figures(nowhere, 1) == []
+    never = np.zeros_like(ones.dreamed.terminal)
+    real = ones.real._replace(trajectory=ones.real.trajectory._replace(terminal=never))
+    assert terminal_figures(OpenLoop(real, ones.dreamed._replace(terminal=never)), 1) == []
 
 
 def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial, probes: Probes, split: Split) -> None:
