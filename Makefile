@@ -39,7 +39,7 @@ test-full: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not sb3"
 
 test-sb3: $(BUILT)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
+	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
 	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/substitution/test_candidates_sb3.py
 
 lint: $(BUILT)
@@ -132,7 +132,7 @@ $(INSTALLED): pyproject.toml
 	test -f $@ || $(PYTHON) -m venv --clear $(VENV)
 	rm -f $@ $(BUILT)
 	$(BIN)/python -m pip install --disable-pip-version-check --upgrade "pip>=24" "setuptools>=77" "pybind11~=3.0"
-	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev]"
+	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev]"
 	touch $@
 
 $(BUILT): $(INSTALLED) $(ENGINE_SOURCES) setup.py

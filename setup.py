@@ -52,6 +52,9 @@ def is_outdated(object_path: str, source_path: str) -> bool:
     )
 
 
+# `make` sets it where it installs the Python part only: it builds the engine by a rule of its own, and once is enough.
+MODULES = [] if os.environ.get("RLFLOW_PYTHON_ONLY") else [("taso_ext._core", False), ("taso_ext._generator", True)]
+
 with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
     setup(
         ext_modules=[
@@ -64,6 +67,6 @@ with ParallelCompile("RLFLOW_BUILD_JOBS", needs_recompile=is_outdated):
                 extra_link_args=LINK_FLAGS,
                 depends=[*files("*.hpp", of_generator=of_generator), "setup.py"],
             )
-            for name, of_generator in (("taso_ext._core", False), ("taso_ext._generator", True))
+            for name, of_generator in MODULES
         ]
     )

@@ -66,5 +66,7 @@ def run_units(
             f"--processes is {options.processes}, but the units of {options.table} measure times, and would disturb "
             "one another. Leave it at 1."
         )
+    if not units:
+        return []
     kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # all units of tables are done once
     return records(LocalExecutor(options.table, options.processes, progress), kept)
