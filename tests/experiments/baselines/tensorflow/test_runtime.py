@@ -299,11 +299,10 @@ def test_pools_compute_the_same(window: dict[str, Any], ceil: bool, include: boo
     more: dict[str, Any] = {"count_include_pad": int(include)} if op == "AveragePool" else {}
     if "auto_pad" not in window:
         more["ceil_mode"] = int(ceil)
-    model = one_node(op, [(2, 3, *(9, 8)[: len(window["kernel_shape"])])], **window, **more)
+    shape = (2, 3, *(9, 8)[: len(window["kernel_shape"])])
+    model = CheckedModel.from_proto(one_node(op, [shape], **window, **more))
     try:
-        OnnxRuntime(level="disabled").open(
-            model, random_feeds(input_specs(CheckedModel.from_proto(model)), np.random.default_rng(0))
-        ).run()
+        OnnxRuntime(level="disabled").open(model, random_feeds(input_specs(model), np.random.default_rng(0))).run()
     except ModelError:  # windows that ONNX Runtime itself refuses
         assume(False)
     assert_agree(model, xla=False)
@@ -360,7 +359,9 @@ def test_shapes_that_are_computed_from_inputs_are_named() -> None:
 
 
 def test_operators_that_fail_are_named() -> None:
-    session = TensorFlow().open(chain([("Gather", ["w", "x"], "y", {})], (1,), L), {"x": ints(9)})
+    session = TensorFlow().open(
+        CheckedModel.from_proto(chain([("Gather", ["w", "x"], "y", {})], (1,), L)), {"x": ints(9)}
+    )
     with pytest.raises(ModelError, match="Gather"):
         session.run()
 
@@ -399,7 +400,7 @@ def test_its_threads_are_settled_in_another_process_too(monkeypatch: pytest.Monk
     sent = pickle.dumps(TensorFlow(threads=1))
     settled: list[int] = []
     monkeypatch.setattr(tensorflow_runtime, "_set_threads", settled.append)
-    pickle.loads(sent).open(CASES["Relu"], {"i0": floats(*X)})
+    pickle.loads(sent).open(CheckedModel.from_proto(CASES["Relu"]), {"i0": floats(*X)})
     assert settled == [1]
 
 
