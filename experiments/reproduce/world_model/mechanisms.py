@@ -214,7 +214,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         rows,
         options.command_line,
         f"{config.costs}. {VERDICT}",
-        finding=f"{len(found)} of {len(keys)} units are finished; tried.md says how to go on with the others.",
+        finding=f"{len(found)} of {len(keys)} units are finished; the same command does the others.",
         summary=_summary(rows, list(mechanisms), chosen),
     )
 
