@@ -20,7 +20,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
@@ -87,6 +87,21 @@ def records(executor: Executor, units: Sequence[Unit]) -> list[Record]:
         if result.error is not None:
             raise result.error
     return [result.record for result in results if result.record is not None]
+
+
+def finished(units: Sequence[Unit]) -> list[Record | None]:
+    """Returns the record of each unit that an earlier run has finished, and None for every other one.
+
+    Args:
+      units: whose work keeps its result with `once`.
+    Raises:
+      Exception: of the first unit that failed.
+    """
+    results = [_finished(replace(unit, keeps=True)) for unit in units]
+    for result in results:
+        if result is not None and result.error is not None:
+            raise result.error
+    return [None if result is None else result.record for result in results]
 
 
 class LocalExecutor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -46,25 +46,49 @@ def reading_only() -> Iterator[None]:
         _reading_only.reset(token)
 
 
-def once(table: str, name: str, settings: Record, work: Callable[[], Record], *, anywhere: bool = False) -> Record:
+def once(
+    table: str,
+    name: str,
+    settings: Record,
+    work: Callable[[], Record],
+    *,
+    anywhere: bool = False,
+    agree: Callable[[Record, Record], bool] | None = None,
+) -> Record:
     """Returns what `work()` returns, from its file where a run with the same settings has finished it.
 
     Args:
       name: of the unit, for the eye; `settings` is all that its result depends on, but for the program itself.
       anywhere: whether the result is the same on every machine, so that one that came with the source will do as well.
         Such files are small, and their numbers have `DIGITS` digits.
+      agree: whether a unit that an older program finished with some settings, which its record has at "settings", has
+        the result of these settings; without it only units of equal settings are found.
     Raises:
       UnfinishedError: nobody has finished it, inside `reading_only`.
     """
     path = unit_path(table, name, settings)
-    for file in [path, COMMITTED / table / UNITS / path.name] if anywhere else [path]:
+    folders = [path.parent, COMMITTED / table / UNITS] if anywhere else [path.parent]
+    for file in [folder / path.name for folder in folders]:
         if file.is_file():
-            finished: Record = json.loads(file.read_text(encoding="utf-8"))
-            return finished
+            return _read(file)
+    if agree is not None:
+        for record in _of_this_name(folders, name):
+            if agree(record["settings"], settings):
+                return record
     if _reading_only.get():
         raise UnfinishedError(f"{table}: {name} is not finished.")
     record = _rounded(work()) if anywhere else work()
     write_text(path, json.dumps(record, indent=None if anywhere else 1))
+    return record
+
+
+def _of_this_name(folders: Sequence[Path], name: str) -> Iterator[Record]:
+    files = [file for folder in folders for file in sorted(folder.glob(f"{name}-*.json"))]
+    yield from (_read(file) for file in files if file.stem.rpartition("-")[0] == name)
+
+
+def _read(file: Path) -> Record:
+    record: Record = json.loads(file.read_text(encoding="utf-8"))
     return record
 
 

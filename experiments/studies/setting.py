@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.config.run import RunConfig
-from experiments.config.tree import as_mapping
+from experiments.config.tree import as_mapping, replaced
+from experiments.errors import UserError
 from experiments.pipeline.load import find_model
 from experiments.runs.directory import digest, features_fingerprint
 from taso_ext import OnnxModel, RuleSet
@@ -64,6 +65,8 @@ class Target:
 
 WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
 """Settings that say how much is done and by whom, and change nothing of what is: rounds can be added to."""
+REMOVED: Mapping[str, Any] = {}
+"""Settings that are gone, by path ("world_model.mdn_rnn.inertia"), with the value at which units were made as now."""
 OF_THE_MODEL, OF_THE_POLICY = ("environment", "collect", "world_model"), ("dream", "policy", "ppo", "recollect")
 """Sections of the settings that the world model of random play depends on, and those that only later stages do."""
 
@@ -111,10 +114,42 @@ def sections_of(config: RunConfig, names: Sequence[str]) -> dict[str, Any]:
     for name, keys in WITHOUT_EFFECT.items():
         for key in keys if name in sections else ():
             del sections[name][key]
-    mdn_rnn = sections.get("world_model", {}).get("mdn_rnn", {})
-    if mdn_rnn.get("hold_changes"):  # units that are older than this setting were made with it
-        del mdn_rnn["hold_changes"]
     return sections
+
+
+def agree(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Says whether a unit that may have been made before settings were added or removed is of the wanted settings.
+
+    A setting that the unit does not know has its default, which must be what the program did before. A setting that is
+    gone must be in `REMOVED` with the value that the unit has. So a forgotten entry costs time, and never shows a
+    result of another setting.
+
+    Args:
+      stored, wanted: as `Setting.record` returns them, and what a unit depends on beside.
+    """
+    try:
+        return today(stored) == wanted
+    except UserError:  # a setting or a value that does not exist any more
+        return False
+
+
+def today(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns stored settings as this program has them, see `agree`.
+
+    Raises:
+      UserError: a setting or a value is gone.
+    """
+    names = tuple(name for name in (*OF_THE_MODEL, *OF_THE_POLICY) if name in stored)
+    kept = {name: _without_removed(stored[name], f"{name}.") for name in names}
+    return {**stored, **sections_of(replaced(RunConfig(), kept, "a finished unit"), names)}
+
+
+def _without_removed(section: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        key: _without_removed(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in section.items()
+        if f"{prefix}{key}" not in REMOVED or REMOVED[f"{prefix}{key}"] != value
+    }
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 from experiments.studies.evaluation import evaluate_model, evaluate_transfer
 from experiments.studies.policy import exploit
-from experiments.studies.setting import Effort, Setting, Target, figures_fingerprint, fingerprint
+from experiments.studies.setting import Effort, Setting, Target, agree, figures_fingerprint, fingerprint
 from taso_ext import search_taso
 
 TABLE = "accuracy"
@@ -231,7 +231,7 @@ class Study:
 
 def _unit(name: str, settings: Record, work: Callable[[], Record]) -> Record:
     """Does a unit of work once; its file holds the settings that it is named by."""
-    return once(TABLE, name, settings, lambda: {"settings": settings, **work()}, anywhere=True)
+    return once(TABLE, name, settings, lambda: {"settings": settings, **work()}, anywhere=True, agree=agree)
 
 
 def search_best(env: GraphSubstitutionEnv, budget: int) -> Record:

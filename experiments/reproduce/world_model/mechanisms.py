@@ -28,7 +28,7 @@ import numpy as np
 from environment.statistics.paired import paired_test
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import parse_overrides, replaced
-from experiments.executors.local import Unit
+from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
@@ -84,7 +84,9 @@ MECHANISMS[ALL] = Mechanism(tuple(each for one in MECHANISMS.values() for each i
 """Without neighbourhoods there are no conditioning actions either: they are looked for among the neighbours."""
 
 SCALES = {
-    "smoke": Scale("demo", study.SCALES["smoke"].overrides, study.SCALES["smoke"].effort),
+    "smoke": Scale(
+        "demo", (*study.SCALES["smoke"].overrides, "evaluate.sampled_episodes=2"), study.SCALES["smoke"].effort
+    ),
     "full": Scale("demo", (), Effort(episodes=100)),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
@@ -177,10 +179,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--finished", action="store_true", help="make the table of the units that are finished")
 
 
-class _Unfinished(Exception):
-    """A unit that nobody has done yet, where only finished ones are asked for."""
-
-
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and evaluates every setting on each graph and seed; finished units are not done again."""
     options.preset, assignments = None, tuple(options.set)
@@ -193,19 +191,16 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for graph in chosen
         for label in (FULL, *mechanisms)
     ]
-    if options.finished:
-        records = [_finished(*key, options.scale, assignments, progress) for key in keys]
-    else:
-        units = [
-            Unit(
-                f"{graph} {label} seed {seed}",
-                functools.partial(_unit, label, graph, seed, options.scale, assignments),
-                lane=f"{graph} seed {seed}",
-            )
-            for label, graph, seed in keys
-        ]
-        records = [*run_units(units, options, progress)]
-    found = {key: record for key, record in zip(keys, records, strict=True) if record is not None}
+    units = [
+        Unit(
+            f"{graph} {label} seed {seed}",
+            functools.partial(_unit, label, graph, seed, options.scale, assignments),
+            lane=f"{graph} seed {seed}",
+        )
+        for label, graph, seed in keys
+    ]
+    done = finished(units) if options.finished else run_units(units, options, progress)
+    found = {key: record for key, record in zip(keys, done, strict=True) if record is not None}
     rows = list(_rows(found, list(mechanisms), chosen))
     return Table(
         "What each mechanism brings that the published design does not have",
@@ -219,15 +214,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     )
 
 
-def _finished(
-    label: str, graph: str, seed: int, scale: str, assignments: tuple[str, ...], progress: ProgressDisplay
-) -> Record | None:
-    try:
-        return _unit(label, graph, seed, scale, assignments, progress, only_finished=True)
-    except _Unfinished:
-        return None
-
-
 def _unit(
     label: str,
     graph: str,
@@ -235,15 +221,12 @@ def _unit(
     scale: str,
     assignments: tuple[str, ...],
     progress: ProgressDisplay,
-    *,
-    only_finished: bool = False,
 ) -> Record:
     """Trains and evaluates one setting; what its mechanism cannot change is taken from the full one.
 
     Args:
       label: the mechanism that is left out, or `FULL`.
       assignments: of `--set`.
-      only_finished: raises `_Unfinished` instead of doing it.
     """
     mechanism = Mechanism((), EVERYTHING) if label == FULL else MECHANISMS[label]
     settings = {
@@ -256,8 +239,6 @@ def _unit(
     }
 
     def work() -> Record:
-        if only_finished:
-            raise _Unfinished
         shared = EVERYTHING - mechanism.parts
         full = _unit(FULL, graph, seed, scale, assignments, progress) if shared else {}
         begun = time.process_time()

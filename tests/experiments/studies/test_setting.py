@@ -1,0 +1,77 @@
+"""Units that came with the source serve until rules, features, figures or the settings that they depend on change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.config.run import load_config
+from experiments.errors import UserError
+from experiments.executors.units import COMMITTED, UNITS, once
+from experiments.studies import setting
+from experiments.studies.setting import Setting, agree, figures_fingerprint, fingerprint, today
+from experiments.studies.study import TABLE
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / COMMITTED / TABLE / UNITS).glob("*.json"))
+
+
+def test_committed_units_are_of_settings_that_this_version_has() -> None:
+    """A setting that was removed belongs into `setting.REMOVED`."""
+    assert FILES
+    for path in FILES:
+        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        assert today(settings), path.name
+        assert agree(settings, today(settings)), path.name
+
+
+def test_committed_units_are_of_this_versions_rules_features_and_figures() -> None:
+    here = fingerprint("squeezenet1.1")
+    for path in FILES:
+        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        expected = here if settings["graph"] == "squeezenet1.1" else {**here, "graph": settings["fingerprint"]["graph"]}
+        assert settings["fingerprint"] == expected and settings.get("figures") in (None, figures_fingerprint())
+
+
+@pytest.fixture
+def wanted() -> dict[str, Any]:
+    return Setting("squeezenet1.1-tiny", load_config("demo", {})).model_record()
+
+
+def test_a_unit_that_is_older_than_a_setting_has_its_default(wanted: dict[str, Any]) -> None:
+    old = json.loads(json.dumps(wanted))
+    del old["world_model"]["mdn_rnn"]["hold_changes"]
+    assert agree(old, wanted)
+    without = Setting("squeezenet1.1-tiny", load_config("demo", {}, ["world_model.mdn_rnn.hold_changes=false"]))
+    assert not agree(old, without.model_record())
+    del old["graph"]
+    assert not agree(old, wanted), "only settings have defaults"
+
+
+def test_a_setting_that_is_gone_serves_at_the_value_that_is_left(
+    wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = json.loads(json.dumps(wanted))
+    old["collect"]["luck"] = 7
+    with pytest.raises(UserError, match=r"Unknown key 'collect\.luck'"):
+        today(old)
+    assert not agree(old, wanted)
+    monkeypatch.setattr(setting, "REMOVED", {"collect.luck": 7})
+    assert agree(old, wanted)
+    old["collect"]["luck"] = 8
+    assert not agree(old, wanted)
+
+
+def test_units_are_found_by_agreement(wanted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    old = json.loads(json.dumps(wanted))
+    del old["world_model"]["mdn_rnn"]["hold_changes"]
+    for settings, value in ((old, 1), (old | {"seed": 5}, 2)):
+        made = {"settings": settings, "value": value}
+        once("table", "unit", settings, lambda made=made: made, anywhere=True)  # type: ignore[misc]
+    found = once("table", "unit", wanted, lambda: pytest.fail("done again"), anywhere=True, agree=agree)
+    assert found["value"] == 1
+    assert once("table", "uni", wanted, lambda: {"value": 3}, agree=agree) == {"value": 3}, "of another name"
