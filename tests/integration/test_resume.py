@@ -87,32 +87,18 @@ def trace_of(output: Path) -> dict[str, Any]:
     return {"result": result, "output": output.read_bytes(), **{name: (run / name).read_text() for name in names}}
 
 
+RECOLLECT = ["--recollect", "1", "--set", "recollect.episodes=24", "--set", "recollect.steps=4"]
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run, during whose dream the real environment raises."""
+    """A whole run with a round of recollection, during whose dreams the real environment raises.
+
+    Without traces, which every part of an interrupted run would make anew.
+    """
     output = tmp_path_factory.mktemp("uninterrupted") / "out.onnx"
-    assert run_with_sealed_dreams(output) == ["train ppo"]
-    return output
-
-
-@pytest.fixture(scope="module")
-def uninterrupted_untraced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same without traces, which every part of an interrupted run would make anew."""
-    output = tmp_path_factory.mktemp("untraced") / "out.onnx"
     with tracing.untraced():
-        assert run_with_sealed_dreams(output) == ["train ppo"]
-    return output
-
-
-RECOLLECT = ["--recollect", "2", "--set", "recollect.episodes=24", "--set", "recollect.steps=4"]
-
-
-@pytest.fixture(scope="module")
-def recollected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with two rounds of recollection, untraced."""
-    output = tmp_path_factory.mktemp("recollected") / "out.onnx"
-    with tracing.untraced():
-        assert run_with_sealed_dreams(output, *RECOLLECT) == ["train ppo", "train ppo, round 1", "train ppo, round 2"]
+        assert run_with_sealed_dreams(output, *RECOLLECT) == ["train ppo", "train ppo, round 1"]
     return output
 
 
@@ -143,11 +129,22 @@ def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
     assert pictures == {"cost.png", "improvements.png", "world-model.png", "returns.png"}
     result = json.loads((run / "result.json").read_text())
     assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
-    assert list(result["episodes"].values()) == [60, 1, 2, 3]
+    assert list(result["episodes"].values()) == [84, 1, 2, 3]
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     counts = Counter(record["stage"] for record in logged)
-    assert counts == {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6}
-    assert {"load", "collect", "encoder", "mdn-rnn", "controller", "evaluate"} <= set(result["stage_seconds"])
+    round_0 = {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6}
+    round_1 = {"recollect-1": 24, "mdn-rnn-1": 4, "controller-1": 4}
+    assert counts == {**round_0, **round_1}
+    assert {"load", "accuracy-1", "exploit-1", *round_0, *round_1} <= set(result["stage_seconds"])
+    assert [(row["round"], row["episodes"]) for row in result["rounds"]] == [(0, 54), (1, 78)]
+    found = max(record["improvement_percent"] for record in logged if record["stage"].startswith(("col", "recol")))
+    assert result["improvements"]["(a) random collection and recollection"] == pytest.approx(found)
+    report = (run / "report.md").read_text()
+    assert report.count("\n| 0 | 54 |") == report.count("\n| 1 | 78 |") == 1
+    from experiments.reports.accuracy_study import AccuracyStudy
+
+    study = AccuracyStudy.load(run)
+    assert (len(study.training), len(study.held_out)) == (78, 6) and "MDN-RNN, round 1" in study.losses()
 
 
 def assert_same_trace(output: Path, expected: Path) -> None:
@@ -156,73 +153,47 @@ def assert_same_trace(output: Path, expected: Path) -> None:
         assert got[part] == value, f"{part} differs"
 
 
+UNTRACED = "import sys; from tests import tracing; from experiments.cli import main\n"
+UNTRACED += "with tracing.untraced(): main(sys.argv[1:])"
+
+
 @pytest.mark.usefixtures("untraced")
-def test_interruptions_do_not_change_the_result(uninterrupted_untraced: Path, tmp_path: Path) -> None:
+def test_neither_kills_nor_interruptions_change_the_result(uninterrupted: Path, tmp_path: Path) -> None:
     """Which also shows that one seed gives one result."""
     output = tmp_path / "out.onnx"
-    for title, done in [
-        ("collect random episodes", 50),
-        ("train the encoder", 3),
-        ("train the MDN-RNN", 5),
-        ("train ppo", 3),
-        ("play real episodes", 2),
-        ("measure end to end", 1),
-    ]:
-        with pytest.raises(KeyboardInterrupt):
-            run_to_the_end(output, interrupting(title, done))
-        assert not output.exists()
-    run_to_the_end(output, lambda title, done: None)
-    assert_same_trace(output, uninterrupted_untraced)
-
-
-def test_rounds_of_recollection_are_complete(recollected: Path) -> None:
-    run = recollected.with_suffix(".run")
-    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    counts = Counter(record["stage"] for record in logged)
-    rounds = {f"{stage}-{number}": count for number in (1, 2) for stage, count in ROUND.items()}
-    assert counts == {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6, **rounds}
-    result = json.loads((run / "result.json").read_text())
-    assert [(row["round"], row["episodes"]) for row in result["rounds"]] == [(0, 54), (1, 78), (2, 102)]
-    assert {*rounds, "accuracy-1", "exploit-2"} <= set(result["stage_seconds"])
-    found = max(record["improvement_percent"] for record in logged if record["stage"].startswith(("col", "recol")))
-    source = "(a) random collection and recollection"
-    assert result["episodes"][source] == 108 and result["improvements"][source] == pytest.approx(found)
-    report = (run / "report.md").read_text()
-    assert report.count("\n| 0 | 54 |") == report.count("\n| 2 | 102 |") == 1
-    from experiments.reports.accuracy_study import AccuracyStudy
-
-    study = AccuracyStudy.load(run)
-    assert (len(study.training), len(study.held_out)) == (102, 6) and "MDN-RNN, round 2" in study.losses()
-
-
-ROUND = {"recollect": 24, "mdn-rnn": 4, "controller": 4}
-
-
-@pytest.mark.usefixtures("untraced")
-def test_interruptions_in_any_round_do_not_change_the_result(recollected: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.onnx"
-    for title, done in [
-        ("recollect episodes, round 1", 22),
-        ("train the MDN-RNN, round 1", 3),
-        ("train ppo, round 2", 3),
-        ("compare dream and reality, round 2", 1),
-    ]:
-        with pytest.raises(KeyboardInterrupt):
-            run_to_the_end(output, interrupting(title, done), *RECOLLECT)
-    run_to_the_end(output, lambda title, done: None, *RECOLLECT)
-    assert_same_trace(output, recollected)
-
-
-def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.onnx"
     log = output.with_suffix(".run") / "metrics.jsonl"
-    command = [sys.executable, "-m", "experiments.cli", *arguments(output)]
+    command = [sys.executable, "-c", UNTRACED, *arguments(output, *RECOLLECT)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: log.is_file() and '"encoder"' in log.read_text(), process)
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    run_to_the_end(output, lambda title, done: None)
-    assert trace_of(output) == trace_of(uninterrupted)
+    for title, done in [
+        ("train the encoder", 5),
+        ("train the MDN-RNN", 5),
+        ("train ppo", 3),
+        ("recollect episodes, round 1", 22),
+        ("train the MDN-RNN, round 1", 3),
+        ("train ppo, round 1", 3),
+        ("compare dream and reality, round 1", 1),
+        ("play real episodes", 2),
+        ("measure end to end", 1),
+    ]:
+        with pytest.raises(KeyboardInterrupt):
+            run_to_the_end(output, interrupting(title, done), *RECOLLECT)
+        assert not output.exists()
+    run_to_the_end(output, lambda title, done: None, *RECOLLECT)
+    assert_same_trace(output, uninterrupted)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_an_interrupted_collection_goes_on(uninterrupted: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    for title, done in (("collect random episodes", 50), ("train the encoder", 0)):
+        with pytest.raises(KeyboardInterrupt):
+            run_to_the_end(output, interrupting(title, done), *RECOLLECT)
+    episodes = [run.with_suffix(".run") / "checkpoints" / "episodes" for run in (output, uninterrupted)]
+    stored, expected = ({path.name: path.read_bytes() for path in each.iterdir()} for each in episodes)
+    assert stored == expected
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
@@ -262,6 +233,7 @@ def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None
         raise_if_received()  # a new command starts afresh
 
 
+@pytest.mark.usefixtures("untraced")
 def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     run_to_the_end(output, lambda title, done: None, "--world", "real")

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
+
+HERE = Path(__file__).parent
+TRAINED = {"world_model", "world_of_two"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps all tests of the trained models on one worker, which then trains them once."""
+    for item in items:
+        if HERE in item.path.parents and TRAINED & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("toy world"))
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from worldmodel.errors import NonFiniteLoss
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
 POLICY = PolicyConfig(torso=(32,), width=8, mask_width=4, noop_logit=-1.0)
 CONFIG = PpoConfig(updates=4, batch=32, horizon=6, learning_rate=1e-2)
+ONE_PASS = dataclasses.replace(CONFIG, epochs=1, minibatches=1)
 
 
 class TinyView:
@@ -48,8 +49,8 @@ class TinyView:
         )
 
 
-def controller(**options: float) -> PpoController:
-    return PpoController(WORLD.policy(seed=5, config=POLICY), CONFIG, view=lambda env: env, seed=5, **options)
+def controller(config: PpoConfig = CONFIG, **options: float) -> PpoController:
+    return PpoController(WORLD.policy(seed=5, config=POLICY), config, view=lambda env: env, seed=5, **options)
 
 
 def played(player: PpoController, seed: int, *, deterministic: bool) -> EpisodeRecord:
@@ -104,11 +105,12 @@ class Poisoned:
         return rollout._replace(state=rollout.observations(), hidden=(), legal=()) if self.real else rollout
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
 def test_a_reward_that_is_no_number_stops_before_anything_is_saved(poison: float, real: bool, tmp_path: Path) -> None:
     """1e30 is one, but its square, which returns are scaled by, is beyond float32."""
-    player, path = controller(), tmp_path / "controller"
+    player, path = controller(ONE_PASS), tmp_path / "controller"
     with pytest.raises(NonFiniteLoss, match=r"return_scale = (nan|inf).*update 3"):
         player.train(Poisoned(poison, real), on_progress=lambda *_: player.save(path))
     with np.load(path) as arrays:
@@ -116,8 +118,9 @@ def test_a_reward_that_is_no_number_stops_before_anything_is_saved(poison: float
         assert all(np.isfinite(each).all() for each in arrays.values())
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_weight_that_is_no_number_stops_before_anything_is_saved(tmp_path: Path) -> None:
-    player, path = controller(), tmp_path / "controller"
+    player, path = controller(ONE_PASS), tmp_path / "controller"
 
     def poison(done: int, total: int, metrics: Mapping[str, float]) -> None:
         assert metrics["gradient_norm"] > 0
@@ -127,7 +130,7 @@ def test_a_weight_that_is_no_number_stops_before_anything_is_saved(tmp_path: Pat
 
     with pytest.raises(NonFiniteLoss, match=r"policy_loss = nan.*update 2"):
         player.train(WORLD, on_progress=poison)
-    intact = controller()
+    intact = controller(ONE_PASS)
     intact.load(path)
     intact.train(WORLD)  # it goes on from there
     assert intact.num_updates == CONFIG.updates

@@ -48,6 +48,7 @@ def test_the_detour_does_not_pay_at_first() -> None:
     assert world.best_return(1) < world.best_return(2) + world.rewards[0, 0] < world.best_return(3)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_ratio_shows_a_mask_that_acting_did_not_have() -> None:
     policy = MIXED.policy()
     played = MIXED.rollout(policy, batch=64, horizon=6, seed=0)
@@ -62,6 +63,7 @@ def test_a_state_of_another_structure_is_refused() -> None:
         PpoLearner(other.policy(), QUICK).restore(state)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_rewards_may_have_any_unit() -> None:
     """Scaling makes learning, not just its optimum, independent of the unit; powers of two make that exact."""
     policies = [MIXED.policy() for _ in range(2)]
@@ -81,6 +83,7 @@ def test_more_minibatches_than_steps_and_clipped_values_train() -> None:
     assert metrics["passes"] == QUICK.epochs
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_gradient_norm_is_that_before_it_was_bounded() -> None:
     norms = []
     for bound in (1e-3, 1e3):
@@ -90,6 +93,7 @@ def test_the_gradient_norm_is_that_before_it_was_bounded() -> None:
     assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-3
 
 
+@pytest.mark.usefixtures("untraced")
 def test_passes_stop_once_the_policy_has_moved_too_far() -> None:
     config = dataclasses.replace(QUICK, target_divergence=1e-9)
     policy = MIXED.policy()

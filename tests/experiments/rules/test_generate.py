@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from experiments.rules.generation_table import GenerationTable, grid_text
 from taso_ext._core import RuleSet
 from taso_ext.generator.domains import DOMAINS
 from taso_ext.generator.generate import Bar, Generated, Settings, generate
+
+pytestmark = pytest.mark.xdist_group("generate")  # one worker: the tiny file is generated once
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "taso_ext" / "rules" / "generated.rules"
@@ -68,8 +71,13 @@ def test_bad_input_is_refused(
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    return generate(TINY, tmp_path_factory.mktemp("checkpoints"), Display())
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def tiny(checkpoints: Path) -> Generated:
+    return generate(TINY, checkpoints, Display())
 
 
 def test_what_is_found_is_a_file_of_proven_rules(tiny: Generated, tmp_path: Path) -> None:
@@ -80,15 +88,15 @@ def test_what_is_found_is_a_file_of_proven_rules(tiny: Generated, tmp_path: Path
     assert "mul-to-nothing" in rules.names, "a product with one"
 
 
-@pytest.mark.parametrize("updates", [1, 4, 8])
-def test_interruptions_do_not_change_the_result(updates: int, tiny: Generated, tmp_path: Path) -> None:
-    with contextlib.suppress(KeyboardInterrupt):
-        generate(TINY, tmp_path, Display(updates))
+def test_interruptions_do_not_change_the_result(tiny: Generated, tmp_path: Path) -> None:
+    for updates in (1, 4, 8):
+        with contextlib.suppress(KeyboardInterrupt):
+            generate(TINY, tmp_path, Display(updates))
     assert generate(TINY, tmp_path, Display(), threads=2).rules == tiny.rules
 
 
-def test_half_a_line_of_a_killed_run_is_not_read(tiny: Generated, tmp_path: Path) -> None:
-    generate(TINY, tmp_path, Display())
+def test_half_a_line_of_a_killed_run_is_not_read(tiny: Generated, checkpoints: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoints, tmp_path, dirs_exist_ok=True)
     (judged,) = tmp_path.glob("*/judged.jsonl")
     judged.write_text(judged.read_text()[:-5])
     assert generate(TINY, tmp_path, Display()).rules == tiny.rules

@@ -33,6 +33,8 @@ from tests.taso_ext.samples.taso_collections import (
     write,
 )
 
+pytestmark = pytest.mark.xdist_group("taso rules")  # one worker: what most look at is loaded once
+
 INSTANCES = 12  # enough to refute what is refuted here; the command takes more
 SHIPPED = Path(__file__).parents[4] / "shared" / "taso" / "graph_subst.pb"
 needs_shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="TASO's own rule file is not there")
@@ -83,17 +85,6 @@ SOUND: dict[str, Rule] = {
 }
 
 
-@pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
-def test_sound_rule_is_loaded_and_keeps_the_function(load: Callable[..., TasoRules], rule: Rule) -> None:
-    loaded = load(rule)
-    assert loaded.rejected == []
-    assert loaded.rules.names == ["taso-0"]
-    # The loader's verdict is reproduced from the text alone, on graphs it has not seen.
-    fresh = source_graphs(translated(rule), seed=1, draws=400)
-    verification = verify_rule(RuleSet.parse(loaded.text), 0, instances=INSTANCES, sources=fresh)
-    assert verification.ok, str(verification)
-
-
 WRONG: dict[str, Rule] = {
     "matrix products do not commute": COMMUTE,
     "Relu is not linear": ([add(-1, -2), relu(0)], [relu(-1), relu(-2), add(0, 1)], [(1, 2)]),
@@ -110,13 +101,35 @@ WRONG: dict[str, Rule] = {
 }
 
 
-@pytest.mark.parametrize("rule", WRONG.values(), ids=WRONG)
-def test_wrong_rule_is_reported_with_a_counterexample(load: Callable[..., TasoRules], rule: Rule) -> None:
-    loaded = load(ASSOCIATE, rule)
-    assert loaded.rules.names == ["taso-0"]
-    ((index, reason),) = loaded.rejected
-    assert (index, loaded.outcomes[1].verdict) == (1, Verdict.WRONG)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> TasoRules:
+    """One collection of all sound rules and then all wrong ones: its proofs take longer than all else here."""
+    path = write(tmp_path_factory.mktemp("rules") / "rules.pb", *SOUND.values(), *WRONG.values())
+    return load_taso_rules(path, instances=INSTANCES)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_rule_is_loaded_and_keeps_the_function(both: TasoRules, name: str) -> None:
+    assert f"taso-{[*SOUND].index(name)}" in both.rules.names
+    # The loader's verdict is reproduced from the text alone, on graphs it has not seen.
+    fresh = source_graphs(translated(SOUND[name]), seed=1, draws=400)
+    position = both.rules.names.index(f"taso-{[*SOUND].index(name)}")
+    verification = verify_rule(RuleSet.parse(both.text), position, instances=INSTANCES, sources=fresh)
+    assert verification.ok, str(verification)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rule_is_reported_with_a_counterexample(both: TasoRules, name: str) -> None:
+    index = len(SOUND) + [*WRONG].index(name)
+    assert both.outcomes[index].verdict is Verdict.WRONG
+    reason = dict(both.rejected)[index]
     assert "finite-field test on x" in reason and "modulo" in reason, reason
+
+
+def test_every_index_is_either_loaded_or_rejected(both: TasoRules) -> None:
+    accepted = {int(name.removeprefix("taso-")) for name in both.rules.names}
+    assert accepted == set(range(len(SOUND)))
+    assert {index for index, _ in both.rejected} == set(range(len(SOUND), len(both.outcomes)))
 
 
 INEXPRESSIBLE: dict[str, tuple[Rule, str]] = {
@@ -178,14 +191,6 @@ def test_rule_that_never_applies_is_not_loaded(load: Callable[..., TasoRules]) -
     assert "too few to trust it" in loaded.rejected[0][1]
 
 
-def test_every_index_is_either_loaded_or_rejected(load: Callable[..., TasoRules]) -> None:
-    loaded = load(*WRONG.values(), *SOUND.values(), *(rule for rule, _ in INEXPRESSIBLE.values()))
-    accepted = {int(name.removeprefix("taso-")) for name in loaded.rules.names}
-    rejected = {index for index, _ in loaded.rejected}
-    assert accepted | rejected == set(range(len(loaded.outcomes)))
-    assert not accepted & rejected
-
-
 def test_fusing_an_activation_changes_nothing(load: Callable[..., TasoRules]) -> None:
     loaded = load(([conv(-7, -10), relu(0)], [conv(-7, -10, acti=2)], [(1, 0)]))
     assert loaded.outcomes[0].verdict is Verdict.EMPTY
@@ -242,18 +247,22 @@ def two_convolutions(channels: int, filters: tuple[int, int], groups: tuple[int,
     return builder.build()
 
 
+@pytest.fixture(scope="module")
+def merge(tmp_path_factory: pytest.TempPathFactory) -> TasoRules:
+    return load_taso_rules(write(tmp_path_factory.mktemp("rules") / "rules.pb", MERGE_CONVS), instances=INSTANCES)
+
+
 @pytest.mark.parametrize(
     ("filters", "groups", "applies"),
     [((4, 4), (1, 1), True), ((2, 6), (1, 1), False), ((2, 6), (1, 3), True), ((6, 6), (1, 3), False)],
 )
 def test_convolutions_are_merged_into_groups_only_where_all_groups_have_equally_many_filters(
-    load: Callable[..., TasoRules], filters: tuple[int, int], groups: tuple[int, int], applies: bool
+    merge: TasoRules, filters: tuple[int, int], groups: tuple[int, int], applies: bool
 ) -> None:
     """TASO's own rule joins convolutions with 2 and 6 filters into one with 2 groups of 4: another function."""
-    loaded = load(MERGE_CONVS)
-    detail = loaded.outcomes[0].detail
+    detail = merge.outcomes[0].detail
     assert detail.startswith("equally many filters in every group; not for any groups: finite-field test on"), detail
-    state = State(two_convolutions(3, filters, groups), loaded.rules, CostModel.roofline("rtx2070"))
+    state = State(two_convolutions(3, filters, groups), merge.rules, CostModel.roofline("rtx2070"))
     assert bool(state.location_mask().any()) is applies
 
 
@@ -306,6 +315,7 @@ def test_shipped_rules_are_all_translated() -> None:
 
 
 @needs_shipped
+@pytest.mark.full
 def test_shipped_rules_known_to_be_wrong_are_restricted(tmp_path: Path) -> None:
     """99 and 130 are wrong for unequal output channels, all of these on grouped convolutions."""
     suspects = [98, 99, 105, 126, 127, 130]

@@ -33,6 +33,8 @@ from worldmodel.from_episodes import adapt
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
+pytestmark = pytest.mark.xdist_group("total time")  # one worker: the model is trained once
+
 TIMED = Signature(
     RULE_NAMES,
     dataclasses.replace(FEATURES, node_features=(*FEATURES.node_features, "log_time")),

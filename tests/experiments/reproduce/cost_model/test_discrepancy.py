@@ -29,6 +29,8 @@ from experiments.reproduce.cost_model import discrepancy_study
 from experiments.reproduce.cost_model.discrepancy_study import Rewrites
 from taso_ext.onnx_io.checked_model import CheckedModel
 
+pytestmark = pytest.mark.xdist_group("discrepancy")  # one worker: the whole table is made once
+
 GRAPHS = ("squeezenet1.1-tiny", "bert-base-tiny")
 
 
@@ -65,6 +67,26 @@ def fake_measure_beside(model: CheckedModel, runtime: OnnxRuntime, effort: Effor
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_machine(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the whole table has been made once."""
+    folder = tmp_path_factory.mktemp("once")
+    with pytest.MonkeyPatch.context() as patches:
+        on_the_fake_machine(folder, patches)
+        assert reproduce("discrepancy") == 0
+    return folder
+
+
+@pytest.fixture
+def done(once: Path, tmp_path: Path) -> None:
+    """The test begins where the whole table has been made."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+
+
+def on_the_fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(price(kernel), 0.01))
@@ -84,6 +106,7 @@ def read_rows(table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("done")
 def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("discrepancy") == 0
     rows = read_rows("discrepancy")
@@ -98,6 +121,7 @@ def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[st
     assert min(picture.shape[:2]) > 400 and np.ptp(picture) > 0.5
 
 
+@pytest.mark.usefixtures("done")
 def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """With another database, whose prices all are three times as high, and of convolutions six times."""
     assert reproduce("discrepancy") == 0
@@ -123,6 +147,7 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
     assert float(after[0]["full"]) < 1 == pytest.approx(float(before[0]["full"]))
 
 
+@pytest.mark.usefixtures("done")
 def test_kernels_are_timed_in_turn_until_all_have_been_often_enough(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,8 +167,8 @@ def test_kernels_are_timed_in_turn_until_all_have_been_often_enough(
     assert len(timed) == 2 * len(once), "all have been"
 
 
+@pytest.mark.usefixtures("done")
 def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reproduce("discrepancy") == 0
     whole = read_rows("discrepancy")
     batches = 0
 
@@ -169,8 +194,8 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest
     assert batches - 3 == interrupted_once
 
 
+@pytest.mark.usefixtures("done")
 def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reproduce("discrepancy") == 0
     for name in ("measure", "measure_beside"):
         monkeypatch.setattr(discrepancy_study, name, lambda *_: pytest.fail("measured again"))
     assert reproduce("discrepancy-rules") == 0
