@@ -144,7 +144,7 @@ class SearchConfig:
       seconds: limit of time; 0 means none. A run that it stops is not repeatable.
       rounds: searches at most where kernels are priced by measuring: after each those are timed again that make the
         gain of what it found unsure, and what they really take may lead elsewhere. They share the limit of time.
-      sharpen_seconds: limit of time of timing kernels again, in each round; 0: not at all.
+      retiming_seconds: limit of time of timing kernels again, in each round; 0: not at all.
       memory_mb: limit of memory of the search.
       threads: of the search; the result does not depend on it.
     """
@@ -156,7 +156,7 @@ class SearchConfig:
     budget: int = 1000
     seconds: float = 0.0
     rounds: int = 3
-    sharpen_seconds: float = 30.0
+    retiming_seconds: float = 30.0
     memory_mb: int = 512
     threads: int = 1
 
@@ -167,7 +167,7 @@ class SearchConfig:
         _require("budget", self.budget, 1)
         _require("seconds", self.seconds, 0)
         _require("rounds", self.rounds, 1, 100)
-        _require("sharpen_seconds", self.sharpen_seconds, 0)
+        _require("retiming_seconds", self.retiming_seconds, 0)
         _require("memory_mb", self.memory_mb, 16, 2**20)
         _require("threads", self.threads, 1, 256)
 

@@ -66,7 +66,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 def _searched(run: Run, loaded: Loaded) -> Prepared:
     """Returns the search that has found the cheapest graph in any round, by the latest prices."""
     config = run.config.search
-    rounds = config.rounds if can_retime(loaded) and config.sharpen_seconds else 1
+    rounds = config.rounds if can_retime(loaded) and config.retiming_seconds else 1
     searches: list[Search] = []
     for number in range(rounds):
         search = _new_controller(run.config, _time_left(run, number) / (rounds - number))
@@ -135,7 +135,7 @@ def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
     Returns:
       Whether any price has changed; then another round may find something else.
     """
-    costs, seconds = loaded.env.costs, run.config.search.sharpen_seconds
+    costs, seconds = loaded.env.costs, run.config.search.retiming_seconds
     if not isinstance(costs, Measured) or not plan or not seconds:
         return False
     stage = of_round(RETIME, number)

@@ -41,7 +41,7 @@ from taso_ext.onnx_io.reading import read_model
 
 TABLE = "never-slower"
 SEARCHES: Mapping[str, Record] = {
-    "smoke": {"budget": 20, "rounds": 1, "sharpen_seconds": 2.0},
+    "smoke": {"budget": 20, "rounds": 1, "retiming_seconds": 2.0},
     "full": {"budget": 1000, "seconds": 360, "passes": True},
 }
 MEASUREMENTS: Mapping[str, Record] = {"smoke": {"pairs": 24}, "full": {"pairs": 150, "sessions": 5, "seconds": 120}}

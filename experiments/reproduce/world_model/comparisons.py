@@ -22,9 +22,9 @@ from experiments.reproduce.world_model.experiment import (
     named,
 )
 from experiments.reproduce.world_model.rows import POLICY_FIGURES, best_known, raises_alarm
-from experiments.studies.asked import DREAM_ILLEGAL, REAL_GAP
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
+from experiments.studies.requirements import DREAM_ILLEGAL, REAL_GAP
 from experiments.studies.setting import Effort
 from worldmodel.accuracy import figure_names as names
 

@@ -20,8 +20,8 @@ from experiments.reproduce.table import UNDEFINED, Figure
 from experiments.reproduce.world_model.accuracy import held_out_notes
 from experiments.reproduce.world_model.experiment import Conditions, Records, WorldModelTable
 from experiments.reproduce.world_model.rows import NO, best_trivial, figure_rows
-from experiments.studies.asked import asked
 from experiments.studies.evaluation import GREEDY, RANDOM
+from experiments.studies.requirements import required
 from experiments.studies.setting import Effort
 from worldmodel.accuracy import figure_names as names
 
@@ -151,7 +151,7 @@ def _wanted(lines: Mapping[str, Sequence[Record]], figure: str) -> dict[str, flo
     """By kind of play: the bound that is asked."""
     bounds = {}
     for play, rows in lines.items():
-        found = asked(play, figure, rows[0]["step"]) if rows else None
+        found = required(play, figure, rows[0]["step"]) if rows else None
         if found is not None:
             bounds[play] = found.at_most if found.at_least == -float("inf") else found.at_least
     return bounds

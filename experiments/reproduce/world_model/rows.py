@@ -11,8 +11,16 @@ from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.executors.units import Record
 from experiments.reproduce.table import UNDEFINED
 from experiments.runs.result import is_too_good
-from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, OF_TRAINING, REAL_GAP, TRAINED_FOR, asked, asked_figures
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
+from experiments.studies.requirements import (
+    DREAM_GAP,
+    DREAM_ILLEGAL,
+    OF_TRAINING,
+    REAL_GAP,
+    TRAINED_FOR,
+    required,
+    required_figures,
+)
 from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
@@ -150,7 +158,7 @@ def figure_rows(judged: Sequence[Record], *, counted: bool, steps: Sequence[int]
     common = {"graph": judged[0]["graph"], "round": judged[0]["round"]}
     found = _by_figure(judged)
     for play in judged[0]["held_out"]:
-        for figure, step in asked_figures(play, steps):
+        for figure, step in required_figures(play, steps):
             found.setdefault((play, figure, step), [])
     for (play, figure, step), records in found.items():
         yield common | _figure_row(play, figure, step, records, counted)
@@ -233,7 +241,7 @@ def _interval(estimate: Estimate) -> Record:
 def _asked(
     play: str, figure: str, step: int, value: float | None, trivial: Mapping[str, float | None], counted: bool
 ) -> Record:
-    wanted = asked(play, figure, step)
+    wanted = required(play, figure, step)
     if wanted is None:
         return {}
     if value is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from experiments.executors.units import Record
 from experiments.reproduce.table import Table
 from experiments.reproduce.world_model.rows import BEST_KNOWN, NO, NOT_COUNTED, POLICY, UNDEFINED, best_trivial
-from experiments.studies.asked import TRAINED_FOR
+from experiments.studies.requirements import TRAINED_FOR
 from worldmodel.accuracy import figure_names as names
 
 COLUMNS = {

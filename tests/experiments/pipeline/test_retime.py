@@ -159,7 +159,7 @@ def test_rounds_share_the_limit_of_time(tmp_path: Path, clock: Optimist, monkeyp
     assert seconds == pytest.approx([20.0, 30.0], rel=0.05)  # the second has half of what the first has left
 
 
-@pytest.mark.parametrize("changes", [{"rounds": 1}, {"sharpen_seconds": 0.0}])
+@pytest.mark.parametrize("changes", [{"rounds": 1}, {"retiming_seconds": 0.0}])
 def test_one_round_can_be_asked_for(changes: dict[str, Any], tmp_path: Path, clock: Optimist) -> None:
     config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, **changes))
     prepare_controller(run_in(tmp_path, config), loaded_by(clock, config))

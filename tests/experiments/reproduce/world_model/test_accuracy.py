@@ -26,9 +26,9 @@ from experiments.reproduce.world_model.rows import (
     table_rows,
 )
 from experiments.reproduce.world_model.summary import summary
-from experiments.studies.asked import DREAM_GAP, DREAM_ILLEGAL, Asked, asked
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
+from experiments.studies.requirements import DREAM_GAP, DREAM_ILLEGAL, Requirement, required
 from experiments.studies.study import FEWER_SEEDS, SEEDS, Study, seeds_of
 from tests import tracing
 from worldmodel.accuracy import figure_names as names
@@ -374,17 +374,17 @@ def test_the_best_of_trivial_predictors_is_the_least_error_and_the_greatest_corr
 
 
 def test_what_is_asked_includes_its_bounds() -> None:
-    bound = Asked(at_least=0.5)
-    assert bound.met(0.5, {}) and not bound.met(0.49, {}) and not Asked(at_most=1).met(math.nan, {})
-    above = Asked(at_least=0.5, above=PER_RULE)
+    bound = Requirement(at_least=0.5)
+    assert bound.met(0.5, {}) and not bound.met(0.49, {}) and not Requirement(at_most=1).met(math.nan, {})
+    above = Requirement(at_least=0.5, above=PER_RULE)
     assert [above.met(0.6, {PER_RULE: other}) for other in (0.59, 0.6, None)] == [True, False, True]
-    assert [str(Asked(at_least=0.95)), str(Asked(at_most=0.2)), str(Asked(0.45, 0.55))] == [
+    assert [str(Requirement(at_least=0.95)), str(Requirement(at_most=0.2)), str(Requirement(0.45, 0.55))] == [
         "≥ 0.95",
         "≤ 0.2",
         "0.45 to 0.55",
     ]
-    assert asked(RANDOM, names.MASK_ERROR, 5) == asked(GREEDY, names.MASK_ERROR, 20) == Asked(at_most=0.35)
-    assert asked(GREEDY, names.TOTAL_RELATIVE, 20) is None and asked(RANDOM, names.LATENT_ERROR, 5) is None
+    assert required(RANDOM, names.MASK_ERROR, 5) == required(GREEDY, names.MASK_ERROR, 20) == Requirement(at_most=0.35)
+    assert required(GREEDY, names.TOTAL_RELATIVE, 20) is None and required(RANDOM, names.LATENT_ERROR, 5) is None
 
 
 def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_each_graph() -> None:
