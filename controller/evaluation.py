@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.interface import Controller
 from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record
-from controller.search.random import RandomController
+from controller.search.one_step import RandomController
 from taso_ext.files import write_text
 
 EpisodeCallback = Callable[[int, int, EpisodeRecord], None]

@@ -13,8 +13,8 @@ ENTRY_POINT_GROUP = "rlflow.controllers"
 """Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
 
 _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports nothing
-    "random": "controller.search.random:RandomController",
-    "greedy": "controller.search.greedy:GreedyController",
+    "random": "controller.search.one_step:RandomController",
+    "greedy": "controller.search.one_step:GreedyController",
     "taso": "controller.search.native:TasoController",
     "beam": "controller.search.native:BeamController",
     "restarts": "controller.search.native:RestartsController",

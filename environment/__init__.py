@@ -29,17 +29,16 @@ import gymnasium
 if TYPE_CHECKING:
     from environment import costs, rewards
     from environment.costs.interface import Costs
-    from environment.substitution.candidates import Candidates
     from environment.substitution.env import GraphSource, GraphSubstitutionEnv
-    from environment.substitution.padded import Padded
+    from environment.substitution.wrappers import Candidates, Padded
     from taso_ext import CostModel, RuleSet
 
 __all__ = ["Candidates", "GraphSubstitutionEnv", "Padded", "costs", "make", "rewards"]
 
 _MODULE_OF = {
-    "Candidates": "environment.substitution.candidates",
+    "Candidates": "environment.substitution.wrappers",
     "GraphSubstitutionEnv": "environment.substitution.env",
-    "Padded": "environment.substitution.padded",
+    "Padded": "environment.substitution.wrappers",
 }
 
 gymnasium.register("rlflow/GraphSubstitution-v0", entry_point="environment.substitution.env:GraphSubstitutionEnv")

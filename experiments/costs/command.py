@@ -7,6 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+SUBCOMMANDS = {
+    "record": ("experiments.costs.record", "run"),
+    "show": ("experiments.costs.database", "show"),
+    "export": ("experiments.costs.database", "export"),
+    "import": ("experiments.costs.database", "bring_in"),
+}
 WALKS, STEPS = 4, 30
 _OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
 
@@ -24,9 +30,9 @@ def add_costs(commands: Any, parser_class: type[argparse.ArgumentParser]) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the subcommand; its module has its name, `bring_in` for `import`. Returns the exit status."""
-    module = {"import": "bring_in"}.get(options.subcommand, options.subcommand)
-    status: int = import_module(f"experiments.costs.{module}").run(options)
+    """Runs the subcommand and returns the exit status."""
+    module, function = SUBCOMMANDS[options.subcommand]
+    status: int = getattr(import_module(module), function)(options)
     return status
 
 

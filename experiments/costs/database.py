@@ -1,12 +1,111 @@
-"""Which database, and which of its settings, a subcommand works on."""
+"""`rlflow costs show`, `export` and `import`: what is done with prices that were recorded.
+
+Each raises UserError, ModelError or DatabaseError: what is wrong, and what to do.
+"""
 
 from __future__ import annotations
 
+import argparse
+import heapq
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from environment.costs.measured.cost_model import MeasuredPrices, runtime_here
+from environment.costs.measured.kernel_prices import split_key
 from environment.costs.prices.database import PriceDatabase, default_database
+from environment.costs.prices.price_list import Price, PriceList
 from environment.costs.prices.settings import Setting
+from environment.costs.prices.sqlite_file import sidecars
+from experiments.config.run import parse_dims
 from experiments.errors import UserError
+from experiments.output_file import require_writable
+from experiments.pipeline.load import find_models
+from taso_ext import OnnxModel
+
+
+def show(options: argparse.Namespace) -> int:
+    """Prints each setting with its numbers, and the kernels that are asked for; returns 0."""
+    if options.slowest < 0:
+        raise UserError(f"--slowest must be at least 0, got {options.slowest}.")
+    dims = parse_dims(options.dim)
+    with PriceDatabase(path_of(options.database), create=False) as database:
+        settings = chosen_settings(database, options.setting)
+        model = options.model and OnnxModel.load(find_models([options.model])[0].build(), dims=dims)
+        print(database.path)
+        for setting in settings:
+            prices = database.setting(setting)
+            print(f"  {setting}: {counted(len(prices), prices.num_operator_costs)}")
+            for line in [*_slowest(prices, options.slowest), *(_in_order(prices, model) if model else ())]:
+                print(f"    {line}")
+    return 0
+
+
+def _slowest(prices: PriceList, count: int) -> Iterator[str]:
+    for key, price in heapq.nlargest(count, prices.items(), key=lambda item: item[1].ms):
+        weights_mb, kernel = split_key(key)
+        yield f"{_amount(price)}  {kernel.description}{f' among {weights_mb} MB of weights' * bool(weights_mb)}"
+
+
+def _in_order(prices: PriceList, model: OnnxModel) -> Iterator[str]:
+    device, runtime = prices.setting.device, runtime_here(prices.setting)
+    if runtime is None:
+        yield f"{device} cannot be used here: nobody can tell which kernels it runs for this model, or what they cost"
+        return
+    costs = MeasuredPrices(model, runtime, prices, replay=True)
+    kernels = [each.kernel for each in costs.lowered(model.graph)]
+    known = [costs.kernels.known(kernel, model.graph.weights_mb) for kernel in kernels]
+    for kernel, price in zip(kernels, known, strict=True):
+        yield f"{_amount(price) if price else 'not recorded':>20}  {kernel.description}"
+    total, missing = sum(price.ms for price in known if price), known.count(None)
+    yield f"{total:9.4f} ms in all" + (f", without {missing} that are not recorded" if missing else "")
+
+
+def _amount(price: Price) -> str:
+    return f"{price.ms:9.4f} ms ±{100 * price.spread:4.1f} %"
+
+
+def export(options: argparse.Namespace) -> int:
+    """Writes the file, complete or not at all; returns 0."""
+    output: Path = options.file
+    source = path_of(options.database)
+    require_other(output, source)
+    for file in (output, *sidecars(output)):
+        require_writable(file, force=options.force)
+    with PriceDatabase(source, create=False) as database:
+        database.require_sound()
+        settings = chosen_settings(database, options.setting)
+        _write(database, settings, output)
+    with PriceDatabase(output, create=False) as written:
+        for setting in written.settings():
+            prices = written.setting(setting)
+            print(f"Wrote {counted(len(prices), prices.num_operator_costs)} of {setting} to {output}.")
+    return 0
+
+
+def _write(database: PriceDatabase, settings: Sequence[Setting], output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # A folder, since SQLite keeps files beside a database while it writes.
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+        unfinished = Path(folder) / output.name
+        with PriceDatabase(unfinished) as copy:
+            copy.copy_from(database, settings)
+            copy.settle()
+        for file in sidecars(output):  # before: SQLite would take an old log for the new file's
+            file.unlink(missing_ok=True)
+        unfinished.replace(output)
+
+
+def bring_in(options: argparse.Namespace) -> int:
+    """Copies what is new and says how much that was; returns 0. Nothing is added from a damaged file."""
+    require_other(options.file, path_of(options.database))
+    with PriceDatabase(options.file, create=False) as theirs:
+        theirs.require_sound()
+        total = sum(theirs.settings().values())
+        with PriceDatabase(path_of(options.database, create=True)) as mine:
+            added = mine.copy_from(theirs)
+    print(f"{added:,} prices came to {mine.path}; {total - added:,} of {total:,} were there already.")
+    return 0
 
 
 def path_of(named: Path | None, *, create: bool = False) -> Path:

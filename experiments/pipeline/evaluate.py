@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controller.evaluation import Evaluation, evaluate
 from controller.records import EpisodeRecord
-from controller.search.random import RandomController
+from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
 from experiments.pipeline.controller import Prepared, TrainingFacts, prepare_controller
 from experiments.pipeline.load import Loaded

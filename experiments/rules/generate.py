@@ -10,8 +10,8 @@ from pathlib import Path
 from experiments.errors import UserError
 from experiments.output_file import require_writable
 from experiments.rules.command import GENERATED
-from experiments.rules.files import rule_files
 from experiments.rules.generation_table import GenerationTable, grid_text
+from experiments.rules.show import rule_files
 from experiments.runs.progress import make_progress
 from taso_ext.files import write_text
 from taso_ext.generator.generate import Generated, Settings, generate

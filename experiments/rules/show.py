@@ -1,14 +1,19 @@
-"""`rlflow rules show`: names, operators and proofs of rules, one line each."""
+"""`rlflow rules show`: names, operators and proofs of rules, one line each; and the rule files of all subcommands."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
-from experiments.rules.files import read_entries, rule_files
+import taso_ext
+from experiments.errors import UserError
 from taso_ext import RuleSet
-from taso_ext.verify.rule_file import RuleEntry
+from taso_ext.verify.rule_file import RuleEntry, read_rule_file
 from taso_ext.verify.rule_reader import Statement, read_rule
+
+SHIPPED = Path(taso_ext.__file__).parent / "rules"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,3 +47,20 @@ def _operators(entry: RuleEntry) -> str:
 def _side(statements: tuple[Statement, ...]) -> str:
     counts = Counter(statement.op + ("*" if statement.mapped else "") for statement in statements if statement.op)
     return " ".join(name if count == 1 else f"{count}x{name}" for name, count in counts.items()) or "nothing"
+
+
+def rule_files(named: Sequence[Path]) -> list[Path]:
+    """The named files, or the shipped ones in the engine's order."""
+    return list(named) or sorted(SHIPPED.glob("*.rules"))
+
+
+def read_entries(path: Path) -> list[RuleEntry]:
+    """The rules of a file.
+
+    Raises:
+      UserError: `file:line:column`, what was expected and what came.
+    """
+    try:
+        return read_rule_file(path)
+    except ValueError as error:
+        raise UserError(f"{error}.") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.errors import UserError, nearest_match
-from experiments.rules.files import read_entries, rule_files
+from experiments.rules.show import read_entries, rule_files
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
 from taso_ext.files import write_text
 from taso_ext.verify.prove import Outcome, prove_rule

@@ -8,8 +8,7 @@ import pytest
 
 from controller.evaluation import Evaluation, ReplayError, evaluate, play_episode, replay
 from controller.interface import Controller
-from controller.search.greedy import GreedyController
-from controller.search.random import RandomController
+from controller.search.one_step import GreedyController, RandomController
 from tests.controller.toy_env import ToyEnv
 
 CHANGES = np.array([[-1.0, -5.0, 2.0], [0.0, -1e-12, 3.0]])

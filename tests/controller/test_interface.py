@@ -31,7 +31,9 @@ def test_a_name_like_no_other_lists_them_all() -> None:
 
 
 def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = importlib.metadata.EntryPoint("theirs", "controller.search.greedy:GreedyController", base.ENTRY_POINT_GROUP)
+    point = importlib.metadata.EntryPoint(
+        "theirs", "controller.search.one_step:GreedyController", base.ENTRY_POINT_GROUP
+    )
     found = importlib.metadata.EntryPoints([point])
     monkeypatch.setattr(base, "entry_points", lambda **selection: found.select(**selection))
     assert "theirs" in base.names()
@@ -40,7 +42,7 @@ def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.Monke
 
 def test_controllers_without_networks_never_import_tensorflow() -> None:
     modules = ["interface", "evaluation", "records", "ppo.config"]
-    modules += [f"search.{name}" for name in ("random", "greedy", "native", "passes", "measured_climb")]
+    modules += [f"search.{name}" for name in ("one_step", "native", "passes", "measured_climb")]
     imports = "; ".join(f"import controller.{module}" for module in modules)
     program = f"import sys; {imports}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

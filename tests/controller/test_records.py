@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.evaluation import play_episode
 from controller.records import EpisodeLog, EpisodeRecord, best_improvement, best_record, is_improvement
-from controller.search.random import RandomController
+from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
 
 COSTS = st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8)

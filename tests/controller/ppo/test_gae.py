@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from controller.ppo.gae import generalised_advantages
+from controller.ppo.learner import generalised_advantages
 
 DISCOUNT, DECAY = 0.9, 0.8
 

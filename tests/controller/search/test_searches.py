@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import taso_ext
 from controller.evaluation import play_episode, replay
 from controller.records import EpisodeRecord, best_improvement, is_improvement
-from controller.search.greedy import GreedyController
 from controller.search.native import BeamController, RestartsController, TasoController
+from controller.search.one_step import GreedyController, RandomController
 from controller.search.passes import PassesController, exhaust
-from controller.search.random import RandomController
 from controller.search.replayed import SHORTEST_S, Search, SearchLimits, StopCause, StopReason, shares
 from environment import GraphSubstitutionEnv
 from taso_ext import RuleSet

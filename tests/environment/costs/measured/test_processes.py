@@ -15,7 +15,7 @@ from environment.costs.measured import kernel_prices
 from environment.costs.measured.cost_model import Measured, Recorded
 from environment.costs.prices.database import PriceDatabase
 from environment.runtimes import OnnxRuntime
-from environment.substitution.padded import Padded
+from environment.substitution.wrappers import Padded
 from tests.environment.costs.fake_kernels import KernelClock, price_without_a_clock
 
 MODEL = "squeezenet1.1-tiny"

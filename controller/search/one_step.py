@@ -1,4 +1,4 @@
-"""`greedy`: steepest descent on the real cost with a look-ahead of one step."""
+"""`random` and `greedy`: controllers that look no further than one step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,31 @@ import numpy as np
 
 from controller.interface import Controller
 from controller.records import is_improvement
+from environment.policies.random import RandomAgent
+
+
+class RandomController(Controller):
+    """The environment's `RandomAgent` as a controller. `deterministic` has no effect: the seed decides all."""
+
+    name: ClassVar[str] = "random"
+    stochastic: ClassVar[bool] = True
+
+    def __init__(self, noop_probability: float = 0.01) -> None:
+        """
+        Args:
+          noop_probability: probability of NO-OP at each step. At the published 0.2, episodes end after about 5 steps.
+        """
+        self._agent = RandomAgent(0, noop_probability)
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        self._agent = RandomAgent(seed, self._agent.noop_probability)
+
+    def act(self, observation: Any, *, deterministic: bool) -> Any:
+        return self._agent(observation)
 
 
 class GreedyController(Controller):
-    """Takes the candidate that lowers the cost most, and NO-OP if none lowers it by more than rounding.
+    """Steepest descent: takes the candidate that lowers the real cost most, and NO-OP if none does beyond rounding.
 
     It needs the predicted cost of every candidate (`env.candidates`), and so plays in the real environment only.
     """
