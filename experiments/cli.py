@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.config.flags import add_flags
-from experiments.costs.command import add_costs
-from experiments.rules.command import add_rules
 
 BAD_INPUT = 2
 
@@ -28,7 +26,19 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one paragraph on standard error, without the usage in front of them."""
+    """Errors are one paragraph on standard error, without the usage in front of them.
+
+    Attributes:
+      add_late: adds options of a command whose module is imported when the command is used; None: there are none.
+    """
+
+    add_late: Callable[[_Parser], None] | None = None
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
+        if self.add_late is not None:
+            self.add_late(self)
+            self.add_late = None
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}. See {self.prog} --help.\n")
@@ -47,8 +57,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_optimise(commands)
     _add_train(commands)
     _add_reproduce(commands)
-    add_rules(commands, _Parser)
-    add_costs(commands, _Parser)
+    for group, about in {
+        "rules": "generate, verify and show rewrite rules",
+        "costs": "record, show, export and import measured prices of operators",
+    }.items():
+        commands.add_parser(group, help=about).add_late = _add_subcommands
     zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
     zoo.add_argument("name", nargs="?", help="the model to write")
     zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
@@ -56,28 +69,28 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _TableParser(_Parser):
-    """Imports the module of its table, for its options, when it is used."""
+def _add_subcommands(parser: _Parser) -> None:
+    group = parser.prog.split()[-1]
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_Parser)
+    import_module(f"experiments.{group}.command").add_subcommands(subcommands)
 
-    table = ""
 
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
-        from experiments import reproduce
+def _add_table_options(parser: _Parser) -> None:
+    from experiments import reproduce
 
-        experiment = reproduce.load(self.table)
-        self.description = experiment.description
-        experiment.add_options(self)
-        return super().parse_known_args(args, namespace)
+    experiment = reproduce.load(parser.prog.split()[-1])
+    parser.description = experiment.description
+    experiment.add_options(parser)
 
 
 def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
     from experiments.reproduce import TABLES
 
     parser = commands.add_parser("reproduce", help="print a table of the papers or of this project, and write it")
-    tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True, parser_class=_TableParser)
+    tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True, parser_class=_Parser)
     for name, (_, about) in TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-        table.table = name
+        table.add_late = _add_table_options
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
         table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")

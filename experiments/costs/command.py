@@ -17,12 +17,8 @@ WALKS, STEPS = 4, 30
 _OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
 
 
-def add_costs(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
-    """Adds `costs` and its subcommands to the commands of `rlflow`."""
-    costs = commands.add_parser("costs", help="record, show, export and import measured prices of operators")
-    subcommands = costs.add_subparsers(
-        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=parser_class
-    )
+def add_subcommands(subcommands: Any) -> None:
+    """Adds the subcommands of `rlflow costs`, given what `add_subparsers` returns."""
     _add_record(subcommands)
     _add_show(subcommands)
     _add_export(subcommands)

@@ -12,12 +12,8 @@ GENERATED = "generated.rules"
 _FILES = "rule files; the shipped ones, unless given"
 
 
-def add_rules(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
-    """Adds `rules` and its subcommands to the commands of `rlflow`."""
-    rules = commands.add_parser("rules", help="generate, verify and show rewrite rules")
-    subcommands = rules.add_subparsers(
-        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=parser_class
-    )
+def add_subcommands(subcommands: Any) -> None:
+    """Adds the subcommands of `rlflow rules`, given what `add_subparsers` returns."""
     _add_generate(subcommands)
     _add_verify(subcommands)
     _add_show(subcommands)
@@ -56,9 +52,7 @@ def _add_verify(subcommands: Any) -> None:
         description="Verifies rules in prime fields, by axioms, and against ONNX Runtime. Rules whose proof is current "
         "are passed over, so the same command goes on after an interruption.",
     )
-    parser.add_argument(
-        "files", metavar="FILE", nargs="*", type=Path, help="rule files; the shipped ones, unless given"
-    )
+    parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help=_FILES)
     parser.add_argument("--write", action="store_true", help="record the proofs in the files; nothing else changes")
     parser.add_argument("--again", action="store_true", help="verify rules whose proof is current too")
     parser.add_argument("--rule", metavar="NAME", action="append", default=[], help="only this rule (repeatable)")
@@ -71,6 +65,4 @@ def _add_verify(subcommands: Any) -> None:
 
 def _add_show(subcommands: Any) -> None:
     parser = subcommands.add_parser("show", help="list rules: names, operators, proofs")
-    parser.add_argument(
-        "files", metavar="FILE", nargs="*", type=Path, help="rule files; the shipped ones, unless given"
-    )
+    parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help=_FILES)
