@@ -77,20 +77,20 @@ class CostModel:
     def learned(
         name: str,
         device: str,
-        appraise: Callable[[Graph, list[int]], npt.ArrayLike],
-        surroundings: npt.NDArray[np.uint64],
+        price_operators: Callable[[Graph, list[int]], npt.ArrayLike],
+        signatures: npt.NDArray[np.uint64],
         costs: npt.NDArray[np.float64],
         opset: int,
     ) -> CostModel:
-        """Costs by operator and surroundings, learned from the graphs that are met.
+        """Costs by neighbourhood signature, learned from the graphs that are met.
 
-        Searches use one thread with these, and rewrites are foretold by what operators of their kind have cost, or, of
-        kinds never met, in proportion to the roofline of `device`.
+        Searches use one thread with these. What rewrites cost is predicted from what operators of their kind have cost,
+        or, of kinds never met, in proportion to the roofline of `device`.
 
         Args:
-          appraise: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its order;
-            `taso_ext.UnpricedError` where no price can be had: searches leave that graph alone.
-          surroundings: [K] known already (`Graph.surroundings()`).
+          price_operators: [n, 3] (ms, bytes, launches) of n run-time operators of a graph, given their positions in its
+            order; `taso_ext.UnpricedError` where no price can be had: searches leave that graph alone.
+          signatures: [K] known already (`Graph.neighbourhood_signatures`).
           costs: [K, 3] of these.
           opset: of the model that the graphs are of.
         """
@@ -117,8 +117,8 @@ class Graph:
     @property
     def weights_mb(self) -> int:
         """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 64."""
-    def surroundings(self, opset: int) -> npt.NDArray[np.uint64]:
-        """[N], one name for each run-time operator, in order: equal where operators and what stands around them are.
+    def neighbourhood_signatures(self, opset: int) -> npt.NDArray[np.uint64]:
+        """[N], one for each run-time operator, in order: equal where operators and those near them are.
 
         Args:
           opset: of the model that the graph is of: runtimes know other fusions in others.

@@ -21,9 +21,9 @@ from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, neighbourhood_rows
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
-    in_percent_of_start,
     mean_reward_per_rule,
     reward_spread_per_rule,
+    scaled_to_start,
 )
 from worldmodel.dynamics.start_graphs import (
     UNKNOWN,
@@ -66,7 +66,7 @@ class TrainingData:
         tables = {start: part.action_table() for start, part in parts.items()}
         if not cost_in_latent:
             return cls(buffer, parts, tables, buffer, parts, cost_in_latent)
-        scaled = in_percent_of_start(buffer)
+        scaled = scaled_to_start(buffer)
         return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent)
 
 

@@ -18,7 +18,7 @@ from controller.policies.latent import LatentPolicy
 from worldmodel.data.actions import ActionTable
 
 
-def carry_over(source: LatentPolicy, source_table: ActionTable, target: LatentPolicy, table: ActionTable) -> None:
+def warm_start(source: LatentPolicy, source_table: ActionTable, target: LatentPolicy, table: ActionTable) -> None:
     """Replaces the weights of `target`, a policy over `table`, by those that `source` has learned.
 
     Args:

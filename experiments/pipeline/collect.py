@@ -16,7 +16,7 @@ from experiments.pipeline.load import Loaded
 from experiments.runs.progress import Bar, raise_if_received
 from experiments.runs.run import Run, in_round, of_round, seed_for
 from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
-from worldmodel.data.episodes import Episode, EpisodeBuffer, by_rank
+from worldmodel.data.episodes import Episode, EpisodeBuffer, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
@@ -88,7 +88,7 @@ def random_play(config: RunConfig, collected: EpisodeBuffer) -> EpisodeBuffer:
 
 def named(config: RunConfig, buffer: EpisodeBuffer) -> EpisodeBuffer:
     """Returns the episodes with actions named as the world model names them."""
-    return by_rank(buffer) if config.collect.actions == "rank" else buffer
+    return indexed_by_rank(buffer) if config.collect.actions == "rank" else buffer
 
 
 def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:

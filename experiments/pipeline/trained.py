@@ -150,11 +150,11 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     controller.load(trained.checkpoint("controller"))
     if same_graph:
         return Prepared(controller)
-    from controller.policies.transfer import carry_over
+    from controller.policies.transfer import warm_start
     from worldmodel.from_episodes import adapt
 
     play = collect_episodes(run, loaded)
     adapted = adapt(world_model, play)
     player = dream_policy(run.config, adapted, run.seed(STAGE))
-    carry_over(controller.policy, world_model.table, player.policy, adapted.table)
+    warm_start(controller.policy, world_model.table, player.policy, adapted.table)
     return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))

@@ -1,5 +1,5 @@
 // What the engine is given by a reader of models and by a user: any sequence of GraphBuilder calls, then any sequence of
-// steps, legal or not, undone or not, and searches. Everything a State foretells is compared with what comes true.
+// steps, legal or not, undone or not, and searches. Everything a State predicts is compared with what comes true.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Rewrites that are checked against everything the engine foretold of them, and against the same work done from scratch.
+// Rewrites that are checked against everything the engine predicted of them, and against the same work done from scratch.
 #pragma once
 
 #include <algorithm>
@@ -39,10 +39,10 @@ inline void check_state(const State& state) {
 inline StatePtr checked_after(const State& state, const Match& match) {
   const auto index = static_cast<std::size_t>(&match - state.matches().data());
   const double price = state.priced()->candidates()[index].cost_ms;
-  const Hash128 foretold = state.plain_hash_after(match);
+  const Hash128 predicted = state.plain_hash_after(match);
   StatePtr next = std::make_shared<const State>(state.after(match));
-  require(next->graph().plain_hash() == foretold, "a graph has the hash that was foretold");
-  require(about_equal(next->cost_ms(), price, std::max(next->cost_ms(), state.cost_ms())), "a graph costs what was foretold");
+  require(next->graph().plain_hash() == predicted, "a graph has the hash that was predicted");
+  require(about_equal(next->cost_ms(), price, std::max(next->cost_ms(), state.cost_ms())), "a graph costs what was predicted");
   check_state(*next);
   return next;
 }

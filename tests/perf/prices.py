@@ -47,11 +47,11 @@ def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> lis
 
 
 def price_of_lookups(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
-    """Nanoseconds an operator: of the whole price of a graph that was met, and less the naming of surroundings."""
+    """Nanoseconds an operator: of the whole price of a graph that was met, and less the signatures."""
     graph, opset = model.graph, model.opset
-    operators = len(graph.surroundings(opset))
+    operators = len(graph.neighbourhood_signatures(opset))
     graph.cost(prices.native)
-    works = (lambda: graph.cost(prices.native)), (lambda: graph.surroundings(opset))
+    works = (lambda: graph.cost(prices.native)), (lambda: graph.neighbourhood_signatures(opset))
     whole, naming = (median_ns(work) / operators for work in works)
     figures = [f"{value:.0f}" for value in (whole, naming, max(whole - naming, 0.0))]
     return [name, str(operators), *figures, str(LOOKUP_LIMIT_NS)]
@@ -91,9 +91,7 @@ def main() -> None:
         "",
         "Operators that were met, priced by the fast model:",
         "",
-        *table(
-            ["graph", "operators", "price of a graph [ns each]", "naming surroundings", "looking up", "asked"], lookups
-        ),
+        *table(["graph", "operators", "price of a graph [ns each]", "signatures", "looking up", "asked"], lookups),
     ]
     print("\n".join(lines))
     if options.out is not None:

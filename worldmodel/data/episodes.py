@@ -369,7 +369,7 @@ class _Recorder:
         )
 
 
-def by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
+def indexed_by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
     """The same episodes with actions indexed by rank: location i is the i-th legal one of the rule at that moment.
 
     The published implementations name rewrites so. What a name means then changes from state to state, and a mask says

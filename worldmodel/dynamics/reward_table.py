@@ -15,7 +15,7 @@ MUCH_MORE_VARIED = 2.0
 """By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
 
 
-def in_percent_of_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
+def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
     """The same episodes with rewards in percent of the start graph's cost, and not of the graph that is rewritten.
 
     What a rewrite saves is much the same wherever it is done, and what it is worth in percent is not.

@@ -30,7 +30,7 @@ _WHOLE = 0.5
 class OperatorCosts:
     """Prices the operators of one model's graphs, each once for each neighbourhood in which it is met.
 
-    A neighbourhood signature (`Graph.surroundings`) names an operator together with all operators near it.
+    A neighbourhood signature (`Graph.neighbourhood_signatures`) names an operator together with all operators near it.
 
     Args:
       runtime: makes kernels of graphs; None where its device is missing, and then only known signatures have a price.
@@ -85,7 +85,7 @@ class OperatorCosts:
         return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
-        return graph.surroundings(self._model.opset)
+        return graph.neighbourhood_signatures(self._model.opset)
 
     def _rows(self, operators: Iterable[OperatorCost]) -> npt.NDArray[np.float64]:
         """Returns ms, bytes and launches [n, 3]."""

@@ -17,9 +17,9 @@ from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from taso_ext import UnpricedError
 
 OPERATOR_COSTS = 2
-"""Version of what decides an operator's cost: the neighbourhood signature (taso_ext/src/ir/surroundings.cpp), how much
-of a graph is lowered with an operator (operator_costs.py), and which kernels then stand for it (ort_kernels.py). A
-database forgets the operator costs of older versions and keeps its prices."""
+"""Version of what decides an operator's cost: the neighbourhood signature (taso_ext/src/ir/neighbourhoods.cpp), how
+much of a graph is lowered with an operator (operator_costs.py), and which kernels then stand for it (ort_kernels.py).
+A database forgets the operator costs of older versions and keeps its prices."""
 
 
 class UnrecordedError(DatabaseError, UnpricedError):

@@ -199,9 +199,9 @@ def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[i
 
     A prediction of exactly 1 is on neither side.
     """
-    foretold, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
+    sides, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
     counts = np.abs(found) > beyond
-    return int(np.sum(foretold[counts] == np.sign(found[counts]))), int(counts.sum())
+    return int(np.sum(sides[counts] == np.sign(found[counts]))), int(counts.sum())
 
 
 def attainable(measured: Numbers, half_widths: Numbers) -> float:

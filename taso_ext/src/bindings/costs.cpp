@@ -20,11 +20,11 @@ std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::
   return costs;
 }
 
-NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& appraise,
-                         const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& surroundings,
+NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& price_operators,
+                         const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& signatures,
                          const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset) {
   // Whoever calls it or lets it go last may not hold the interpreter's lock.
-  const std::shared_ptr<py::function> held(new py::function(appraise), [](py::function* function) {
+  const std::shared_ptr<py::function> held(new py::function(price_operators), [](py::function* function) {
     const py::gil_scoped_acquire acquire;
     delete function;
   });
@@ -40,8 +40,8 @@ NamedCosts learned_costs(const std::string& name, const std::string& device, con
   };
   auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset);
   const std::vector<Cost> known = costs_from(costs);
-  if (known.size() != static_cast<std::size_t>(surroundings.size())) throw InvalidInput("expected as many costs as surroundings");
-  learned->know({surroundings.data(), known.size()}, known);
+  if (known.size() != static_cast<std::size_t>(signatures.size())) throw InvalidInput("expected as many costs as signatures");
+  learned->add({signatures.data(), known.size()}, known);
   return {name, std::move(learned)};
 }
 
@@ -57,7 +57,7 @@ void bind_costs(py::module_& module) {
       });
   py::class_<NamedCosts>(module, "CostModel")
       .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
-      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("appraise"), py::arg("surroundings"), py::arg("costs"), py::arg("opset"))
+      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("price_operators"), py::arg("signatures"), py::arg("costs"), py::arg("opset"))
       .def_static("devices", &device_names)
       .def_readonly("name", &NamedCosts::name);
 }

@@ -5,7 +5,7 @@
 
 #include "costs/learned_costs.hpp"
 #include "ir/graph_builder.hpp"
-#include "ir/surroundings.hpp"
+#include "ir/neighbourhoods.hpp"
 
 namespace rlflow {
 namespace {
@@ -147,8 +147,8 @@ void bind_graph(py::module_& module) {
         return total_cost(graph, *model.costs);
       }, py::arg("model"))
       .def_property_readonly("weights_mb", &weights_mb)
-      .def("surroundings", [](const Graph& graph, int opset) {
-        std::vector<std::uint64_t> names = surroundings(graph, opset);
+      .def("neighbourhood_signatures", [](const Graph& graph, int opset) {
+        std::vector<std::uint64_t> names = neighbourhood_signatures(graph, opset);
         const auto size = static_cast<py::ssize_t>(names.size());
         return to_array(std::move(names), {size});
       }, py::arg("opset"));

@@ -47,7 +47,7 @@ class CostModel {
   CostModel(const CostModel&) = delete;
   CostModel& operator=(const CostModel&) = delete;
   virtual ~CostModel() = default;
-  // Of an operator anywhere; `fused` says whether it is absorbed by the producer of an operand. Rewrites are foretold by it.
+  // Of an operator anywhere; `fused` says whether it is absorbed by the producer of an operand. Rewrites are predicted by it.
   [[nodiscard]] virtual Cost price(const Signature& signature, bool fused) const = 0;
   // Whether operators of one signature may cost different amounts in different places: then price() is an estimate, and
   // what operators of a graph cost is for price_in() to say.

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "ir/surroundings.hpp"
+#include "ir/neighbourhoods.hpp"
 
 namespace rlflow {
 
@@ -17,8 +17,8 @@ Cost LearnedCosts::price(const Signature& signature, bool fused) const {
 }
 
 std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
-  const std::vector<std::uint64_t> names = surroundings(graph, opset_);
-  if (const auto fresh = unknown(names); !fresh.empty()) learn(graph, names, fresh);
+  const std::vector<std::uint64_t> signatures = neighbourhood_signatures(graph, opset_);
+  if (const auto fresh = unknown(signatures); !fresh.empty()) learn(graph, signatures, fresh);
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
@@ -28,45 +28,45 @@ std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
   {
     const std::shared_lock guard(mutex_);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const Known& known = known_.at(names[i]);
+      const Known& known = known_.at(signatures[i]);
       costs[nodes[i]] = known.cost;
       costs[nodes[i]].flops = graph.signature(nodes[i]).flops;
       all_counted = all_counted && known.counted;
     }
   }
-  if (!all_counted) count(graph, nodes, names);
+  if (!all_counted) count(graph, nodes, signatures);
   return costs;
 }
 
-void LearnedCosts::know(std::span<const std::uint64_t> surroundings, std::span<const Cost> costs) {
+void LearnedCosts::add(std::span<const std::uint64_t> signatures, std::span<const Cost> costs) {
   const std::lock_guard guard(mutex_);
-  for (std::size_t i = 0; i < surroundings.size(); ++i) known_.emplace(surroundings[i], Known{costs[i]});
+  for (std::size_t i = 0; i < signatures.size(); ++i) known_.emplace(signatures[i], Known{costs[i]});
 }
 
-// Positions of what is not known, the first of each name.
-std::vector<std::int64_t> LearnedCosts::unknown(std::span<const std::uint64_t> surroundings) const {
+// Positions of what is not known, the first of each signature.
+std::vector<std::int64_t> LearnedCosts::unknown(std::span<const std::uint64_t> signatures) const {
   std::vector<std::int64_t> positions;
   std::unordered_set<std::uint64_t> met;
   const std::shared_lock guard(mutex_);
-  for (std::size_t i = 0; i < surroundings.size(); ++i) {
-    if (!known_.contains(surroundings[i]) && met.insert(surroundings[i]).second) positions.push_back(static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < signatures.size(); ++i) {
+    if (!known_.contains(signatures[i]) && met.insert(signatures[i]).second) positions.push_back(static_cast<std::int64_t>(i));
   }
   return positions;
 }
 
-void LearnedCosts::learn(const Graph& graph, std::span<const std::uint64_t> surroundings, const std::vector<std::int64_t>& unknown) const {
-  const std::vector<Cost> costs = appraise_(graph, unknown);
+void LearnedCosts::learn(const Graph& graph, std::span<const std::uint64_t> signatures, const std::vector<std::int64_t>& unknown) const {
+  const std::vector<Cost> costs = price_operators_(graph, unknown);
   if (costs.size() != unknown.size()) {
     throw InvalidInput("expected the costs of " + std::to_string(unknown.size()) + " operators, got " + std::to_string(costs.size()));
   }
   const std::lock_guard guard(mutex_);
-  for (std::size_t i = 0; i < unknown.size(); ++i) known_.emplace(surroundings[unknown[i]], Known{costs[i]});
+  for (std::size_t i = 0; i < unknown.size(); ++i) known_.emplace(signatures[unknown[i]], Known{costs[i]});
 }
 
-void LearnedCosts::count(const Graph& graph, std::span<const NodeId> nodes, std::span<const std::uint64_t> surroundings) const {
+void LearnedCosts::count(const Graph& graph, std::span<const NodeId> nodes, std::span<const std::uint64_t> signatures) const {
   const std::lock_guard guard(mutex_);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    Known& known = known_.at(surroundings[i]);
+    Known& known = known_.at(signatures[i]);
     if (std::exchange(known.counted, true)) continue;
     const Signature& signature = graph.signature(nodes[i]);
     const bool fused = is_fused(graph, nodes[i]);

@@ -27,14 +27,14 @@ const Matcher::Rules& Matcher::rules_at(SignatureId signature) {
   return *rules_at_[signature];
 }
 
-Matcher::Surroundings::Surroundings(const Graph& graph, NodeId anchor) : graph_(graph), anchor_(anchor), commutative_(graph.signature(anchor).commutative) {
+Matcher::Neighbourhood::Neighbourhood(const Graph& graph, NodeId anchor) : graph_(graph), anchor_(anchor), commutative_(graph.signature(anchor).commutative) {
   const auto operands = graph.operands(anchor);
   for (std::size_t i = 0; i < std::min(operands.size(), kMostShared); ++i) {
     if (operands[i] != kNoValue && graph.consumers(operands[i]).size() > 1) shared_ |= 1U << i;
   }
 }
 
-bool Matcher::Surroundings::suit(const Rule& rule) {
+bool Matcher::Neighbourhood::suit(const Rule& rule) {
   if (commutative_ ? std::popcount(rule.shared) > std::popcount(shared_) : (rule.shared & ~shared_) != 0) return false;
   if (rule.makers.empty() && rule.readers.empty()) return true;
   if (!neighbours_) neighbours_ = neighbours();
@@ -42,7 +42,7 @@ bool Matcher::Surroundings::suit(const Rule& rule) {
          std::ranges::all_of(rule.readers, [&](const OperatorSet& set) { return set.meets(neighbours_->readers); });
 }
 
-Matcher::Neighbours Matcher::Surroundings::neighbours() const {
+Matcher::Neighbours Matcher::Neighbourhood::neighbours() const {
   Neighbours found;
   const Node& node = graph_.node(anchor_);
   for (const ValueId operand : graph_.operands(anchor_)) {
@@ -58,7 +58,7 @@ Matcher::Neighbours Matcher::Surroundings::neighbours() const {
 void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
   if (rules.near.empty() || book_->rules[rules.near[0]].radius < distance) return;
-  Surroundings around(graph, anchor);
+  Neighbourhood around(graph, anchor);
   for (const std::int32_t r : rules.near) {
     const Rule& rule = book_->rules[r];
     if (rule.radius < distance) return;
@@ -70,7 +70,7 @@ void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance
 void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
   if (rules.far.empty()) return;
-  Surroundings around(graph, anchor);
+  Neighbourhood around(graph, anchor);
   for (const std::int32_t r : rules.far) {
     if (around.suit(book_->rules[r])) find(graph, r, anchor, out);
   }

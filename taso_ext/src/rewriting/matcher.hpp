@@ -54,9 +54,9 @@ class Matcher {
     OperatorSet makers, readers;
   };
   // What a rule can ask of an anchor before it is matched there; what takes time to find out is found when it is asked for.
-  class Surroundings {
+  class Neighbourhood {
    public:
-    Surroundings(const Graph& graph, NodeId anchor);
+    Neighbourhood(const Graph& graph, NodeId anchor);
     [[nodiscard]] bool suit(const Rule& rule);
 
    private:

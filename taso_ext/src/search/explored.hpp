@@ -32,10 +32,10 @@ class Explored {
     const Match& match = parent->matches()[rewrite.index];
     Outcome outcome{match.rule, match.location, nullptr};
     try {
-      const Hash128 foretold = parent->plain_hash_after(match);
-      if (is_known(foretold)) return outcome;
+      const Hash128 predicted = parent->plain_hash_after(match);
+      if (is_known(predicted)) return outcome;
       outcome.state = parent->priced_after(match);
-      if (outcome.state->graph().plain_hash() != foretold) throw std::logic_error("a graph does not have the hash that was foretold: please report this");
+      if (outcome.state->graph().plain_hash() != predicted) throw std::logic_error("a graph does not have the hash that was predicted: please report this");
     } catch (const Unpriced&) {
       outcome.unpriced = true;
     }

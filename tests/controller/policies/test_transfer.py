@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from controller.policies.latent import LatentPolicy
-from controller.policies.transfer import carry_over
+from controller.policies.transfer import warm_start
 from controller.ppo.config import PolicyConfig
 from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.trajectory import LatentObservation
@@ -46,7 +46,7 @@ TABLE = table_of((0, 1), (0, 4), (1, 1), (3, 4), (3, 9))
 def test_the_same_table_gives_the_same_policy() -> None:
     source, target = policy_over(TABLE, 1), policy_over(TABLE, 2)
     mask = np.array([True, True, False, True, True, True])
-    carry_over(source, TABLE, target, TABLE)
+    warm_start(source, TABLE, target, TABLE)
     for expected, got in zip(decided(source, mask), decided(target, mask), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5)
 
@@ -57,7 +57,7 @@ def test_sites_are_known_by_their_rules_wherever_they_are() -> None:
     pairs = np.stack([TABLE.rules[:-1], [moved[int(site)] for site in TABLE.locations[:-1]]], axis=1)
     other = table_of(*map(tuple, pairs))  # type: ignore[arg-type]
     source, target = policy_over(TABLE, 1), policy_over(other, 2)
-    carry_over(source, TABLE, target, other)
+    warm_start(source, TABLE, target, other)
     mask = np.array([True, False, True, True, True, True])
     places = np.append(other.encode(pairs), other.num_actions)
     (expected, value), (got, other_value) = decided(source, mask), decided(target, mask[np.argsort(places)])
@@ -69,7 +69,7 @@ def test_more_rules_and_sites_are_no_obstacle_and_nothing_of_the_source_changes(
     other = table_of((0, 2), (0, 5), (1, 2), (2, 2), (3, 5), (3, 6), (4, 7))
     source, target = policy_over(TABLE, 1), policy_over(other, 2)
     before = [variable.numpy() for variable in source.variables]
-    carry_over(source, TABLE, target, other)
+    warm_start(source, TABLE, target, other)
     log_probs, value = decided(target, np.ones(other.num_actions + 1, bool))
     assert np.exp(log_probs).sum() == pytest.approx(1, rel=1e-4) and np.isfinite(value).all()
     for variable, expected in zip(source.variables, before, strict=True):

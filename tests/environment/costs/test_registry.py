@@ -55,9 +55,9 @@ def test_the_interface(costs: Costs) -> None:
     state = State(model.graph, RuleSet.default(), prices.native)
     priced = prices.price(state)
     assert isinstance(priced, Priced) and priced.cost.ms > 0 and priced.noise < 0.1
-    foretold = model.graph.cost(prices.native)
+    predicted = model.graph.cost(prices.native)
     for count in ("flops", "memory_bytes", "kernel_launches"):
-        assert getattr(priced.cost, count) == getattr(foretold, count) > 0
+        assert getattr(priced.cost, count) == getattr(predicted, count) > 0
 
 
 def test_a_native_model_is_the_roofline_of_its_name() -> None:
@@ -114,7 +114,7 @@ def test_wrappers_pass_it_on(costs: Costs) -> None:
         assert observation["globals"].shape == (4,)
 
 
-def test_what_rewrites_are_foretold_to_cost_is_native(costs: Costs) -> None:
+def test_what_rewrites_are_predicted_to_cost_is_native(costs: Costs) -> None:
     """Exactly, but where what an operator costs depends on what stands around it: there it is an estimate."""
     env = GraphSubstitutionEnv(MODEL, costs=costs)
     exact = 0.2 if costs.name.startswith("measured") else 1e-9

@@ -1,4 +1,4 @@
-"""Costs that are learned from graphs: names of surroundings, and states and searches that learn on their way."""
+"""Costs that are learned from graphs: neighbourhood signatures, and states and searches that learn on their way."""
 
 from __future__ import annotations
 
@@ -28,71 +28,71 @@ over_searches = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: s
 
 
 def row(name: int) -> list[float]:
-    """A cost that nothing but the surroundings decide."""
+    """A cost that nothing but the neighbourhood decides."""
     return [1e-3 * (1 + name % 997), float(name % 31), 1.0]
 
 
-Appraise = Callable[[Graph, list[int]], npt.NDArray[np.float64]]
+PriceOperators = Callable[[Graph, list[int]], npt.NDArray[np.float64]]
 
 
-class Appraiser:
+class Pricer:
     """Prices operators by their names, and remembers which it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
-        names = graph.surroundings(OPSET)[positions].tolist()
+        names = graph.neighbourhood_signatures(OPSET)[positions].tolist()
         self.asked += names
         return np.array([row(name) for name in names])
 
 
-def learned(appraiser: Appraise, known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]] = NONE) -> CostModel:
-    return CostModel.learned("learned", "xeon", appraiser, *known, OPSET)
+def learned(pricer: PriceOperators, known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]] = NONE) -> CostModel:
+    return CostModel.learned("learned", "xeon", pricer, *known, OPSET)
 
 
 def expected_ms(graph: Graph) -> float:
-    return sum(row(name)[0] for name in graph.surroundings(OPSET).tolist())
+    return sum(row(name)[0] for name in graph.neighbourhood_signatures(OPSET).tolist())
 
 
-def learning_state(name: str, appraiser: Appraise) -> State:
-    return State(zoo_model(name).graph, RuleSet.default(), learned(appraiser), 0)
+def learning_state(name: str, pricer: PriceOperators) -> State:
+    return State(zoo_model(name).graph, RuleSet.default(), learned(pricer), 0)
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_state_costs_what_its_operators_cost_where_they_stand(name: str) -> None:
-    appraiser = Appraiser()
-    state = learning_state(name, appraiser)
+    pricer = Pricer()
+    state = learning_state(name, pricer)
     for _ in walk(state, 8, seed=1):
         assert state.cost.ms == pytest.approx(expected_ms(state.graph), rel=1e-12)
         assert state.cost.kernel_launches == state.graph.num_runtime_nodes
-    assert len(appraiser.asked) == len(set(appraiser.asked))  # nothing is asked for twice
+    assert len(pricer.asked) == len(set(pricer.asked))  # nothing is asked for twice
 
 
 @over_searches
 def test_searches_end_with_what_they_say(search: object) -> None:
-    """What a rewrite is foretold to cost may be wrong; what the result is said to cost may not."""
-    state = learning_state("bert-base-tiny", Appraiser())
+    """What a rewrite is predicted to cost may be wrong; what the result is said to cost may not."""
+    state = learning_state("bert-base-tiny", Pricer())
     found = search(state, budget=60, threads=2)  # type: ignore[operator]
     again = state.copy()
     for rule, location in found.actions:
         again.step(rule, location)
     assert again.cost.ms == pytest.approx(found.cost_ms, rel=1e-12)
     assert found.cost_ms <= state.cost.ms
-    fresh = search(learning_state("bert-base-tiny", Appraiser()), budget=60)  # type: ignore[operator]
+    fresh = search(learning_state("bert-base-tiny", Pricer()), budget=60)  # type: ignore[operator]
     assert (fresh.actions, fresh.cost_ms) == (found.actions, found.cost_ms)
 
 
 def test_what_is_known_is_not_asked_for() -> None:
     graph = zoo_model("squeezenet1.1-tiny").graph
-    names = np.unique(graph.surroundings(OPSET))
-    appraiser = Appraiser()
-    costs = learned(appraiser, (names, np.array([row(name) for name in names.tolist()])))
+    names = np.unique(graph.neighbourhood_signatures(OPSET))
+    pricer = Pricer()
+    costs = learned(pricer, (names, np.array([row(name) for name in names.tolist()])))
     assert graph.cost(costs).ms == pytest.approx(expected_ms(graph))
-    assert not appraiser.asked
+    assert not pricer.asked
 
 
-def test_surroundings_do_not_depend_on_the_way_to_a_graph() -> None:
+def test_signatures_do_not_depend_on_the_way_to_a_graph() -> None:
     """Two rewrites that do not touch one another, in either order."""
     first = start(zoo_model("bert-base-tiny").graph)
     actions = first.legal_actions().tolist()
@@ -109,13 +109,13 @@ def test_surroundings_do_not_depend_on_the_way_to_a_graph() -> None:
             ways.append(state)
         if len(ways) == 2 and ways[0].hash == ways[1].hash:
             pairs += 1
-            names = [sorted(way.graph.surroundings(OPSET).tolist()) for way in ways]
+            names = [sorted(way.graph.neighbourhood_signatures(OPSET).tolist()) for way in ways]
             assert names[0] == names[1]
     assert pairs > 10
 
 
 def test_equal_layers_have_equal_names() -> None:
-    names = zoo_model("bert-base").graph.surroundings(OPSET)
+    names = zoo_model("bert-base").graph.neighbourhood_signatures(OPSET)
     assert len(names) > 400
     assert len(set(names.tolist())) < 80
 
@@ -129,7 +129,7 @@ def test_an_appraisal_of_another_shape_is_refused(answer: npt.NDArray[np.float64
         State(zoo_model("squeezenet1.1-tiny").graph, RuleSet.default(), costs, 0)
 
 
-def test_errors_of_the_appraiser_arrive() -> None:
+def test_errors_of_the_pricer_arrive() -> None:
     def fails(graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
         raise KeyboardInterrupt
 
@@ -140,7 +140,7 @@ def test_errors_of_the_appraiser_arrive() -> None:
 def test_models_of_other_opsets_share_no_names() -> None:
     """Runtimes know other fusions there; but what no opset below has is written in the one that brought it."""
     graph = zoo_model("bert-base-tiny").graph
-    names = {opset: set(graph.surroundings(opset).tolist()) for opset in (1, 2, OPSET, OPSET + 1)}
+    names = {opset: set(graph.neighbourhood_signatures(opset).tolist()) for opset in (1, 2, OPSET, OPSET + 1)}
     assert names[1] == names[2]
     assert not names[OPSET] & names[OPSET + 1]
 
@@ -149,16 +149,17 @@ class Missing(UnpricedError):
     """As a database says it."""
 
 
-class Partial(Appraiser):
+class Partial(Pricer):
     """Has no price for some of what the start graph does not have."""
 
     def __init__(self, start: Graph) -> None:
         super().__init__()
-        self._met = set(start.surroundings(OPSET).tolist())
+        self._met = set(start.neighbourhood_signatures(OPSET).tolist())
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
         found = super().__call__(graph, positions)
-        if any(name % 3 == 0 and name not in self._met for name in graph.surroundings(OPSET)[positions].tolist()):
+        signatures = graph.neighbourhood_signatures(OPSET)[positions].tolist()
+        if any(signature % 3 == 0 and signature not in self._met for signature in signatures):
             raise Missing("no price of that")
         return found
 
@@ -173,7 +174,7 @@ def test_searches_leave_alone_what_has_no_price(search: object) -> None:
     for rule, location in found.actions:
         again.step(rule, location)  # has a price
     assert again.cost.ms == pytest.approx(found.cost_ms, rel=1e-12)
-    whole = search(learning_state(name, Appraiser()), budget=60)  # type: ignore[operator]
+    whole = search(learning_state(name, Pricer()), budget=60)  # type: ignore[operator]
     assert whole.unpriced == 0
 
 

@@ -124,20 +124,20 @@ def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldMode
     judged = open_loop(blinkered, held_out, steps=1, stride=1)
     windows = judged.real
     assert len(windows.episode) and len(windows.unknown_rules) == windows.unknown.shape[-1] > 3
-    legal, foretold = windows.legal(), judged.legal()
+    legal, predicted = windows.legal(), judged.legal()
     for w, (number, depth) in enumerate(zip(windows.episode.tolist(), windows.depth.tolist(), strict=True)):
         for step in range(2):
             assert legal[step, w].sum() == len(held_out[number].legal_actions(depth + step))
-    np.testing.assert_array_equal(foretold[0], legal[0])
-    assert not foretold[1][:, blinkered.num_actions :].any() and legal[1][:, blinkered.num_actions :].any()
+    np.testing.assert_array_equal(predicted[0], legal[0])
+    assert not predicted[1][:, blinkered.num_actions :].any() and legal[1][:, blinkered.num_actions :].any()
     trivial = Trivial.of(split[0], blinkered)
     figures = {
         figure.name: figure for figure in mask_figures(judged, trivial, blinkered.table.rules[:-1], 1, resamples=0)
     }
-    wrong = (foretold[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
+    wrong = (predicted[1] ^ legal[1]).sum() / (legal[0] ^ legal[1]).sum()
     assert figures[names.MASK_ERROR].model.value == pytest.approx(wrong)
     assert figures[names.MASK_ERROR].trivial[COPY_LAST] == 1.0
-    missed = 1 - (foretold[1] ^ legal[0])[legal[0] ^ legal[1]].mean()
+    missed = 1 - (predicted[1] ^ legal[0])[legal[0] ^ legal[1]].mean()
     assert figures[names.CHANGE_RECALL].model.value == pytest.approx(1 - missed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from taso_ext import files
 from tests.worldmodel.toy_world import RULE_NAMES, ToyEnv, uniform_policy
 from worldmodel.data.actions import pack
-from worldmodel.data.episodes import Episode, EpisodeBuffer, by_rank, collect
+from worldmodel.data.episodes import Episode, EpisodeBuffer, collect, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
 
@@ -135,7 +135,7 @@ def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> No
 
 def test_every_rule_has_as_many_legal_ranks_as_sites(episodes: EpisodeBuffer) -> None:
     """From 0 without gaps, in the order of the sites."""
-    for episode, ranked in zip(episodes, by_rank(episodes), strict=True):
+    for episode, ranked in zip(episodes, indexed_by_rank(episodes), strict=True):
         for t in range(episode.num_steps + 1):
             rules = episode.legal_actions(t)[:, 0]
             expected = [(rule, rank) for rule in range(3) for rank in range(int((rules == rule).sum()))]
@@ -144,7 +144,7 @@ def test_every_rule_has_as_many_legal_ranks_as_sites(episodes: EpisodeBuffer) ->
 
 def test_an_action_names_the_rank_of_its_site(episodes: EpisodeBuffer) -> None:
     taken = 0
-    for episode, ranked in zip(episodes, by_rank(episodes), strict=True):
+    for episode, ranked in zip(episodes, indexed_by_rank(episodes), strict=True):
         for t, (rule, rank) in enumerate(ranked.actions.tolist()):
             if rule == 3:
                 np.testing.assert_array_equal(episode.actions[t], ranked.actions[t])
@@ -156,7 +156,7 @@ def test_an_action_names_the_rank_of_its_site(episodes: EpisodeBuffer) -> None:
 
 
 def test_all_else_stays_as_it_is(episodes: EpisodeBuffer) -> None:
-    ranked = by_rank(episodes)
+    ranked = indexed_by_rank(episodes)
     assert ranked.graphs is episodes.graphs and ranked.rule_names == episodes.rule_names
     for one, other in zip(episodes, ranked, strict=True):
         facts = [(each.hashes, each.index, each.terminated, each.truncated) for each in (one, other)]
@@ -166,7 +166,7 @@ def test_all_else_stays_as_it_is(episodes: EpisodeBuffer) -> None:
 
 
 def test_ranks_are_no_places(episodes: EpisodeBuffer) -> None:
-    assert {episode.num_locations for episode in by_rank(episodes)} == {0}
+    assert {episode.num_locations for episode in indexed_by_rank(episodes)} == {0}
     assert {episode.num_locations for episode in episodes} == {8}
 
 

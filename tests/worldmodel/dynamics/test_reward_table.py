@@ -11,11 +11,11 @@ from worldmodel.dynamics.conditioning_actions import conditioned_rewards
 from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbour_table
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
-    in_percent_of_start,
     mean_reward_per_action,
     mean_reward_per_rule,
     reward_deviation,
     reward_spread_per_rule,
+    scaled_to_start,
 )
 
 
@@ -89,10 +89,10 @@ def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_t
     buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, steady)
     table = buffer.action_table()
     pairs, rewards = all_steps(buffer)
-    assert reward_deviation(in_percent_of_start(buffer)) < 1e-5 < 0.01 < reward_deviation(buffer)
+    assert reward_deviation(scaled_to_start(buffer)) < 1e-5 < 0.01 < reward_deviation(buffer)
     assert reward_deviation(buffer) == pytest.approx(rewards.std(), rel=1e-5)
     taken = np.unique(table.encode(pairs))
-    of_start = rewards_of(in_percent_of_start(buffer), table)
+    of_start = rewards_of(scaled_to_start(buffer), table)
     np.testing.assert_allclose(of_start.mean[taken], 1.0, rtol=1e-5)
     assert of_start.spread[taken].max() < 1e-5
     assert rewards_of(buffer, table).spread[taken].max() > 0.01

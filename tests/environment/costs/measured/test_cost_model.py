@@ -211,7 +211,7 @@ def test_what_other_processes_have_said_counts(clock: KernelClock, tmp_path: Pat
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     mine = MeasuredPrices(model, RUNTIME, prices(tmp_path))  # has read what there is: nothing
     theirs = prices(tmp_path)
-    names = model.graph.surroundings(model.opset).tolist()
+    names = model.graph.neighbourhood_signatures(model.opset).tolist()
     theirs.put("0 made up", Price(1000.0, 0.0))
     theirs.put_operator_costs({names[0]: OperatorCost({"0 made up": 2}, 5.0)})
     here, there = (model.graph.cost(each.native) for each in (mine, MeasuredPrices(model, RUNTIME, prices(tmp_path))))
@@ -287,8 +287,8 @@ class TestNoise:
         costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
         priced = costs.price(State(model.graph, RuleSet.default(), costs.native))
         known, runs = costs.kernels.prices, Counter[str]()
-        for surroundings in model.graph.surroundings(model.opset).tolist():
-            runs.update(known.operator_costs[surroundings].kernels)
+        for signature in model.graph.neighbourhood_signatures(model.opset).tolist():
+            runs.update(known.operator_costs[signature].kernels)
         assert max(runs.values()) > 1, "nothing runs twice, so nothing was tested"
         errors_ms = {key: price.ms * price.spread for key, price in known.items()}
         expected = {key: count * errors_ms[key] for key, count in runs.items()}
@@ -351,5 +351,5 @@ def test_what_decides_the_costs_of_operators_has_a_version() -> None:
     digest = hashlib.sha256(f"{operator_costs.DISTANCE} {operator_costs._WHOLE}".encode())
     for name in ("bert-base-tiny", "squeezenet1.1-tiny"):
         graph = OnnxModel.load(zoo.build(name)).graph
-        digest.update(np.unique(graph.surroundings(17)).astype("<u8").tobytes())
+        digest.update(np.unique(graph.neighbourhood_signatures(17)).astype("<u8").tobytes())
     assert (OPERATOR_COSTS, digest.hexdigest()[:16]) == (2, "eeaa6428ef5914a8")

@@ -1,4 +1,4 @@
-#include "ir/surroundings.hpp"
+#include "ir/neighbourhoods.hpp"
 
 #include <algorithm>
 #include <array>
@@ -72,7 +72,7 @@ std::int64_t weights_mb(const Graph& graph) {
   return *std::ranges::min_element(kWeightsMb, {}, distance);
 }
 
-std::vector<std::uint64_t> surroundings(const Graph& graph, int opset) {
+std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset) {
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
@@ -80,7 +80,7 @@ std::vector<std::uint64_t> surroundings(const Graph& graph, int opset) {
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
   const Hash128 whole = fold(Hash128{27, 28}, Hash128{written_opset(graph, nodes, opset), static_cast<std::uint64_t>(weights_mb(graph))});
   for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), whole);
-  for (int round = 0; round < kSurroundings; ++round) {
+  for (int round = 0; round < kNeighbourhood; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
     names.swap(wider);
   }
