@@ -338,7 +338,7 @@ def _newer(path: Path) -> None:
 def _damaged(path: Path) -> None:
     with PriceDatabase(path) as database:
         prices = database.setting(OTHER)
-        for number in range(2000):
+        for number in range(100):
             prices.put(f"0 op {number}", Price(1.0, 0.0))
         database.settle()
     data = bytearray(path.read_bytes())

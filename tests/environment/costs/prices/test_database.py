@@ -200,7 +200,7 @@ def _of_version_1(path: Path) -> None:
 
 
 def _damaged(path: Path) -> None:
-    _record(path, 0, 2000)
+    _record(path, 0, 100)
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xa5" * (len(data) - 4096)
     path.write_bytes(data)

@@ -56,6 +56,7 @@ def test_a_graph_that_was_not_trained_on_is_judged_like_one_that_was() -> None:
     assert float(figures["random", names.MASK_ERROR, "3"]["copy_last"]) == 1
 
 
+@pytest.mark.full
 def test_a_pessimistic_ensemble_is_put_to_the_exploit_test() -> None:
     label = "ensemble of 3 with pessimism 1"
     rows = made("exploit", "--variants", label, "--set", "ppo.updates=1", "--set", "recollect.rounds=0")
