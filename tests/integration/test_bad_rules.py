@@ -77,6 +77,15 @@ def test_shapes_that_contradict_each_other_are_located(capsys: pytest.CaptureFix
     assert [bool(RuleSet.load("my.rules", proven=False).proof(index)) for index in range(2)] == [True, False]
 
 
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """`GOOD` with its proof."""
+    path = tmp_path_factory.mktemp("proven") / "my.rules"
+    path.write_text(GOOD)
+    assert main(["rules", "verify", str(path), "--instances", "12", "--processes", "1", "--write"]) == 0
+    return path.read_text().rstrip()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -91,11 +100,8 @@ def test_shapes_that_contradict_each_other_are_located(capsys: pytest.CaptureFix
     ],
 )
 def test_rules_without_their_own_proof_are_refused_until_verified(
-    old: str, new: str, complaint: str, capsys: pytest.CaptureFixture[str]
+    old: str, new: str, complaint: str, proven: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("my.rules").write_text(GOOD)
-    assert verify(capsys, "--write")[0] == 0
-    proven = Path("my.rules").read_text().rstrip()
     edited = re.sub(old, new, proven, count=1)
     assert edited != proven
     Path("my.rules").write_text(edited.rstrip() + "\n")

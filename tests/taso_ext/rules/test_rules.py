@@ -9,7 +9,7 @@ from taso_ext.verify import RuleVerification, verify_rule
 
 DEFAULT = RuleSet.default()
 INSTANCES = 32
-SAMPLE = 8  # of what `rlflow rules verify` tests in full
+SAMPLE, FLOAT_SAMPLE = 8, 2  # of what `rlflow rules verify` tests in full
 
 
 def verify_text(text: str) -> RuleVerification:
@@ -20,7 +20,7 @@ def verify_text(text: str) -> RuleVerification:
 @pytest.mark.parametrize("index", range(len(DEFAULT)), ids=DEFAULT.names)
 def test_default_rule_keeps_the_function(index: int) -> None:
     """Finite fields and ONNX Runtime, on random instances rewritten by the engine at every legal location."""
-    verification = verify_rule(DEFAULT, index, instances=SAMPLE)
+    verification = verify_rule(DEFAULT, index, instances=SAMPLE, float_instances=FLOAT_SAMPLE)
     assert verification.ok, str(verification)
     # An instance that repeats proves nothing new; dimensions and attributes must really vary.
     assert len(verification.instances) >= SAMPLE // 4, str(verification)
