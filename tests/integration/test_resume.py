@@ -17,6 +17,7 @@ import pytest
 
 from environment import GraphSubstitutionEnv
 from experiments.cli import build_parser
+from experiments.pipeline import collect
 from experiments.pipeline.optimise import optimise
 from experiments.request import parse_request
 from tests import tracing
@@ -87,7 +88,14 @@ def trace_of(output: Path) -> dict[str, Any]:
     return {"result": result, "output": output.read_bytes(), **{name: (run / name).read_text() for name in names}}
 
 
-RECOLLECT = ["--recollect", "1", "--set", "recollect.episodes=24", "--set", "recollect.steps=4"]
+RECOLLECT = ["--recollect", "1", "--set", "recollect.episodes=6", "--set", "recollect.steps=4"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_shards() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(collect, "POLICY_EPISODES_PER_SHARD", 4)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -129,22 +137,22 @@ def test_a_run_with_a_world_model_is_complete(uninterrupted: Path) -> None:
     assert pictures == {"cost.png", "improvements.png", "world-model.png", "returns.png"}
     result = json.loads((run / "result.json").read_text())
     assert [source[:3] for source in result["improvements"]] == ["(a)", "(b)", "(c)", "(d)"]
-    assert list(result["episodes"].values()) == [84, 1, 2, 3]
+    assert list(result["episodes"].values()) == [66, 1, 2, 3]
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     counts = Counter(record["stage"] for record in logged)
     round_0 = {"collect": 60, "encoder": 6, "mdn-rnn": 6, "controller": 4, "evaluate": 6}
-    round_1 = {"recollect-1": 24, "mdn-rnn-1": 4, "controller-1": 4}
+    round_1 = {"recollect-1": 6, "mdn-rnn-1": 4, "controller-1": 4}
     assert counts == {**round_0, **round_1}
     assert {"load", "accuracy-1", "exploit-1", *round_0, *round_1} <= set(result["stage_seconds"])
-    assert [(row["round"], row["episodes"]) for row in result["rounds"]] == [(0, 54), (1, 78)]
+    assert [(row["round"], row["episodes"]) for row in result["rounds"]] == [(0, 54), (1, 60)]
     found = max(record["improvement_percent"] for record in logged if record["stage"].startswith(("col", "recol")))
     assert result["improvements"]["(a) random collection and recollection"] == pytest.approx(found)
     report = (run / "report.md").read_text()
-    assert report.count("\n| 0 | 54 |") == report.count("\n| 1 | 78 |") == 1
+    assert report.count("\n| 0 | 54 |") == report.count("\n| 1 | 60 |") == 1
     from experiments.reports.accuracy_study import AccuracyStudy
 
     study = AccuracyStudy.load(run)
-    assert (len(study.training), len(study.held_out)) == (78, 6) and "MDN-RNN, round 1" in study.losses()
+    assert (len(study.training), len(study.held_out)) == (60, 6) and "MDN-RNN, round 1" in study.losses()
 
 
 def assert_same_trace(output: Path, expected: Path) -> None:
@@ -171,7 +179,7 @@ def test_neither_kills_nor_interruptions_change_the_result(uninterrupted: Path, 
         ("train the encoder", 5),
         ("train the MDN-RNN", 5),
         ("train ppo", 3),
-        ("recollect episodes, round 1", 22),
+        ("recollect episodes, round 1", 5),
         ("train ppo, round 1", 3),
         ("compare dream and reality, round 1", 1),
         ("play real episodes", 2),
