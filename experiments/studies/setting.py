@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -128,7 +129,7 @@ def agree(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
       stored, wanted: as `Setting.record` returns them, and what a unit depends on beside.
     """
     try:
-        return today(stored) == wanted
+        return today(stored) == json.loads(json.dumps(wanted))  # as it would be stored: tuples become lists
     except UserError:  # a setting or a value that does not exist any more
         return False
 

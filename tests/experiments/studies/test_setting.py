@@ -10,10 +10,11 @@ import pytest
 
 from experiments.config.run import load_config
 from experiments.errors import UserError
-from experiments.executors.units import COMMITTED, UNITS, once
+from experiments.executors.units import COMMITTED, UNITS, once, reading_only
+from experiments.runs.progress import make_progress
 from experiments.studies import setting
 from experiments.studies.setting import Setting, agree, figures_fingerprint, fingerprint, today
-from experiments.studies.study import TABLE
+from experiments.studies.study import SCALES, TABLE, Study
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / COMMITTED / TABLE / UNITS).glob("*.json"))
@@ -33,6 +34,17 @@ def test_committed_units_are_of_this_versions_rules_features_and_figures() -> No
         settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
         expected = here if settings["graph"] == "squeezenet1.1" else {**here, "graph": settings["fingerprint"]["graph"]}
         assert settings["fingerprint"] == expected and settings.get("figures") in (None, figures_fingerprint())
+
+
+def test_the_tables_find_the_committed_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each kind; any other one is found in the same way."""
+    monkeypatch.chdir(ROOT)
+    scale = SCALES["full"]
+    usual = Setting("squeezenet1.1", load_config(scale.preset, {}, scale.overrides))
+    study = Study(usual, 0, scale.effort, make_progress())
+    with reading_only():
+        assert study.accuracy()["settings"]["seed"] == study.exploit(1)["settings"]["seed"] == 0
+        assert study.search()["best_percent"] > 19.0
 
 
 @pytest.fixture
