@@ -21,6 +21,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
@@ -30,7 +31,7 @@ from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
-SECONDS_TO_STOP = 10.0
+SECONDS_TO_STOP = 10
 """A process that was asked to stop has this long to leave its files in order, and is then killed."""
 
 
@@ -175,7 +176,7 @@ class LocalExecutor:
             for lane in running:
                 lane.process.terminate()
             for lane in running:
-                lane.stop()
+                lane.stop(ask_again=True)
 
 
 def _finished(unit: Unit) -> Result | None:
@@ -216,7 +217,9 @@ class _Lane:
         context = multiprocessing.get_context("spawn")
         messages, sender = context.Pipe(duplex=False)
         process = context.Process(target=_run_lane, args=(list(units), sender))
-        # Ctrl-C reaches every process of a terminal; this one stops the others. A new process inherits the mask.
+        # Ctrl-C reaches every process of a terminal; this one stops the others. A new process inherits the mask, which
+        # starting multiprocessing's own resource tracker would take away.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process.start()
@@ -239,9 +242,19 @@ class _Lane:
         unit = self.units.popleft()
         return Result(unit, None, value) if kind == "error" else Result(unit, value)
 
-    def stop(self) -> None:
-        """Waits for the process, and kills it where that takes too long."""
-        self.process.join(SECONDS_TO_STOP)
+    def stop(self, *, ask_again: bool = False) -> None:
+        """Waits for the process, and kills it where that takes too long.
+
+        Args:
+          ask_again: whether it was asked to stop, and is asked again every second: a signal can get lost, see
+            `experiments.runs.progress`.
+        """
+        for _ in range(SECONDS_TO_STOP):
+            self.process.join(1.0)
+            if self.process.exitcode is not None:
+                break
+            if ask_again:
+                self.process.terminate()
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
