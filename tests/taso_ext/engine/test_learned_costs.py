@@ -123,7 +123,7 @@ def test_equal_layers_have_equal_names() -> None:
 @pytest.mark.parametrize(
     "answer", [np.zeros((1, 3)), np.zeros(3), np.zeros((5, 2))], ids=["too few", "no table", "too narrow"]
 )
-def test_an_appraisal_of_another_shape_is_refused(answer: npt.NDArray[np.float64]) -> None:
+def test_an_answer_of_another_shape_is_refused(answer: npt.NDArray[np.float64]) -> None:
     costs = CostModel.learned("learned", "xeon", lambda graph, positions: answer, *NONE, OPSET)
     with pytest.raises(ValueError, match="expected"):
         State(zoo_model("squeezenet1.1-tiny").graph, RuleSet.default(), costs, 0)
