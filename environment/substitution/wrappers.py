@@ -74,16 +74,9 @@ class Candidates(
             self, max_candidates=max_candidates, candidate_costs=candidate_costs, rule_encoding=rule_encoding
         )
         super().__init__(env)
-        space = env.observation_space
-        if not (
-            isinstance(env.unwrapped, GraphSubstitutionEnv)
-            and isinstance(space, spaces.Dict)
-            and "globals" in space.spaces
-        ):
-            raise ValueError(f"Candidates needs a GraphSubstitutionEnv with its observations, got {env}")
+        self._base, space = _wrapped(env, "globals", "Candidates needs a GraphSubstitutionEnv with its observations")
         if rule_encoding not in ("one-hot", "id"):
             raise ValueError(f"rule_encoding must be 'one-hot' or 'id', got {rule_encoding!r}")
-        self._base = env.unwrapped
         self.max_candidates, self.candidate_costs = max_candidates, candidate_costs
         self.rule_encoding: RuleEncoding = rule_encoding
         self.columns = _column_names(self._base.rule_names, rule_encoding, candidate_costs)
@@ -189,16 +182,10 @@ class Padded(
     ) -> None:
         RecordConstructorArgs.__init__(self, max_nodes=max_nodes, max_edges=max_edges)
         super().__init__(env)
-        space = env.observation_space
-        if not (
-            isinstance(env.unwrapped, GraphSubstitutionEnv)
-            and isinstance(space, spaces.Dict)
-            and "graph" in space.spaces
-        ):
-            raise ValueError(f"Padded needs a GraphSubstitutionEnv whose observations hold 'graph', got {env}")
-        now = _sizes(env.unwrapped.state)
+        base, space = _wrapped(env, "graph", "Padded needs a GraphSubstitutionEnv whose observations hold 'graph'")
+        now = _sizes(base.state)
         if max_nodes is None or max_edges is None:
-            largest = _largest(env.unwrapped.state, env.unwrapped.max_steps)
+            largest = _largest(base.state, base.max_steps)
             max_nodes = with_headroom(int(largest[0])) if max_nodes is None else max_nodes
             max_edges = with_headroom(int(largest[1])) if max_edges is None else max_edges
         self.max_nodes, self.max_edges = max_nodes, max_edges
@@ -281,3 +268,15 @@ def _filled_up(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 def _mask(used: int, count: int) -> npt.NDArray[np.int8]:
     return (np.arange(count) < used).astype(np.int8)
+
+
+def _wrapped(env: gymnasium.Env[Any, Any], entry: str, needed: str) -> tuple[GraphSubstitutionEnv, spaces.Dict]:
+    """Returns the innermost environment and the space of observations, which must have an entry.
+
+    Raises:
+      ValueError: says what is `needed`, and what came.
+    """
+    base, space = env.unwrapped, env.observation_space
+    if isinstance(base, GraphSubstitutionEnv) and isinstance(space, spaces.Dict) and entry in space.spaces:
+        return base, space
+    raise ValueError(f"{needed}, got {env}")
