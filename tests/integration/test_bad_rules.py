@@ -86,20 +86,20 @@ def proven(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text().rstrip()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (r"  proof[\s\S]*", "", "expected a proof, but there is none"),
-        (r"Add\(y, x\)", "Add(x, y)", "the proof is stale"),
-        (r"shapes=", "shapes=9", "the proof is stale"),
-        (r"digest\(", "digest(0", "the proof is stale"),
-        (r"\)$", "", "this one cannot be read"),
-        (r"finite-field\(", "trust me, finite-field(", "this one cannot be read"),
-        (r"onnxruntime\(", "tensorflow(", "unknown clause 'tensorflow'"),
-        (r"onnxruntime\(\d+\)", "", "lacks the clause 'onnxruntime'"),
-    ],
-)
-def test_rules_without_their_own_proof_are_refused_until_verified(
+SPOILT_PROOFS = [
+    (r"  proof[\s\S]*", "", "expected a proof, but there is none"),
+    (r"Add\(y, x\)", "Add(x, y)", "the proof is stale"),
+    (r"shapes=", "shapes=9", "the proof is stale"),
+    (r"digest\(", "digest(0", "the proof is stale"),
+    (r"\)$", "", "this one cannot be read"),
+    (r"finite-field\(", "trust me, finite-field(", "this one cannot be read"),
+    (r"onnxruntime\(", "tensorflow(", "unknown clause 'tensorflow'"),
+    (r"onnxruntime\(\d+\)", "", "lacks the clause 'onnxruntime'"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), SPOILT_PROOFS)
+def test_rules_without_their_own_proof_are_refused(
     old: str, new: str, complaint: str, proven: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited = re.sub(old, new, proven, count=1)
@@ -109,8 +109,15 @@ def test_rules_without_their_own_proof_are_refused_until_verified(
     assert status == 2
     assert re.search(r"my\.rules:(1:6|5:3): rule 'add-commutes': ", said) and complaint in said
     assert "run: rlflow rules verify my.rules --write" in said
+
+
+def test_the_command_that_is_named_then_helps(proven: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all these rules at once, in one file."""
+    spoilt = [re.sub(old, new, proven, count=1).rstrip() for old, new, _ in SPOILT_PROOFS]
+    renamed = [text.replace("add-commutes", f"add-commutes-{number}", 1) for number, text in enumerate(spoilt)]
+    Path("my.rules").write_text("\n\n".join(renamed) + "\n")
     assert verify(capsys, "--write")[0] == 0
-    RuleSet.load("my.rules")
+    assert len(RuleSet.load("my.rules")) == len(SPOILT_PROOFS)
 
 
 def test_a_false_rule_is_shown_with_its_counterexample(capsys: pytest.CaptureFixture[str]) -> None:

@@ -338,8 +338,8 @@ def _newer(path: Path) -> None:
 def _damaged(path: Path) -> None:
     with PriceDatabase(path) as database:
         prices = database.setting(OTHER)
-        for number in range(100):
-            prices.put(f"0 op {number}", Price(1.0, 0.0))
+        for number in range(3):  # a page of the file each
+            prices.put(f"0 {4096 * 'op'} {number}", Price(1.0, 0.0))
         database.settle()
     data = bytearray(path.read_bytes())
     data[8192:] = b"\xa5" * (len(data) - 8192)

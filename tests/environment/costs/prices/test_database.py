@@ -200,7 +200,8 @@ def _of_version_1(path: Path) -> None:
 
 
 def _damaged(path: Path) -> None:
-    _record(path, 0, 100)
+    with PriceDatabase(path) as prices:
+        prices.setting(CPU).put(4096 * "op", PRICE)
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xa5" * (len(data) - 4096)
     path.write_bytes(data)
