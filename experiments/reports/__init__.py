@@ -1,1 +1,1 @@
-"""What a finished run shows: reports, summaries and plots."""
+"""Reports, summaries and plots of finished runs."""

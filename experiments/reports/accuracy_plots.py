@@ -18,21 +18,21 @@ from worldmodel.accuracy import metrics
 from worldmodel.accuracy.probes import Components
 from worldmodel.accuracy.rewards_and_masks import rank_correlation
 
-if TYPE_CHECKING:  # it brings TensorFlow, and pictures need none
+if TYPE_CHECKING:  # the module imports TensorFlow, which pictures do not need
     from experiments.reports.accuracy_study import Drawn, Returns, RuleErrors
 
 MOST_RULES = 15
 SHADES = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.92, 256)))
-"""Without the yellow that nobody sees on white."""
+"""The colours of viridis without the yellow, which is hard to see on white."""
 STEPS_AHEAD = "steps without a look at reality"
 
 
 def rewards_figure(predicted: Mapping[str, np.ndarray], real: np.ndarray) -> Figure:
-    """Predicted against real rewards, one panel a predictor.
+    """Draws predicted against real rewards, one panel for each predictor.
 
     Args:
       predicted: predictor -> [n], percent.
-      real: [n].
+      real: [n], percent.
     """
     figure = Figure(figsize=(3.4 * len(predicted), 3.6), layout="constrained")
     panels = figure.subplots(1, len(predicted), sharex=True, sharey=True, squeeze=False)[0]
@@ -47,7 +47,7 @@ def rewards_figure(predicted: Mapping[str, np.ndarray], real: np.ndarray) -> Fig
 
 
 def errors_figure(panels: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) -> Figure:
-    """Errors that grow with the number of steps, on a logarithmic scale.
+    """Draws errors against the number of steps, on a logarithmic scale.
 
     Args:
       panels: (title, unit) -> predictor -> error after 1, 2, … steps.
@@ -66,11 +66,12 @@ def errors_figure(panels: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) ->
 
 
 def rule_errors_figure(errors: Mapping[str, RuleErrors], step: int) -> Figure:
-    """Wrong bits by rule, in units of those of copying the first state.
+    """Draws the wrong bits of each rule, relative to those of copying the first state.
 
     Args:
-      errors: rule -> counts; rules of which copying is right everywhere are left out.
-      step: after how many steps.
+      errors: rule -> counts. Rules for which copying is always right are left out; of the others, the first
+        `MOST_RULES` are drawn.
+      step: the number of predicted steps.
     """
     shown = {rule: each for rule, each in errors.items() if each.copied > 0}
     left_out = len(shown) - MOST_RULES
@@ -98,7 +99,7 @@ def rule_errors_figure(errors: Mapping[str, RuleErrors], step: int) -> Figure:
 
 
 def coverage_figure(levels: Sequence[float], shares: Mapping[str, np.ndarray]) -> Figure:
-    """How many real latents lie in intervals that should hold a given share of them.
+    """Draws the share of real latents inside intervals against the share that should be inside.
 
     Args:
       levels: probabilities of the intervals.
@@ -119,16 +120,18 @@ def coverage_figure(levels: Sequence[float], shares: Mapping[str, np.ndarray]) -
 
 
 def latents_figure(latents: np.ndarray, costs_percent: np.ndarray, principal: Components, start: np.ndarray) -> Figure:
-    """States in the two directions in which their latents differ most, coloured by cost.
+    """Draws states by the first two principal components of their latents, coloured by cost.
 
     Args:
-      latents: [n, Z]; costs_percent: [n], of the start graph's.
-      start: [Z], of the start graph.
+      latents: [n, Z].
+      costs_percent: [n], in percent of the start graph's cost.
+      principal: the two components.
+      start: [Z], the latent of the start graph.
     """
     figure = Figure(figsize=(6.2, 4.6), layout="constrained")
     axes = figure.add_subplot()
     points, origin = principal.project(latents), principal.project(start)
-    order = np.random.default_rng(0).permutation(len(points))  # no cost is drawn over all others
+    order = np.random.default_rng(0).permutation(len(points))  # in random order, so that no cost hides the others
     drawn = axes.scatter(points[order, 0], points[order, 1], c=costs_percent[order], s=9, cmap=SHADES, linewidth=0)
     axes.plot(*origin, "*", color=ORANGE, markersize=14, markeredgecolor="white", label="start graph")
     bar = figure.colorbar(drawn, ax=axes)
@@ -144,10 +147,10 @@ def _component_labels(principal: Components) -> list[str]:
 
 
 def trajectories_figure(trajectories: Sequence[Returns], temperature: float = 1.0) -> Figure:
-    """Rewards summed along action sequences, dreamed and real, one panel each.
+    """Draws rewards summed along action sequences, dreamed and real, one panel for each sequence.
 
     Args:
-      temperature: of the sampled dreams, for the legend.
+      temperature: the temperature of the sampled dreams, for the legend.
     """
     columns = min(3, len(trajectories))
     rows = -(-len(trajectories) // columns)
@@ -171,7 +174,7 @@ def trajectories_figure(trajectories: Sequence[Returns], temperature: float = 1.
 
 
 def temperatures_figure(drawn: Drawn, principal: Components) -> Figure:
-    """Next latents drawn at each temperature, and how far they are from the most likely one."""
+    """Draws the next latents that were sampled at each temperature, and how their spread depends on it."""
     temperatures = list(drawn.latents)
     figure = Figure(figsize=(2.5 * (len(temperatures) + 1) + 0.4, 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1))
     panels = figure.subplots(1, len(temperatures) + 1)

@@ -21,11 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from taso_ext.files import write_atomically
 
 LARGE = 10.0
-"""Losses that fall from here to below zero are drawn on a scale that is linear between -1 and 1, logarithmic beyond."""
+"""If a loss is larger than this, its panel has a scale that is linear between -1 and 1 and logarithmic beyond: losses
+fall from large values to below zero."""
 
 
 class Band(NamedTuple):
-    """A line with an interval around it: x, y, and the ends of the interval, of one length."""
+    """A line with an interval around it: x, y and the ends of the interval, all of one length."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -41,7 +42,7 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 
 def finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Title, labels and the look of one panel; empty texts are left out."""
+    """Sets the title, the labels and the style of one panel; empty texts are left out."""
     axes.set_title(title, loc="left", fontsize=10, color=INK)
     axes.set_xlabel(x_label, fontsize=9, color=INK)
     axes.set_ylabel(y_label, fontsize=9, color=INK)
@@ -54,19 +55,19 @@ def finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a PNG or an SVG, as the suffix of `path` says, whole or not at all."""
-    # Neither version nor date, and ids of SVG elements from a fixed salt: equal data, equal file.
+    # No version and no date, and ids of SVG elements from a fixed salt: so equal data give equal files.
     unwanted = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
     with matplotlib.rc_context({"svg.hashsalt": path.stem}):
         write_atomically(path, partial(figure.savefig, format=path.suffix[1:], dpi=140, metadata=unwanted))
 
 
 def plot_losses(path: Path, panels: Mapping[str, Mapping[str, Curve]]) -> None:
-    """World-model training, as `losses_figure`, into the PNG `path`."""
+    """Writes `losses_figure` into the PNG `path`."""
     save(losses_figure(panels), path)
 
 
 def losses_figure(panels: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """World-model training: one panel a stage, one line a loss.
+    """Draws world-model training: one panel for each stage, one line for each loss.
 
     Args:
       panels: title -> label -> (steps, loss in nats or as labelled).
@@ -87,19 +88,19 @@ def losses_figure(panels: Mapping[str, Mapping[str, Curve]]) -> Figure:
 
 
 def _colours(labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """A colour for each label: that which it has already, or one that no other label here has."""
+    """Returns a colour for each label: the one that it has already, or one that no other label here has."""
     taken = {known[label] for label in labels if label in known}
     free = itertools.cycle(colour for colour in CYCLE if colour not in taken)
     return {label: known[label] if label in known else next(free) for label in labels}
 
 
 def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]]) -> None:
-    """What the controller was promised in training, and what its episodes really brought.
+    """Draws the returns of the controller in training, and beside them those of its real episodes.
 
     Args:
       path: the PNG to write.
-      training: label -> (update, return in percent), in the dream or wherever it was trained.
-      real: label -> returns in percent of real episodes after training, drawn beside the training.
+      training: label -> (updates, returns in percent), in the dream or wherever it was trained.
+      real: label -> returns in percent of real episodes after training.
     """
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.2, 1])
@@ -108,7 +109,7 @@ def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, S
     left.legend(frameon=False, fontsize=8)
     finish(left, "Training", "update", "return [%]")
     for position, returns in enumerate(real.values()):
-        # Spread side by side in a fixed pattern, so that equal returns stay countable and the picture reproducible.
+        # Points lie side by side in a fixed pattern: equal returns can be counted, and the picture is reproducible.
         offsets = 0.3 * (np.arange(len(returns)) / max(1, len(returns) - 1) - 0.5) if len(returns) > 1 else [0.0]
         right.scatter(position + np.asarray(offsets), returns, s=22, color=CYCLE[position + 1], alpha=0.75, linewidth=0)
         right.hlines(np.mean(returns), position - 0.3, position + 0.3, color=INK, linewidth=1.4)
@@ -119,13 +120,13 @@ def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, S
 
 
 def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str], best_step: int) -> None:
-    """Estimated cost along the episode that was exported, each step labelled with its rule.
+    """Draws the estimated cost along the exported episode; each step is labelled with its rule.
 
     Args:
       path: the PNG to write.
-      costs_ms: cost of every graph, the initial one first.
-      rule_names: what was done between them, one shorter.
-      best_step: the graph that was exported.
+      costs_ms: the cost of every graph, the initial one first.
+      rule_names: the rules that were applied between these graphs, one fewer.
+      best_step: the position of the exported graph in `costs_ms`.
     """
     steps = np.arange(len(costs_ms))
     figure = Figure(figsize=(min(14.0, 5.0 + 0.16 * len(costs_ms)), 4.4), layout="constrained")
@@ -141,7 +142,7 @@ def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str],
 
 
 def plot_improvements(path: Path, improvements: Mapping[str, float]) -> None:
-    """Who found what: improvement of the best graph of each source.
+    """Draws the improvement of the best graph of each source.
 
     Args:
       path: the PNG to write.
@@ -165,12 +166,12 @@ def plot_pairs(
     groups: Mapping[str, Mapping[str, Sequence[float]]],
     correlation: Callable[[Sequence[float], Sequence[float]], float],
 ) -> None:
-    """Every quantity against every other: points below the diagonal, histograms on it, correlations above it.
+    """Draws every quantity against every other: points below the diagonal, histograms on it, correlations above it.
 
     Args:
-      path: the PNG to write.
+      path: the PNG or SVG to write.
       groups: label -> quantity -> values, in percent; each group has the same quantities.
-      correlation: of two quantities of a group; NaN where there is none.
+      correlation: returns the correlation of two quantities of a group; NaN if there is none.
     """
     quantities = list(next(iter(groups.values())))
     size = len(quantities)
@@ -203,13 +204,14 @@ def plot_bands(
     wanted: Mapping[str, Mapping[str, float]],
     x_label: str,
 ) -> None:
-    """Lines with intervals over a logarithmic axis, a panel for each quantity.
+    """Draws lines with intervals over a logarithmic x axis, one panel for each quantity.
 
     Args:
-      path: the PNG to write.
+      path: the PNG or SVG to write.
       panels: quantity -> label -> line.
-      wanted: quantity -> label -> value that is asked for, drawn dashed: in the colour of the line, or grey for all.
-      x_label: of all panels.
+      wanted: quantity -> label -> required value. It is drawn dashed in the colour of its line, or in grey if several
+        labels have the same value.
+      x_label: the label of the x axis of all panels.
     """
     figure, grid = _grid(len(panels), 3, (4.4, 3.2))
     colours = _colour_of_each(panels)
@@ -234,14 +236,14 @@ def plot_bands(
 
 
 Agreement = tuple[Sequence[float], Sequence[float], Sequence[float]]
-"""Measured ratios, half the widths of their intervals as parts of them, and predicted ratios, of one length."""
+"""Measured ratios, half the widths of their intervals as fractions of them, and predicted ratios, all of one length."""
 
 
 def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agreement]]) -> None:
-    """Predicted over measured ratios, a panel for each graph; on the diagonal the prediction is right.
+    """Draws predicted against measured ratios, one panel for each graph; on the diagonal the prediction is right.
 
     Args:
-      path: the PNG to write.
+      path: the PNG or SVG to write.
       panels: graph -> kind of point -> points.
     """
     figure, grid = _grid(len(panels), 4, (3.1, 3.1))
@@ -265,7 +267,12 @@ def plot_agreement(path: Path, title: str, panels: Mapping[str, Mapping[str, Agr
 
 
 def _grid(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, at most `across` in a row, of some size in inches, with room for title and legend."""
+    """Returns a figure with room for title and legend, and its `count` panels.
+
+    Args:
+      across: the largest number of panels in a row.
+      size: width and height of a panel in inches.
+    """
     columns = min(across, max(1, count))
     rows = -(-count // columns)
     width, height = size
@@ -274,7 +281,7 @@ def _grid(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, l
 
 
 def _colour_of_each(panels: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """One for each label of any panel."""
+    """Returns a colour for each label of any panel."""
     return _colours(list(dict.fromkeys(label for labelled in panels.values() for label in labelled)), {})
 
 
@@ -284,7 +291,7 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _show_lines(axes: Axes, lines: Mapping[str, Band], asked: Iterable[float]) -> None:
-    """Limits the axis to the lines and what is asked: intervals of two seeds can be a hundred times as wide."""
+    """Limits the y axis to lines and required values: intervals of two seeds can be a hundred times as wide."""
     values = [value for band in lines.values() for value in band.y]
     low, high = axes.get_ylim()
     margin = 1.5 * (max(values) - min(values)) + 0.1 * abs(max(values, key=abs)) + 1e-6
@@ -302,7 +309,7 @@ def _scatter(axes: Axes, points: Mapping[str, Curve], colours: Mapping[str, str]
 
 
 def _spread(axes: Axes, name: str, values: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> None:
-    """A histogram; each group's bars sum up to one, so that a small group is seen beside a large one."""
+    """Draws a histogram. The bars of each group sum to one, so that a small group is visible beside a large one."""
     edges = np.histogram_bin_edges(np.concatenate([np.asarray(group) for group in values.values()]), 24).tolist()
     for label, group in values.items():
         axes.hist(group, edges, weights=np.full(len(group), 1 / len(group)), color=colours[label], alpha=0.6)

@@ -1,4 +1,4 @@
-"""The tables that end a run, and a training."""
+"""The tables that are printed at the end of a run and of a training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = tuple[str, str, str, str]
 PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 FILE_WIDTH = 120
-"""Columns of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
+"""Characters per line of a summary that goes to a file or a pipe, where rich would assume a terminal of 80."""
 
 
 ACCURACY_COLUMNS = {
@@ -45,7 +45,7 @@ ROUND_COLUMNS = {
 
 
 def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
-    """Prints everything a user decides by; plain text where standard output is not a terminal."""
+    """Prints everything that a user needs to decide; plain text if standard output is not a terminal."""
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     console.print(_graph_table(result))
     for title, rows in (
@@ -71,14 +71,14 @@ def print_training(
     run_directory: str,
     console: Console | None = None,
 ) -> None:
-    """Prints what a training came to.
+    """Prints the results of a training.
 
     Args:
       title: the model and what was trained.
-      accuracy: of the last world model on held-out episodes, see `measure_accuracy`.
-      rounds: see `Learning.round_row`, of the policies that were trained.
-      updates: what was logged of the last policy's updates.
-      best_real: improvement of the best real episode of a training without a world model, in percent.
+      accuracy: the accuracy of the last world model on held-out episodes, see `measure_accuracy`.
+      rounds: one row for each round whose policy was trained, see `Learning.round_row`.
+      updates: the logged metrics of the last policy's updates.
+      best_real: the improvement of the best real episode of a training without a world model, in percent.
     """
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if accuracy:
@@ -102,7 +102,7 @@ def print_training(
 
 
 def graph_rows(result: Result) -> list[Row]:
-    """Rows (figure, before, after, change)."""
+    """Returns rows (figure, before, after, change)."""
     before, after = result.before, result.after
     rows = [
         ("operators", f"{before.operators}", f"{after.operators}", _change(before.operators, after.operators)),
@@ -125,7 +125,7 @@ def graph_rows(result: Result) -> list[Row]:
 
 
 def source_rows(result: Result) -> list[tuple[str, str]]:
-    """Rows (source, improvement and number of episodes)."""
+    """Returns rows (source, improvement and number of episodes)."""
     rows = []
     for source, percent in result.improvements.items():
         episodes, noise = result.episodes[source], plus_minus(result.noise.get(source, 0.0))
@@ -134,24 +134,24 @@ def source_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def rule_rows(result: Result) -> list[tuple[str, str]]:
-    """Rows (rule, count), most used first."""
+    """Returns rows (rule, count), the most used rule first."""
     return [(name, str(count)) for name, count in sorted(result.rules_applied.items(), key=lambda item: -item[1])]
 
 
 def time_rows(result: Result) -> list[tuple[str, str]]:
-    """Rows (stage, duration), the total and the peak memory."""
+    """Returns rows (stage, duration), and behind them the total and the peak memory."""
     rows = [(stage, format_duration(seconds)) for stage, seconds in result.stage_seconds.items()]
     total = format_duration(sum(result.stage_seconds.values()))
     return [*rows, ("total", total), ("peak memory", f"{result.peak_memory_bytes / 1e9:.2f} GB")]
 
 
 def remarks(result: Result) -> list[str]:
-    """What there is to say beside the tables, the most important first."""
+    """Returns the sentences that are printed beside the tables, the most important first."""
     return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
 
 
 def verification_lines(result: Result) -> list[str]:
-    """What was proved about the outputs, and how sure the figures are."""
+    """Returns sentences on how the result was found and verified, and on how certain the figures are."""
     lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
     if result.rules_applied:
         lines.append(
@@ -175,7 +175,7 @@ def _row(label: str, before: float, after: float, noise: float) -> Row:
 
 
 def _scaled_row(label: str, unit: str, before: float, after: float) -> Row:
-    """With the prefix that suits the larger number."""
+    """Returns a row in the unit prefix that suits the larger number."""
     prefix, factor = next((item for item in PREFIXES if max(before, after) >= item[1]), PREFIXES[-1])
     return (f"{label} [{prefix}{unit}]", f"{before / factor:.3f}", f"{after / factor:.3f}", _change(before, after))
 
@@ -195,7 +195,7 @@ def _graph_table(result: Result) -> Table:
 
 
 def figure_text(value: float | None) -> str:
-    """Returns a figure of a table; an en dash where there is none."""
+    """Returns a figure of a table as text; an en dash if there is none."""
     if value is None:
         return "–"
     return str(value) if isinstance(value, int) else f"{value:.3f}"

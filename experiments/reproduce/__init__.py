@@ -1,10 +1,13 @@
 """Tables and figures of the papers and of this project: `rlflow reproduce NAME`.
 
-A module of a table has `add_options(parser)`, for options beside those of all tables, and
-`reproduce(options, progress)`, which returns the table; a module with several tables has an `Experiment` for each. The
-units of work are run by an executor (`experiments.executors`). Finished units are kept in `runs/reproduce/NAME/units`
-and not done again; those of accuracy, which come out alike on every machine, are looked for in
-`experiments/results/NAME/units` too.
+A module that makes one table has `add_options(parser)`, which adds the options of this table alone, and
+`reproduce(options, progress)`, which returns the table. A module that makes several tables has an `Experiment` for
+each. Most tables run their units of work with an executor (`experiments.executors`).
+
+Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
+one: `discrepancy-rules` those of `discrepancy`, and all other tables of world models except `mechanisms` those of
+`accuracy`. The units of `accuracy` and `mechanisms` have the same results on every machine and are also looked for in
+`experiments/results/NAME/units`.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # the command line is quick to say what there is
+if TYPE_CHECKING:  # the command line lists the tables without importing it
     from experiments.reproduce.table import Experiment
 
 
 class Entry(NamedTuple):
-    """The module that makes a table, below this package, with the name of its `Experiment` if it has one.
+    """The module that makes a table, and its line of help.
 
     Attributes:
+      module: the module relative to this package; with ":NAME" behind it if the table is its `Experiment` NAME.
       about: one line for the help.
     """
 
@@ -73,11 +77,11 @@ TABLES = {
         "how run time goes with operations, memory accesses and kernel launches, as a picture too",
     ),
 }
-"""What can be reproduced."""
+"""The tables by the name that `rlflow reproduce` takes."""
 
 
 def load(name: str) -> Experiment:
-    """Returns what makes a table."""
+    """Imports the module of a table and returns its experiment."""
     from experiments.reproduce.table import Experiment
 
     path, _, attribute = TABLES[name].module.partition(":")

@@ -1,4 +1,4 @@
-"""Options that tables share: the graphs of the zoo and the seed, and how many units of work run at a time."""
+"""Options that several tables share (zoo graphs, device, seed), and the execution of their units of work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from experiments.runs.progress import ProgressDisplay
 
 
 def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size ones") -> None:
-    """Adds the names of graphs; `default` is for the help."""
+    """Adds the argument for the names of graphs; `default` describes the default graphs in the help."""
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
 
 
 def chosen_graphs(named: Sequence[str]) -> list[str]:
-    """Returns those named, or the full-size ones that a paper defines.
+    """Returns the named graphs; if there are none, the full-size graphs that a paper defines.
 
     Raises:
-      UserError: if there is no such graph.
+      UserError: if a name is not in the zoo.
     """
     for name in named:
         if name not in zoo.names():
@@ -30,12 +30,12 @@ def chosen_graphs(named: Sequence[str]) -> list[str]:
 
 
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds the device to measure on; `more` is for the help."""
+    """Adds the option for the device to measure on; `more` is appended to its help."""
     parser.add_argument("--device", default="cpu", help=f"where to measure (cpu){more}")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    """Adds the seed of random rewriting."""
+    """Adds the option for the seed of random rewriting."""
     parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
 
 
@@ -43,7 +43,7 @@ def chosen_seed(options: argparse.Namespace) -> int:
     """Returns the seed.
 
     Raises:
-      UserError: it is negative.
+      UserError: if the seed is negative.
     """
     if options.seed < 0:
         raise UserError(f"--seed must be at least 0, got {options.seed}.")
@@ -56,10 +56,10 @@ def run_units(
     """Runs the units of a table and returns their records, in the order of `units`.
 
     Args:
-      measures: whether units measure times, so that two at a time would disturb each other.
+      measures: whether the units measure times, so that two at a time would disturb each other.
     Raises:
-      UserError: `--processes` makes no sense here.
-      Exception: of the first unit that failed, after all others have ended.
+      UserError: if `--processes` is below 1, or above 1 although the units measure times.
+      Exception: the error of the first unit that failed, after all others have ended.
     """
     if measures and options.processes > 1:
         raise UserError(
@@ -68,5 +68,5 @@ def run_units(
         )
     if not units:
         return []
-    kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # all units of tables are done once
+    kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # units of tables use `once`
     return records(LocalExecutor(options.table, options.processes, progress), kept)

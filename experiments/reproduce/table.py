@@ -3,7 +3,7 @@
 NAME/
   table.csv      the rows, unrounded
   table.md       the rows, rounded, with the meaning of every column
-  figure.svg     one figure; where there are several, figure-GRAPH.svg
+  figure.svg     the figure; if there are several, figure-GRAPH.svg for each
   figure.png     the same for viewers without SVG
   README.md      the command that makes the table, its settings, and what it says
   units/         the finished units of work that the table is made of
@@ -24,7 +24,7 @@ from taso_ext.files import write_text
 
 Row = Mapping[str, str | int | float]
 Figure = Callable[[Path], None]
-"""Draws a figure into a file, whose suffix says in which format."""
+"""Draws a figure into a file; the suffix of the file gives the format."""
 
 UNDEFINED = "–"
 """Stands for a value that does not exist, such as the correlation with something that never changes."""
@@ -32,16 +32,18 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns that say what they mean.
+    """A table of results, with the meaning of its columns, its settings and its figures.
 
     Attributes:
-      title, notes: before and after the table; the notes name the settings.
+      title: the heading of table.md and README.md.
       columns: the meaning of each column, by its key in the rows.
       formats: format specifications of numbers, by column.
-      command: makes the table again.
+      rows: values by column, unrounded; other keys are not shown, and a missing value is left empty.
+      command: the command that makes the table again.
+      notes: the settings, as text that follows the table.
       finding: what the table says, in a sentence or two.
-      figures: by graph.
-      summary: the most important part of a long table. It stands before the table, and alone where a table is printed.
+      figures: the figures by graph.
+      summary: the most important part of a long table; it stands before the table, and alone if the table is printed.
     """
 
     title: str
@@ -55,7 +57,7 @@ class Table:
     summary: Table | None = None
 
     def markdown(self) -> str:
-        """Returns the table with the meaning of its columns below it."""
+        """Returns the text of table.md: the table with the meaning of its columns below it."""
         lines = self._head()
         if self.summary:
             lines += [*self.summary._body(), "", "## All figures", ""]
@@ -64,7 +66,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def brief(self, directory: Path) -> str:
-        """Returns the text to print: the whole table, or its summary and where the rest is.
+        """Returns the text to print: the whole table, or its summary and the path of the rest.
 
         Args:
           directory: where the table has been written.
@@ -86,7 +88,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """Returns the rows, unrounded."""
+        """Returns the text of table.csv: the rows, unrounded."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(self.columns), extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
@@ -94,7 +96,7 @@ class Table:
         return text.getvalue()
 
     def write(self, directory: Path) -> None:
-        """Writes the folder, all but its units."""
+        """Writes all files of the folder except its units."""
         require_writable_directory(directory)
         for name, draw in self._figures().items():
             for suffix in ("svg", "png"):
@@ -104,7 +106,7 @@ class Table:
         write_text(directory / "README.md", self.readme())
 
     def _figures(self) -> dict[str, Figure]:
-        """The figures by the names of their files, without suffixes."""
+        """Returns the figures by the names of their files, without suffixes."""
         names = ["figure"] if len(self.figures) == 1 else [f"figure-{graph}" for graph in self.figures]
         return dict(zip(names, self.figures.values(), strict=True))
 
@@ -128,8 +130,8 @@ class Experiment:
     """A table that can be made again: `rlflow reproduce NAME`.
 
     Attributes:
-      description: for the help of its command.
-      add_options: adds the options beside those of all tables.
+      description: the help of its command.
+      add_options: adds the options that only this table has.
       reproduce: makes the table; finished units of work are not done again.
     """
 
@@ -142,7 +144,7 @@ def require_writable_folder(directory: Path, *, force: bool) -> None:
     """Checks that a table can be written into a folder.
 
     Raises:
-      UserError: a file of a table is there and `force` is not set, or the folder cannot be written.
+      UserError: the folder has a file of a table and `force` is not set, or the folder cannot be written.
     """
     for file in _files_of_a_table(directory):
         require_writable(file, force=force)

@@ -1,1 +1,1 @@
-"""What other tools make of the same networks."""
+"""Run time and memory of other tools on the same networks."""

@@ -1,4 +1,4 @@
-"""One model, run by several tools: that all compute the same, how long each takes, and how much memory."""
+"""Comparison of several tools on one model: equal outputs, run time and memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from taso_ext.onnx_io.reading import read_model
 
 TABLE = "baselines"
 TOLERANCE = 1e-4
-"""Of an output's spread, as for a rewrite; on the zoo's graphs no library is further off than 1.1e-5."""
+"""Largest difference of an output from the reference's, as a fraction of the output's spread; the same as for a
+rewrite. On the zoo's graphs no library is further off than 1.1e-5."""
 
 
 class Comparison:
-    """The tools on one zoo graph, each of which is compared with one of them, the reference.
+    """A comparison of tools on one zoo graph: each tool is compared with one of them, the reference.
 
     Args:
-      name: of the zoo graph.
-      tools: by name.
-      reference: name of the one that others are compared with.
-      required: names of those that have to be able to run it; what others cannot is a result like any other.
-      processor: that runs them.
+      name: the name of the zoo graph.
+      tools: the tools by name.
+      reference: the name of the tool that the others are compared with.
+      required: the names of the tools that must be able to run the graph, beside the reference. If another tool cannot
+        run it, that is a result like any other.
+      processor: the processor that runs the tools.
     """
 
     def __init__(
@@ -47,16 +49,18 @@ class Comparison:
         self._prepared: dict[str, CheckedModel | ModelError] = {}
 
     def times(self, effort: Effort, settings: Record) -> Record:
-        """Times of all, in one interleaved run; a finished run is not made again.
+        """Times all tools in one interleaved run; a finished run is not made again.
 
         Args:
-          effort: with a control.
-          settings: what the tools depend on beside their labels.
+          effort: the effort of the measurement, with a control.
+          settings: what the times depend on beside the labels of the tools.
         Returns:
-          `ms` of the reference; by tool `ratios` to it (of the reference itself 1) and `refused`, why one cannot
-          run the graph; `control`, the reference against itself; `clock` and `ending` in words.
+          `ms`, the time of the reference; `ratios`, by tool its time over the reference's (1 for the reference);
+          `refused`, by tool the reason why it cannot run the graph; `control`, the ratio of the reference to itself;
+          `clock` and `ending`, in words the clock and why the measurement ended.
         Raises:
-          UserError: a tool computes something else, or one that has to cannot run the graph.
+          UserError: a tool computes something else than the reference, or a required tool cannot run the graph.
+          ValueError: the effort has no control.
         """
         labels = {name: each.label for name, each in self._tools.items()}
         return once(
@@ -67,13 +71,13 @@ class Comparison:
         )
 
     def memory(self, name: str, settings: Record) -> Record:
-        """Peak memory of one tool in a process of its own; a finished measurement is not made again.
+        """Measures the peak memory of one tool in a process of its own; a finished measurement is not made again.
 
         Returns:
-          `total` bytes of the process and those that the model `added`; or `refused`, why there are none. A process
-          that was killed, or took too long, is tried again by the next run.
+          `total`, the bytes of the process, and `added`, the part of them that the model added; or `refused`, the
+          reason why there are none. If the process was killed or took too long, the next run tries it again.
         Raises:
-          UserError: one that has to cannot run the graph.
+          UserError: a required tool cannot run the graph.
         """
         label = self._tools[name].label
         settings = {"label": label, "processor": self._processor, **settings}
@@ -99,7 +103,7 @@ class Comparison:
         return timing_feeds(self._specs, np.random.default_rng(0))
 
     def _model(self, name: str) -> CheckedModel:
-        """What a tool makes of the model, made once."""
+        """Returns the model as a tool prepares it; each tool prepares it once."""
         if name not in self._prepared:
             try:
                 self._prepared[name] = self._tools[name].prepare(self._original)
@@ -132,7 +136,7 @@ class Comparison:
         return Variant(name, self._tools[name].runtime, self._model(name))
 
     def _refused(self) -> dict[str, str]:
-        """Runs every tool once, and compares what it computes with what the reference does."""
+        """Runs every tool once and checks its outputs; returns by tool why it cannot run the graph."""
         try:
             expected = self._outputs(self._reference)
         except ModelError as error:
@@ -181,5 +185,5 @@ class Comparison:
 
 
 def estimate(record: Record) -> Estimate:
-    """An interval as it is stored."""
+    """Returns the estimate that a record stores."""
     return Estimate(**record)

@@ -1,11 +1,12 @@
-"""What other tools make of each zoo graph, beside our best graph: time and memory as ratios, in one interleaved run.
+"""Run time and memory of other tools and of our best graph on each zoo graph, as ratios to one reference.
 
 rlflow reproduce baselines
 rlflow reproduce baselines --ours runs/best squeezenet1.1
 
-The reference is ONNX Runtime with its full optimisation, on the graph as the zoo builds it, not cleaned. Before
-anything is timed, the outputs of all tools are compared with the reference's on the same inputs: one that computes
-something else is an error. Every runtime has one thread and single precision, and one clock is read for all.
+The reference is ONNX Runtime with its full optimisation, on the graph as the zoo builds it, without clean-up. Before
+anything is timed, the outputs of all tools are compared with the reference's on the same inputs; a tool that computes
+something else is an error. Then all tools are timed in one interleaved run, by one clock. Every runtime has one thread
+and single precision.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ FIGURES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser, "; OpenVINO and TensorFlow only there")
     parser.add_argument(
@@ -91,11 +92,12 @@ def finding(results: Sequence[_Result]) -> str:
 
 @dataclass(frozen=True)
 class _Result:
-    """What was measured on one graph.
+    """The measurements of one graph.
 
     Attributes:
-      times: of all, see `Comparison.times`.
-      memory: by tool, and of the reference once more as the control, see `Comparison.memory`.
+      name: the name of the graph.
+      times: the times of all tools, see `Comparison.times`.
+      memory: the memory by tool, and that of the reference once more as the control; see `Comparison.memory`.
     """
 
     name: str
@@ -103,7 +105,7 @@ class _Result:
     memory: Mapping[str, Record]
 
     def rows(self) -> Iterator[Row]:
-        """One for each of `FIGURES`."""
+        """Yields one row for each of `FIGURES`."""
         ms = estimate(self.times["ms"])
         ratios = {
             name: estimate(each) for name, each in (self.times["ratios"] | {CONTROL: self.times["control"]}).items()
@@ -119,7 +121,7 @@ class _Result:
             yield self._row(figure, whole / MEBIBYTE, {name: size / whole for name, size in found.items()})
 
     def refused(self) -> Iterator[str]:
-        """Why there is a dash."""
+        """Yields a line for each missing measurement that says why it is missing."""
         for name, reason in self.times["refused"].items():
             yield f"{self.name}, {name}: {reason}"
         for name, each in self.memory.items():

@@ -1,12 +1,14 @@
-"""How far `measured:<device>` is from the run times of whole graphs, and whether it knows what a rewrite does to them.
+"""Accuracy of `measured:<device>` for the run times of whole graphs, and for what rewrites change in them.
 
 rlflow reproduce discrepancy
 
-The first figures are of the zoo's graphs as they are, measured beside the same reference kernel as kernels, in turn and
-more than once: the sum of their kernels' prices, times one factor fitted on all other graphs. The others are of graphs
-that rewriting makes of each: at random, and by one rule wherever it applies, in the whole graph or in its first part.
-Their ratio to the start is predicted, by the full model and by the fast one, and measured.
-`rlflow reproduce discrepancy-rules` shows the same units rule by rule.
+The first columns are about the zoo's graphs as they are. Each graph is measured beside a reference kernel, the same one
+that kernels are measured beside; at full scale several times, in turn with the other graphs. The prediction is the sum
+of the prices of the graph's kernels, times one factor that is fitted on all other graphs.
+
+The other columns are about the graphs that rewriting makes of each graph: random rewriting, and one rule wherever it
+applies, in the whole graph or in its first part. The ratio of their run time to the start graph's is predicted, by the
+full model and by the fast one, and measured. `rlflow reproduce discrepancy-rules` shows the same units rule by rule.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     from experiments.reports.plots import Agreement
 
 BEYOND = 0.02
-"""Ratios that differ from 1 by less say nothing of the sign."""
+"""Signs are compared only for measured ratios that differ from 1 by more than this."""
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -69,7 +71,7 @@ FORMATS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser)
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
@@ -83,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """Measures each graph and what is made of it; finished graphs are not measured again."""
+    """Measures each graph and the graphs made of it by rewriting; finished graphs are not measured again."""
     found = studies(options, progress)
     with warnings_noted(progress):
         predicted = records(found, timings_of(options))
@@ -102,10 +104,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 
 def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[MeasuredGraph]:
-    """Of the chosen graphs.
+    """Returns the studies of the chosen graphs.
 
     Raises:
-      UserError: numbers that make no sense.
+      UserError: an unknown graph, a negative seed, or fewer than one thread.
     """
     names, costs, rules = chosen_graphs(options.graphs), costs_of(options), RuleSet.default()
     seed = chosen_seed(options)
@@ -113,10 +115,10 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Meas
 
 
 def costs_of(options: argparse.Namespace) -> Measured:
-    """The cost model that is judged, by the runtime that it speaks of.
+    """Returns the cost model that is evaluated.
 
     Raises:
-      UserError: a number of threads that there cannot be.
+      UserError: fewer than one thread.
     """
     if options.threads < 1:
         raise UserError(f"--threads must be at least 1, got {options.threads}.")
@@ -124,10 +126,10 @@ def costs_of(options: argparse.Namespace) -> Measured:
 
 
 def timings_of(options: argparse.Namespace) -> int:
-    """How often each kernel is timed at least.
+    """Returns the smallest number of timings of each kernel.
 
     Raises:
-      UserError: less than once.
+      UserError: the number is below 1.
     """
     timings: int = TIMINGS[options.scale] if options.timings is None else options.timings
     if timings < 1:
@@ -136,12 +138,12 @@ def timings_of(options: argparse.Namespace) -> int:
 
 
 def label(options: argparse.Namespace) -> str:
-    """What was measured with."""
+    """Returns the runtime that measures, with its version and settings, as text."""
     return costs_of(options).runtime.label
 
 
 def _looks(found: Sequence[MeasuredGraph], times: int, progress: ProgressDisplay) -> list[float]:
-    """Milliseconds of the zoo's graphs: means of looks, between which all others were looked at."""
+    """Measures the zoo's graphs `times` times each, in turn, and returns the geometric mean for each in ms."""
     looks = [(number, study) for number in range(times) for study in found]
     logarithms: dict[str, list[float]] = defaultdict(list)
     with progress.stage("measure the zoo's graphs", len(looks)) as bar:
@@ -152,7 +154,7 @@ def _looks(found: Sequence[MeasuredGraph], times: int, progress: ProgressDisplay
 
 
 def _errors(records: Sequence[Record], measured_ms: Sequence[float]) -> Sequence[float | None]:
-    """Percent; None of a single graph, which has no others to fit a factor on."""
+    """Returns the errors in percent; None for a single graph, because there is no other to fit a factor on."""
     if len(records) < 2:
         return [None]
     summed = [record["summed_ms"] for record in records]
@@ -195,9 +197,11 @@ def _row(record: Record, measured_ms: float, error: float | None) -> Record:
 
 
 def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[int, int]:
-    """Of the measured ratios that differ from 1 by more than `beyond`: (on the predicted side of 1, all).
+    """Counts the measured ratios that differ from 1 by more than `beyond`.
 
-    A prediction of exactly 1 is on neither side.
+    Returns:
+      How many of them are on the predicted side of 1, and how many there are. A prediction of exactly 1 is on neither
+      side.
     """
     sides, found = np.sign(np.asarray(predicted) - 1), np.asarray(measured) - 1
     counts = np.abs(found) > beyond
@@ -205,12 +209,12 @@ def signs_right(predicted: Numbers, measured: Numbers, beyond: float) -> tuple[i
 
 
 def attainable(measured: Numbers, half_widths: Numbers) -> float:
-    """The linear correlation of what was measured with the truth, if all that it is sure to is noise.
+    """Returns the linear correlation of measured values with the true ones: what perfect predictions would reach.
 
-    The root of the reliability: the part of the variance of `measured` that is not its errors'.
+    It is the root of the reliability, the fraction of the variance of `measured` that does not come from its errors.
 
     Args:
-      half_widths: of the 95 % intervals of `measured`, as parts of these.
+      half_widths: half the width of the 95 % interval of each value, as a fraction of the value.
     Source: Spearman 1904.
     """
     values = np.asarray(measured, np.float64)
@@ -220,7 +224,7 @@ def attainable(measured: Numbers, half_widths: Numbers) -> float:
 
 
 def left_out_scales(predicted: Numbers, measured: Numbers) -> npt.NDArray[np.float64]:
-    """[n] factors for predictions, each the geometric mean of measured over predicted of all others."""
+    """Returns a factor for each prediction [n]: the geometric mean of measured over predicted of all others."""
     logarithms = np.log(np.asarray(measured) / np.asarray(predicted))
     others = (logarithms.sum() - logarithms) / max(len(logarithms) - 1, 1)
     scales: npt.NDArray[np.float64] = np.exp(others)
@@ -257,7 +261,7 @@ RULE_FORMATS = dict.fromkeys(("measured", "±", "fast", "full"), ".3f")
 
 
 def reproduce_rules(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """One row for each graph and rule, slowest last; finished graphs are not measured again."""
+    """Makes a row for each graph and rule, the slowest of a graph last; finished graphs are not measured again."""
     with warnings_noted(progress):
         predicted = records(studies(options, progress), timings_of(options))
     rows = [

@@ -29,12 +29,12 @@ from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.files import write_text
 
 TABLE = "discrepancy"
-"""Whose units these are, whichever table asks for them."""
+"""The table whose folder keeps the units, whichever table asks for them."""
 MOST_MATCHES = 4096
 PROGRAM = 2
-"""Of what a unit says."""
+"""Version of a unit's contents: units of other versions are not read."""
 TOGETHER = 4
-"""Graphs that are measured in one interleaved run: as many fit into memory."""
+"""Number of graphs that are measured in one interleaved run: as many as fit into memory."""
 
 _RATIO = "of_yardstick"
 """Key of a stored result: the time of a graph over that of the reference kernel."""
@@ -42,11 +42,13 @@ _RATIO = "of_yardstick"
 
 @dataclass(frozen=True)
 class Rewrites:
-    """How many graphs of rewriting are measured, and how well.
+    """The rewritten graphs that are measured, and the effort.
 
     Attributes:
-      random: graphs of random rewriting.
-      rules: whether rules are applied wherever they apply, and wherever they do in the first part of the graph.
+      random: the number of graphs of random rewriting.
+      rules: whether each rule is also applied alone: wherever it applies, and wherever it does in the first part of the
+        graph.
+      effort: the effort of each measurement.
     """
 
     random: int
@@ -60,24 +62,29 @@ SCALES = {
     "full": Rewrites(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
 TIMINGS = {"smoke": 1, "full": 3}
-"""Of each kernel, at least: a price is their mean, and one timing is off by what its neighbours did just then."""
+"""Smallest number of timings of each kernel. A price is their mean, because other users of the machine distort a single
+timing."""
 LOOKS = {
     "smoke": [QUICK],
     "full": 3 * [Effort(resolution=None, pairs=200, seconds=20, sessions=2, control=False)],
 }
-"""At the zoo's graph itself, at different times."""
+"""Efforts of the measurements of the zoo's graph itself, which are made at different times."""
 
 
 RANDOM = "random"
 EARLY = 0.25
-"""Part of a graph that counts as its first: the first stage of a ResNet, three layers of BERT."""
+"""Fraction of a graph that counts as its first part: the first stage of a ResNet, three layers of BERT."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """
+    """A graph that rewriting has made.
+
     Attributes:
-      how: `RANDOM`, or the name of the rule that was applied wherever it applies, with `, early` in the first part.
+      state: the graph with its legal rewrites.
+      how: `RANDOM`, or the name of the rule that was applied wherever it applies; with `, early` if it was applied in
+        the first part only.
+      steps: the number of rewrites that were applied.
     """
 
     state: State
@@ -86,7 +93,11 @@ class Rewritten:
 
 
 def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
-    """Distinct graphs, each up to as many steps from the start as that has nodes: a legal rule, then a location."""
+    """Yields distinct graphs of random rewriting, `count` of them unless 20 tries for each are not enough.
+
+    Each is at most as many steps from the start as the start graph has nodes. A step draws a legal rule, then one of
+    its locations. Graphs that are too large to be run are left out.
+    """
     rng = np.random.default_rng(seed)
     met, most_steps = {start.hash}, len(start.graph.nodes())
     found = 0
@@ -105,11 +116,11 @@ def at_random(start: State, count: int, seed: int) -> Iterator[Rewritten]:
 
 
 def everywhere(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
-    """For each rule that applies to the start: the graph in which it has been applied until it applies no longer.
+    """Yields for each rule that applies to the start the graph in which it was applied until it no longer applies.
 
     Args:
-      names: of the rules.
-      most_steps: some rules never end.
+      names: the names of all rules.
+      most_steps: the limit of applications, because some rules never end.
     """
     met = {start.hash}
     for rule in np.unique(start.legal_actions()[:, 0]).tolist():
@@ -121,9 +132,9 @@ def everywhere(start: State, names: list[str], most_steps: int = MOST_STEPS) -> 
 
 
 def early(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Iterator[Rewritten]:
-    """The same where rules apply in the first part of the graph only, for those that apply elsewhere too.
+    """Yields graphs as `everywhere` does, with rules applied in the first part only; skips rules that apply only there.
 
-    What pays where activations are large may cost where they are small.
+    A rewrite that pays where activations are large may cost time where they are small.
     """
     met = {start.hash}
     end = int(EARLY * len(start.graph.nodes()))
@@ -141,7 +152,7 @@ def early(start: State, names: list[str], most_steps: int = MOST_STEPS) -> Itera
 
 
 class MeasuredGraph:
-    """One graph of the zoo and those that rewriting makes of it; what is finished is not measured again."""
+    """A graph of the zoo and the graphs that rewriting makes of it; finished ones are not measured again."""
 
     def __init__(
         self, name: str, rules: RuleSet, costs: Measured, scale: str, seed: int, progress: ProgressDisplay
@@ -153,11 +164,14 @@ class MeasuredGraph:
         self._measured_with: Record = {"setting": str(setting_of(costs.runtime)), "feeds": TIMED_ON}
 
     def kernels(self) -> list[str]:
-        """Signatures of the prices that its predictions are made of; measures what is not finished."""
+        """Returns the signatures of the prices that the predictions need; measures what is not finished."""
         return list(dict.fromkeys(key for unit in self._units for key in unit["kernels"]))
 
     def time_kernels(self, timings: int) -> None:
-        """Times once more those that have been timed less often, or never: units may be older than the database."""
+        """Times each kernel once more that was timed fewer than `timings` times.
+
+        It may never have been timed: units may be older than the database.
+        """
         known = self._kernels.prices
         if rare := [key for key in self.kernels() if (price := known.get(key)) is None or price.timings < timings]:
             with self._progress.stage(f"{self.name}: kernels, time {timings}", len(rare)) as bar:
@@ -167,12 +181,12 @@ class MeasuredGraph:
                     bar.update(done)
 
     def record(self) -> Record:
-        """What is predicted, by the prices as they are now, and what was measured. All kernels must have been timed.
+        """Returns the predictions, by the present prices, and the measurements. All kernels must have been timed.
 
         Returns:
-          "graph"; "summed_ms", of one inference of the zoo's graph by its kernels' prices; "points", for each graph
-          made of it: "how" it was made and in how many "steps", its "measured" ratio to the zoo's graph with its
-          "half_width", and its ratios by the "fast" and the "full" model; "timings", of every kernel.
+          "graph", its name; "summed_ms", the sum of the prices of its kernels; "points", for each graph made of it
+          "how" it was made and in how many "steps", its "measured" ratio to the zoo's graph with the "half_width" of
+          the interval, and its ratios by the "fast" and the "full" model; "timings", how often each kernel was timed.
         """
         units = self._units
         return {
@@ -187,7 +201,13 @@ class MeasuredGraph:
         return [self._once("", self._whole), self._once("-early", self._early)]
 
     def look(self, number: int) -> float:
-        """Milliseconds of one inference of the zoo's graph, in the unit of kernels' prices: of those that are known."""
+        """Returns the measured time of one inference of the zoo's graph, in the milliseconds of kernel prices.
+
+        The reference kernel must have been timed before, which happens when any kernel is priced.
+
+        Args:
+          number: the index of the effort in `LOOKS`.
+        """
         effort = LOOKS[self._scale_name][number]
         settings: Record = {"effort": asdict(effort), **self._measured_with}
         unit = f"{self.name}-look{number}-{self._scale_name}"
@@ -208,7 +228,11 @@ class MeasuredGraph:
         return point | ratios
 
     def _ms(self, unit: Record, bill: Mapping[str, int]) -> float:
-        """What a bill comes to."""
+        """Returns the sum of the prices in a bill.
+
+        Args:
+          bill: the runs of each kernel, by the kernel's number in the unit.
+        """
         prices = self._kernels.prices
         return math.fsum(count * prices[unit["kernels"][int(number)]].ms for number, count in bill.items())
 
@@ -229,7 +253,10 @@ class MeasuredGraph:
         return list(early(start, self._rules.names)) if self._scale.rules else []
 
     def _measured(self, make: Callable[[State], list[Rewritten]], title: str, part: Path) -> Record:
-        """A unit; what is measured of it is in `part` until it is finished, and goes on from there."""
+        """Measures a unit and returns its record.
+
+        The file `part` keeps the measurements until the unit is finished; an interrupted run goes on from there.
+        """
         model = OnnxModel.load(zoo.build(self.name))
         costs = self._costs.of(model)
         start = State(model.graph, self._rules, CostModel.roofline("rtx2070"), MOST_MATCHES)
@@ -257,7 +284,7 @@ class MeasuredGraph:
         return {"graph": self.name, **of_start, "points": points, "kernels": list(numbers)}
 
     def _ratios(self, model: OnnxModel, batch: Sequence[Rewritten]) -> list[Record]:
-        """The measured ratios of some graphs."""
+        """Measures the run times of some graphs as ratios to the start graph's."""
         found = measure(
             Variant("start", self._costs.runtime, model.export_checked(model.graph)),
             [Variant(each.how, self._costs.runtime, model.export_checked(each.state.graph)) for each in batch],
@@ -268,14 +295,15 @@ class MeasuredGraph:
 
 
 def of_rules(record: Record) -> list[Record]:
-    """The points of a study that one rule has made, without those of random rewriting."""
+    """Returns the points of a study that single rules have made, without those of random rewriting."""
     return [point for point in record["points"] if point["how"] != RANDOM]
 
 
 def records(found: Sequence[MeasuredGraph], timings: int) -> list[Record]:
-    """The records of studies whose kernels have been timed a number of times, each time all others after it.
+    """Times the kernels of all studies until each has been timed `timings` times, and returns the studies' records.
 
-    A neighbour that keeps the machine busy for some minutes is then in one of a kernel's timings, not in all.
+    All kernels are timed once before any is timed again. So another user who keeps the machine busy for some minutes
+    distorts one timing of a kernel, not all of them.
     """
     for number in range(1, timings + 1):
         for study in found:

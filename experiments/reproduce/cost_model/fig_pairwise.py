@@ -1,10 +1,10 @@
-"""How run time, operations, memory accesses and kernel launches go together (the papers' Figure 5).
+"""Correlations of run time, operations, memory accesses and kernel launches (the papers' Figure 5).
 
 rlflow reproduce fig-pairwise
 
-Each point is a graph on a way: of random rewriting, or of TASO's search to the best graph that it found. All quantities
-are in percent of the start graph's; run time is what the cost model says, and no surer than that. If one of those that
-are counted told the run time, nobody would have to measure.
+Each point is a graph on a path: of random rewriting, or of TASO's search to the best graph that it found. All
+quantities are in percent of the start graph's. The run time comes from the cost model and is only as accurate as that.
+If one of the counted quantities predicted the run time, nobody would have to measure it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ QUANTITIES = {
 }
 KINDS = ("random", "search")
 FEWEST = 3
-"""Graphs that have a correlation: two lie on a line whatever they are."""
+"""Smallest number of graphs that have a correlation: two points always lie on a line."""
 UNDEFINED = "–"
-"""Stands for the correlation of too few graphs, or of something that never changes."""
+"""Stands for the correlation of too few graphs, or of a quantity that never changes."""
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -64,14 +64,21 @@ FORMATS = {f"{kind}_{name}": ".3f" for kind in KINDS for name in ("pearson", "sp
 RANKS = tuple(f"{kind}_spearman" for kind in KINDS)
 
 ALPHA = 1.05
-"""As TASO's authors have it."""
+"""Factor over the best cost up to which TASO's search goes on from a graph; the value of its authors."""
 AWAY = 20
-"""Random rewrites before each search but the first, which starts where the walks do."""
+"""Number of random rewrites before each search except the first, which starts where the walks do."""
 
 
 @dataclass(frozen=True)
 class Ways:
-    """How many ways there are; `budget` is of each search, in graphs."""
+    """The number and the length of the paths.
+
+    Attributes:
+      walks: the number of walks of random rewriting.
+      steps: the number of rewrites of each walk.
+      searches: the number of searches.
+      budget: the budget of each search, in graphs.
+    """
 
     walks: int
     steps: int
@@ -90,7 +97,7 @@ SCALES = {"smoke": Ways(2, 10, 2, 20), "full": Ways(10, 40, 10, 200)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser, default=DEFAULT_GRAPH)
     parser.add_argument("--costs", default=DEFAULT_COSTS, help=f"cost model or file of prices ({DEFAULT_COSTS})")
     add_seed(parser)
@@ -124,7 +131,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 
 def finding(made: Sequence[Record]) -> str:
-    """Returns the rank correlations of run time with what can be counted, in a sentence a graph."""
+    """Returns the rank correlations of run time, a sentence for each graph and counted quantity."""
     sentences = []
     for name, counted in itertools.product(dict.fromkeys(row["graph"] for row in made), list(QUANTITIES.values())[1:]):
         row = next(row for row in made if (row["graph"], row["pair"]) == (name, f"{QUANTITIES['ms']}, {counted}"))
@@ -134,7 +141,7 @@ def finding(made: Sequence[Record]) -> str:
 
 
 def where(costs: Costs) -> str:
-    """What the prices depend on beside the name of their cost model."""
+    """Returns what the prices depend on beside the name of their cost model, as text."""
     if isinstance(costs, Measured):
         return str(setting_of(costs.runtime))
     if isinstance(costs, EndToEnd):
@@ -143,7 +150,7 @@ def where(costs: Costs) -> str:
 
 
 def rows(name: str, points: dict[str, list[Record]]) -> list[Record]:
-    """One for each pair of quantities."""
+    """Returns one row for each pair of quantities."""
     made: list[Record] = []
     for first, second in itertools.combinations(QUANTITIES, 2):
         row: Record = {"graph": name, "pair": f"{QUANTITIES[first]}, {QUANTITIES[second]}"}
@@ -172,7 +179,7 @@ def _draw(name: str, points: dict[str, list[Record]], path: Path) -> None:
 
 
 def points_of(name: str, kind: str, costs_name: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
-    """Returns under "points" each graph on the ways of one kind once, in percent of the start; done once."""
+    """Returns under "points" the distinct graphs on paths of one kind, in percent of the start; done once."""
     costs, rules, ways = cost_models.find(costs_name), RuleSet.default(), SCALES[scale]
     settings = {"scale": asdict(ways), "rules": rules.fingerprint, "seed": seed}
     settings |= {"costs": costs.name, "where": where(costs)}
@@ -190,7 +197,7 @@ def points_of(name: str, kind: str, costs_name: str, scale: str, seed: int, prog
 
 
 def _walk(met: Met, ways: Ways, seed: int, bar: Bar) -> None:
-    """A step that leads to a graph without a price, or too large to be run, ends a walk."""
+    """Walks at random from the start graph; a step to a graph without a price, or too large to run, ends a walk."""
     for walk in range(ways.walks):
         rng, state = np.random.default_rng((seed, walk)), met.start.copy()
         for step in range(ways.steps):
@@ -215,7 +222,7 @@ def _follow(met: Met, ways: Ways, seed: int, bar: Bar) -> None:
 
 
 def _stepped(state: State, rng: np.random.Generator) -> bool:
-    """Whether a random step led on."""
+    """Takes a random step; returns False if no rewrite is legal or the new graph has no price."""
     try:
         return random_step(state, rng)
     except UnpricedError:
@@ -227,7 +234,7 @@ def _unless_interrupted(expanded: int, best_ms: float) -> None:
 
 
 class Met:
-    """Distinct graphs in percent of the start, which is the first of them."""
+    """The distinct graphs that were met, in percent of the start graph, which is the first of them."""
 
     def __init__(self, start: State, prices: ModelCosts) -> None:
         self.start, self._prices, self._hashes = start, prices, {start.hash}

@@ -1,10 +1,10 @@
-"""What rewriting gains on this machine when candidates are ranked by the clock.
+"""The time that rewriting saves on this machine if the clock ranks the candidates.
 
 rlflow reproduce end-to-end
 
-A hill climb from the cleaned input graph whose candidates are measured (`controller.search.measured_climb`). The ratio
-in the table comes from a new measurement of the final graph against the input. A climb measures no other candidate
-after 15 minutes.
+A hill climb from the cleaned input graph measures its candidates (`controller.search.measured_climb`). The ratio in the
+table comes from a new measurement of the final graph against the input. At full scale a climb measures no further
+candidate after 15 minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FORMATS = {"input_ms": ".2f", "ratio": ".3f", "low": ".3f", "high": ".3f"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser)
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")

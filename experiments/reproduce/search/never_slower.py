@@ -1,12 +1,14 @@
-"""What `rlflow optimise --costs measured:<device>` makes of each zoo graph, and that nothing it makes is slower.
+"""The results of `rlflow optimise --costs measured:<device>` on the zoo, each measured against its model.
 
 rlflow reproduce never-slower
 
-A TASO search (Jia et al. 2019, alpha 1.05) under the measured cost model, from the model and from where whole passes of
-rules lead; again, after the kernels that its gain rests on have been timed once more. The cheapest graphs that it finds
-are measured end to end against the model, the fastest is measured anew, and what that does not confirm is given up for
-the model itself. What is left is measured a last time for the table: of
-measurements that decide something, those are kept that turned out well.
+A TASO search (Jia et al. 2019, alpha 1.05) runs under the measured cost model. At full scale it starts from the model
+and from the graph to which whole passes of rules lead; then the kernels on which its gain rests are timed once more,
+and it runs again. The cheapest graphs that it finds are measured end to end against the model, and the fastest one is
+measured a second time. If that does not confirm that it is faster, the result is the model itself.
+
+The result is measured a last time for the table, because the measurements before are biased: they decided which graph
+is kept, and so the kept ones are those that turned out well.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ FORMATS = {"estimated": ".2f", "model_ms": ".2f", "minutes": ".1f"} | dict.fromk
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser)
 
@@ -90,7 +92,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 
 def verdict(rows: Sequence[Record]) -> str:
-    """One sentence on which results are slower than their models."""
+    """Returns which results are slower than their models, and which are the models themselves, in two sentences."""
     slower = [row["graph"] for row in rows if row["low"] != UNDEFINED and row["low"] > 1]
     same = [row["graph"] for row in rows if row["low"] == UNDEFINED]
     return (
@@ -100,7 +102,7 @@ def verdict(rows: Sequence[Record]) -> str:
 
 
 def optimised_graph(name: str, scale: str, device: str, progress: ProgressDisplay) -> Record:
-    """The row of a graph; its result is at `result_path`."""
+    """Optimises a graph unless this was done before; returns its row and leaves its result at `result_path`."""
     path = result_path(name, scale, device)
 
     def work() -> Record:
@@ -116,7 +118,7 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
         }
 
     record = once(TABLE, f"{name}-{scale}", settings_of(scale, device), work)
-    if not path.is_file():  # it has been removed: the run, which is finished, writes it anew
+    if not path.is_file():  # it was removed; the run is finished and writes it again
         optimised(_request(name, scale, device), progress)
     return record
 
@@ -127,7 +129,7 @@ def _request(name: str, scale: str, device: str) -> Request:
 
 
 def _measured(name: str, scale: str, device: str) -> Record:
-    """A result against its model, by a measurement that decides nothing."""
+    """Measures a result against its model; no decision depends on this measurement."""
     result, config = result_path(name, scale, device), config_of(scale, device)
     runtime = OnnxRuntime(config.device, config.measure.threads, config.measure.level)
     found = measure(
@@ -147,7 +149,7 @@ def _measured(name: str, scale: str, device: str) -> Record:
 
 
 def config_of(scale: str, device: str) -> RunConfig:
-    """Of each run."""
+    """Returns the configuration of a run."""
     values = {
         "controller": "taso",
         "costs": f"measured:{device}",
@@ -159,13 +161,13 @@ def config_of(scale: str, device: str) -> RunConfig:
 
 
 def settings_of(scale: str, device: str) -> Record:
-    """All that a result depends on."""
+    """Returns everything that a result depends on."""
     setting, config = setting_of(OnnxRuntime(device)), as_mapping(config_of(scale, device))
     return {"config": config, "setting": str(setting), "rules": RuleSet.default().fingerprint, "feeds": TIMED_ON}
 
 
 def result_path(name: str, scale: str, device: str) -> Path:
-    """Where the result of a graph is left."""
+    """Returns the path of the result of a graph."""
     return unit_path(TABLE, f"{name}-{scale}", settings_of(scale, device)).with_suffix(".onnx")
 
 
@@ -175,8 +177,8 @@ class OurBest:
 
     Attributes:
       settings: everything that it depends on, for units of work that use it.
-      words: how it is found, for a note under a table.
-      model: finds it, which can take minutes; may raise ModelError.
+      words: where it comes from, as text for a table.
+      model: returns it; finding it can take minutes and may raise ModelError.
     """
 
     settings: Record
@@ -185,14 +187,14 @@ class OurBest:
 
 
 def our_best(name: str, scale: str, runtime: OnnxRuntime, directory: Path | None, progress: ProgressDisplay) -> OurBest:
-    """Returns our best graph of a zoo network: of a search whose result the clock confirms, or from the user's file.
+    """Returns our best graph of a zoo network: from a search whose result the clock confirms, or from the user's file.
 
     Args:
-      scale: of the search, `smoke` or `full`.
-      runtime: that it is made for.
-      directory: holds `<name>.onnx`; None: search.
+      scale: the scale of the search, `smoke` or `full`.
+      runtime: the runtime that the graph is made for.
+      directory: the directory of the user's file `<name>.onnx`; None: search.
     Raises:
-      UserError: there is no such file.
+      UserError: the directory has no such file.
     """
     return _of_search(name, scale, runtime, progress) if directory is None else _of_file(name, directory)
 

@@ -1,9 +1,10 @@
-"""What the shipped rules find in each zoo graph, beside another rule set.
+"""Improvements of the zoo graphs by the shipped rules, compared with those by another rule set.
 
 rlflow reproduce rule-sets --baseline runs/taso.rules
 
-The estimated improvement over the cleaned input graph is that of the search of Jia et al. 2019 (alpha 1.05, 50,000
-graphs). With the shipped rules it starts twice: from the input, and from the graph that the baseline's rules found.
+The estimated improvement over the cleaned input graph comes from the search of Jia et al. 2019 (alpha 1.05, 50,000
+graphs). With the shipped rules the search runs twice: from the input, and from the best graph that the baseline's rules
+found.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_taso
 
 DEVICE = "rtx2070"
 ALPHA = 1.05
-MOST_MATCHES = 4096  # of one rule that are counted and searched
+MOST_MATCHES = 4096  # the largest number of one rule's matches that are counted and searched
 BUDGETS = {"smoke": 500, "full": 50_000}
 
 COLUMNS = {
@@ -44,7 +45,7 @@ PERCENT = dict.fromkeys(("improvement", *COMPARED), ".2f")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser)
     parser.add_argument("--baseline", metavar="FILE", help="rule file to compare with (default: no comparison)")
 

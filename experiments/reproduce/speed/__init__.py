@@ -1,1 +1,1 @@
-"""How long steps and dreams take."""
+"""Run times of steps in the real environment and in the dream."""

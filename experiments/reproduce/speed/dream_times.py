@@ -1,4 +1,4 @@
-"""How long encoding a state and dreaming a step take, in a world model that is as large as a trained one."""
+"""Run times of encoding a state and of a dreamed step, in a world model that is as large as a trained one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ from worldmodel.world_model import WorldModel
 
 HORIZON = 50
 _NAMES = map(str, count())
-"""Of graphs, never twice the same: a model does not encode again what it has encoded once."""
+"""Names for graphs, each used once: a model does not encode a graph again whose name it has encoded before."""
 
 
 class FixedOrder:
-    """Takes the legal action that comes first in a random order that stays: a policy that costs next to nothing."""
+    """A policy that costs almost no time: it takes the legal action that comes first in a fixed random order."""
 
     def __init__(self, num_actions: int, seed: int = 0) -> None:
-        """`num_actions`: A; NO-OP is taken only where nothing else is legal."""
+        """
+        Args:
+          num_actions: the number A of actions without NO-OP, which is taken only if nothing else is legal.
+          seed: the seed of the order.
+        """
         order = np.random.default_rng(seed).random(num_actions)
         self._priorities = tf.constant(np.append(order, 0.0), tf.float32)
 
@@ -46,10 +50,10 @@ class FixedOrder:
 def barely_trained(
     env: GraphSubstitutionEnv, episodes: int, sizes: WorldModelConfig, seed: int = 0
 ) -> tuple[WorldModel, EpisodeBuffer]:
-    """A world model of `episodes` random episodes after one gradient step, and the episodes.
+    """Returns a world model of `episodes` random episodes after one gradient step, and the episodes.
 
-    It predicts nothing, but takes as long over it as one that was trained on them: actions, sites and weights are as
-    many.
+    Its predictions mean nothing, but they take as long as those of a model that was trained on the episodes: the
+    numbers of actions, sites and weights are the same.
     """
     buffer = collect(env, RandomAgent(seed), episodes, seed)
     config = replace(
@@ -61,7 +65,7 @@ def barely_trained(
 
 
 def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
-    """Time per state of encoding `batch` states like `graph` in one call: a median."""
+    """Returns the median time per state, in ms, of encoding `batch` states like `graph` in one call."""
 
     def encode() -> None:
         model.encode({next(_NAMES): graph for _ in range(batch)})
@@ -70,13 +74,13 @@ def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, 
 
 
 def dream_env(model: WorldModel, buffer: EpisodeBuffer, *, xla: bool = False) -> DreamEnv:
-    """The dream of a model, from the start graph: rows that start deeper are truncated sooner, and idle."""
+    """Returns the dream of a model from the start graph; rows that start deeper would be truncated sooner, and idle."""
     first = EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:1])
     return DreamEnv(model, start_states(model, first, max_states=1), DreamConfig(root_fraction=1.0), xla=xla)
 
 
 def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
-    """Time per dreamed step, counted over rows that have not ended: a median over rollouts."""
+    """Returns the time per dreamed step in ms, a median over rollouts; steps of rows that have ended do not count."""
     seeds = count()
 
     def play() -> int:
@@ -88,7 +92,7 @@ def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock
 
 
 def _times_ms(work: Callable[[], object], repeats: int, clock: Clock) -> Iterator[float]:
-    """Of `repeats` calls, after one that may compile."""
+    """Yields the time in ms of each of `repeats` calls, after one untimed call that may compile."""
     work()
     for _ in range(repeats):
         start = clock.now()

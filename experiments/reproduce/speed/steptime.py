@@ -1,10 +1,10 @@
-"""How long a step takes: in the real environment, with and without a measurement, and in the dream.
+"""The time of a step in the real environment, with and without a measurement, and in the dream.
 
 rlflow reproduce steptime
 
 All times are processor time of one thread, medians over steps of random episodes. The world model has the sizes of the
-preset best and the actions of its random episodes, but is hardly trained: its speed does not depend on its weights.
-A dream step includes the prediction of the legal actions, and choosing one of them.
+preset `best` and the actions of its random episodes. It is hardly trained, because its speed does not depend on its
+weights. A dream step includes the prediction of the legal actions and the choice of one of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULT_GRAPHS = ("resnet50", "bert-base")
 COSTS = "roofline:rtx2070"
 BATCH, ENCODE_BATCH = 256, 16
 EPISODE = 50
-"""Steps after which the engine starts again, as episodes do."""
+"""Number of steps after which the engine starts again, as episodes do."""
 
 STEPS = {
     "engine": "rewrite, match anew, masks",
@@ -68,14 +68,14 @@ FORMATS = {"ms": ".3f", "ratio": ".3g", "papers_ms": ".0f", "papers_ratio": ".0f
 
 @dataclass(frozen=True)
 class Counts:
-    """How much is done.
+    """The amount of work that is timed.
 
     Attributes:
-      episodes: random ones that the world model is made of.
-      steps: real ones that are timed.
-      timed: of these, with a measurement end to end.
-      effort: of such a measurement.
-      repeats: of encoding, and of rollouts.
+      episodes: the number of random episodes that the world model is made of.
+      steps: the number of real steps without a measurement.
+      timed: the number of real steps with an end-to-end measurement.
+      effort: the effort of such a measurement.
+      repeats: the number of timed rollouts and of timed encodings; single states are encoded five times as often.
     """
 
     episodes: int
@@ -92,7 +92,7 @@ SCALES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser, default=" ".join(DEFAULT_GRAPHS))
     add_device(parser)
 
@@ -116,7 +116,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 
 def finding(found: Mapping[str, Record]) -> str:
-    """Returns how long real and dreamed steps take, in a sentence a graph."""
+    """Returns how long real and dreamed steps take, in one sentence for each graph."""
     return " ".join(
         f"{name}: a real step takes {record['real']:.3f} ms, {record['timed'] / 1e3:.1f} s with a measurement, and a "
         f"dream step {record['dream']:.3f} ms, {record['dream_many']:.3f} ms a row where there are {BATCH}."
@@ -125,7 +125,7 @@ def finding(found: Mapping[str, Record]) -> str:
 
 
 def rows(name: str, record: Record) -> list[Record]:
-    """One for each kind of step."""
+    """Returns one row for each kind of step."""
     return [
         {
             "graph": name,
@@ -147,7 +147,7 @@ def _papers_ratio(name: str, step: str) -> float | str:
 
 
 def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
-    """Processor time of rewrites in random order, each with matching and masks; `start` allows some."""
+    """Yields the processor time in ms of random rewrites, each with matching and masks; `start` must allow some."""
     generator, state, depth = np.random.default_rng(seed), start.copy(), 0
     for _ in range(steps):
         if depth == EPISODE or not len(state.legal_actions()):
@@ -162,7 +162,7 @@ def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
 
 
 def real_steps_ms(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> Iterator[tuple[float, float]]:
-    """Processor time of steps of random episodes, and how uncertain the cost is after each, as a part of it."""
+    """Yields the processor time in ms of each step of random episodes, and the relative noise of the cost after it."""
     agent, ended = RandomAgent(seed, noop_probability=0.0), True
     for _ in range(steps):
         if ended:
@@ -176,7 +176,7 @@ def real_steps_ms(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> Itera
 
 
 def _limits(effort: Effort) -> str:
-    """What ends a measurement, in words."""
+    """Returns what ends a measurement, in words."""
     named = {
         f"±{effort.resolution:.0%}" if effort.resolution else "": effort.resolution,
         f"{effort.pairs} pairs": effort.pairs,
@@ -186,23 +186,27 @@ def _limits(effort: Effort) -> str:
 
 
 class StepTimes:
-    """The times of all kinds of steps of a graph."""
+    """The measurement of all kinds of steps of a graph."""
 
     def __init__(self, scale: Counts, costs: EndToEnd) -> None:
-        """`costs`: measures whole graphs."""
+        """
+        Args:
+          scale: how much is timed.
+          costs: the cost model that measures whole graphs.
+        """
         self._scale, self._costs = scale, costs
         self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model
 
     @property
     def text(self) -> str:
-        """What was done, in words."""
+        """The settings of the measurement, in words."""
         return (
             f"World models of {self._scale.episodes} random episodes under {COSTS} with {len(self._rules)} rules. "
             f"Whole graphs are measured by {self._costs.runtime.label}, until {_limits(self._scale.effort)}."
         )
 
     def times(self, name: str, scale: str, progress: ProgressDisplay) -> Record:
-        """Milliseconds of every kind of step of a graph, and what they depend on; once done, they are read again.
+        """Returns the milliseconds of every kind of step of a graph, and facts about it; finished ones are only read.
 
         Raises:
           UserError: nothing can be rewritten in this graph.

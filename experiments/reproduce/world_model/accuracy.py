@@ -1,14 +1,17 @@
-"""How well a trained world model predicts, beside trivial predictors, and what policies make of its dreams.
+"""Accuracy of trained world models, beside trivial predictors, and of what their policies dream.
 
 rlflow reproduce accuracy
 
 World models are trained on random play. They are evaluated on held-out random and greedy play, from states that
-training did not meet, and on what a policy trained in the dream does: for real, and in the dream, its actions replayed.
-Then real episodes of the policy are added to the training data, the model goes on learning and another policy is
-trained, a few times, unless nobody knows how to improve the graph; the last model is evaluated on held-out play again.
+training did not meet. A policy is trained in the dream and evaluated twice: it plays in the real environment, and it
+plays in the dream, and its actions are then replayed in the real environment.
 
-A unit of work is what is evaluated of one model or policy, of one graph, seed and round; finished units are not done
-again. `--set` changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
+Some rounds of recollection follow, unless the best known improvement of the graph is too small. In each, real episodes
+of the policy are added to the training data, the model goes on learning, and another policy is trained. The last model
+is evaluated on held-out play again.
+
+A unit of work evaluates one model or policy of one graph, seed and round; finished units are not done again. `--set`
+changes how models are trained (as for `rlflow optimise`), so that every ablation is a command.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def _best_known(records: Records) -> float:
 
 
 def _with_policies(records: Records, config: RunConfig, options: argparse.Namespace) -> Sequence[Part]:
-    """Returns the parts of policies; rounds of recollection follow where there is something to find, for all seeds."""
+    """Returns the parts of policies, with rounds of recollection if there is something to find; alike for all seeds."""
     if options.without_policy:
         return ()
     last = config.recollect.rounds if _best_known(records) >= COUNTS_FROM_PERCENT else 0
@@ -89,7 +92,7 @@ def _accuracy_rows(graph: str, records: Records, effort: Effort) -> Iterator[Rec
 
 
 def _alarms(graph: str, records: Records) -> Iterator[str]:
-    """Yields what is said of dreams that are too good to be true."""
+    """Yields an alarm for each policy whose dream is too good to be true."""
     best_percent = _best_known(records)
     for played in _of(records, "exploit"):
         if raises_alarm(played, best_percent):
@@ -101,7 +104,7 @@ def _alarms(graph: str, records: Records) -> Iterator[str]:
 
 
 def _met(rows: Sequence[Record]) -> str:
-    """Returns how many of the figures that are asked for are met, in a sentence."""
+    """Returns how many requirements are met, and the best known improvements, in a sentence."""
     met, missed = (sum(row.get("met") == mark for row in rows) for mark in (YES, NO))
     return (
         f"{met} of {met + missed} figures that are asked for and counted are met; the best known improvements are "
@@ -110,7 +113,7 @@ def _met(rows: Sequence[Record]) -> str:
 
 
 def notes(config: RunConfig, effort: Effort) -> str:
-    """What the table was made with."""
+    """Returns the settings that the table was made with, as text."""
     collecting = config.collect
     made_with = (
         f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
@@ -125,7 +128,7 @@ def notes(config: RunConfig, effort: Effort) -> str:
 
 
 def held_out_notes(effort: Effort) -> str:
-    """How predictions are judged."""
+    """Returns how predictions are evaluated, as text."""
     return (
         f"Judged on {effort.episodes} other episodes of each kind of play, predicted from depth {effort.first} or "
         "deeper and from states that training did not meet, wherever they lead. A rewrite is predicted to be legal "
@@ -198,7 +201,7 @@ TARGETS = {
     "squeezenet1.1": (Target("squeezenet1.1", {"image_size": 160}),),
     "squeezenet1.1-tiny": (Target("squeezenet1.1-tiny", {"image_size": 48}),),
 }
-"""By the graph that is trained on."""
+"""The graphs that a model is evaluated on, by the graph that it is trained on."""
 
 
 def _transfer_conditions(graph: str, options: argparse.Namespace) -> Conditions:

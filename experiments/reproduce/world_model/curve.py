@@ -1,4 +1,4 @@
-"""How accuracy grows with the number of real steps that a world model is trained on.
+"""Growth of accuracy with the number of real steps that a world model is trained on.
 
 rlflow reproduce accuracy-curve
 
@@ -36,7 +36,7 @@ FIGURES = {
     names.CHANGE_F1: 10,
     names.LATENT_ERROR: 20,
 }
-"""What is shown, each after this many steps, or as many as are judged."""
+"""The figures that are shown, each with its number of steps; if that is not evaluated, the largest number below it."""
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -66,10 +66,10 @@ def _amounts(graph: str, options: argparse.Namespace) -> Conditions:
 
 
 def amounts_of(text: str) -> tuple[int, ...]:
-    """Returns numbers of real steps, ascending.
+    """Returns the numbers of real steps in a text, in ascending order.
 
     Raises:
-      UserError: if they are none.
+      UserError: if the text is not a list of positive numbers.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
@@ -101,7 +101,7 @@ def _notes(config: RunConfig, effort: Effort) -> str:
 
 
 def _enough(rows: Sequence[Record]) -> str:
-    """Returns from how many real steps on every figure is as asked, in a sentence a graph."""
+    """Returns from how many real steps on every requirement is met, in one sentence for each graph."""
     sentences = []
     for graph, of_graph in _by_graph(rows).items():
         missed = [row["real_steps"] for row in of_graph if row.get("met") in (NO, UNDEFINED)]
@@ -124,7 +124,7 @@ def _figures(rows: Sequence[Record]) -> Mapping[str, Figure]:
 
 
 def draw(name: str, rows: Sequence[Record], path: Path) -> None:
-    """One panel a figure, one line a kind of play."""
+    """Draws one panel for each figure, with one line for each kind of play."""
     from experiments.reports.plots import plot_bands
 
     panels: dict[str, dict[str, Band]] = {}
@@ -148,7 +148,7 @@ def _band(rows: Sequence[Record]) -> Band:
 
 
 def _wanted(lines: Mapping[str, Sequence[Record]], figure: str) -> dict[str, float]:
-    """By kind of play: the bound that is asked."""
+    """Returns the required bound of a figure by kind of play."""
     bounds = {}
     for play, rows in lines.items():
         found = required(play, figure, rows[0]["step"]) if rows else None

@@ -1,8 +1,8 @@
-"""What tables of world models have in common: conditions × seeds → units of work → rows.
+"""The common part of all tables of world models: conditions × seeds → units of work → rows.
 
-A table is a `WorldModelTable`: the conditions that it compares on each graph (each a few assignments, as for `--set`),
-the parts of a study that every condition and seed goes through, and what makes rows of their records. Another table
-adds these and nothing else; see `comparisons`, whose tables are lists of settings.
+A table is a `WorldModelTable`. It names the conditions that it compares on each graph (each is a few assignments, as
+for `--set`), the parts of a study that are done for every condition and seed, and a function that makes rows of their
+records. A new table needs nothing else; see `comparisons`, whose tables are lists of settings.
 """
 
 from __future__ import annotations
@@ -29,11 +29,18 @@ Choice = TypeVar("Choice")
 Part = tuple[Any, ...]
 """A method of `Study` with its arguments, for example ("exploit", 1)."""
 SEARCH: Part = ("search",)
-"""Is of the graph, whatever is trained: only the first condition and seed of a table do it."""
+"""The search depends on the graph only, so it is done once, with the first condition and seed of a graph."""
 
 
 class Studied(NamedTuple):
-    """The records of all seeds, in their order, of one part of one condition on one graph."""
+    """The records of one part of a study, under one condition on one graph.
+
+    Attributes:
+      graph: the name of the graph.
+      label: the label of the condition.
+      part: the part.
+      records: one record for each seed, in their order; only one for `SEARCH`.
+    """
 
     graph: str
     label: str
@@ -43,7 +50,7 @@ class Studied(NamedTuple):
 
 Records = Sequence[Studied]
 Conditions = Mapping[str, Sequence[str]]
-"""By label: what is different, as assignments for `--set`."""
+"""By label, the changes of a condition to the settings, as assignments for `--set`."""
 ONE_CONDITION: Conditions = {"": ()}
 
 
@@ -57,20 +64,20 @@ class WorldModelTable:
 
     Attributes:
       title, columns, formats: see `Table`.
-      graphs: the default ones, by scale.
+      graphs: the default graphs, by scale.
       parts: (graph, settings) -> the parts of every condition and seed, in their order.
       rows: (graph, records, effort) -> the rows of a graph.
       notes: (settings, effort) -> what the table was made with.
       finding: rows -> what the table says.
-      seeds: the default ones; None: see `seeds_of`.
-      conditions: (graph, options) -> the conditions of a graph; raises UserError for what the user cannot have meant.
-      later_parts: (records, settings, options) -> parts that the records of `parts` decide on.
+      seeds: the default seeds, as for `--seeds`; None: see `seeds_of`.
+      conditions: (graph, options) -> the conditions of a graph; raises UserError if the options make no sense for it.
+      later_parts: (records, settings, options) -> further parts, which depend on the records of `parts`.
       alarms: (graph, records) -> lines to show.
-      assignments: changes to the settings of a scale, before `--set`, by scale.
-      most_episodes: limit of held-out episodes of each kind of play.
-      add_options: adds options of this table alone.
-      summary: rows -> the table to print.
-      figures: rows -> figures, by graph.
+      assignments: by scale, changes to its settings that come before those of `--set`.
+      most_episodes: the largest number of held-out episodes of each kind of play; None: that of the scale.
+      add_options: adds the options that only this table has.
+      summary: rows -> the summary of the table, which is printed in its place.
+      figures: rows -> figures by graph.
     """
 
     title: str
@@ -104,7 +111,7 @@ class WorldModelTable:
         """Trains and evaluates what is not finished yet, and makes the table.
 
         Raises:
-          UserError: options that make no sense, before anything is trained.
+          UserError: the options make no sense; nothing has been trained.
         """
         effort = SCALES[options.scale].effort
         effort = dataclasses.replace(effort, episodes=min(self.most_episodes or effort.episodes, effort.episodes))
@@ -154,7 +161,13 @@ def _run(
     progress: ProgressDisplay,
     wanted: Mapping[tuple[str, str], Sequence[Part]],
 ) -> list[Studied]:
-    """Runs parts of studies, by graph and label, for all seeds."""
+    """Runs parts of studies for all seeds and returns their records.
+
+    Args:
+      settings: the settings by (graph, label of the condition).
+      seeds: the seeds by graph.
+      wanted: the parts by (graph, label of the condition).
+    """
     studied, units, places = list[Studied](), list[Unit](), list[list[Record]]()
     for (name, label), parts in wanted.items():
         setting, searched = settings[name, label], any(each.graph == name and each.part == SEARCH for each in studied)
@@ -179,19 +192,20 @@ def _study(setting: Setting, seed: int, effort: Effort, part: Part, progress: Pr
 
 
 def add_variants(parser: argparse.ArgumentParser, variants: Conditions) -> None:
-    """Adds the choice among the conditions of a table."""
+    """Adds the option that chooses among the conditions of a table."""
     parser.add_argument(
         "--variants", metavar="A,B,…", help=f"names with commas between them (all: {', '.join(variants)})"
     )
 
 
 def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
-    """Returns the choices whose names stand in an option, with commas between them; all where it is not given.
+    """Returns the choices that an option names.
 
     Args:
+      given: names with commas between them; None: all choices.
       kind: what a choice is called in an error.
     Raises:
-      UserError: if there is none of a name.
+      UserError: if a name is not among the choices.
     """
     names = list(choices) if given is None else [name.strip() for name in given.split(",")]
     for name in names:

@@ -1,4 +1,4 @@
-"""What each mechanism brings that the published design does not have.
+"""The effect of each mechanism that the published design does not have.
 
 rlflow reproduce mechanisms
 
@@ -8,9 +8,8 @@ work is one graph, setting and seed. The order is breadth first, so that whateve
 mechanism: all settings of the first seed come before the second seed.
 
 A unit is named by the preset and by what `--set` and the mechanism change, not by all settings that the preset stands
-for. So the units stay valid when a mechanism and its switch are deleted.
-`experiments/results/mechanisms/README.md` says which commit made them. Remove them after a
-change of the program that they depend on.
+for. So the units stay valid when a mechanism and its switch are deleted. Remove them after a change of the program that
+they depend on. `experiments/results/mechanisms/README.md` says which commit made them.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """How a mechanism is left out.
+    """A mechanism that can be left out.
 
     Attributes:
-      assignments: as for `--set`.
-      parts: what it can change; everything else is taken from the full setting.
+      assignments: the settings that leave it out, as for `--set`.
+      parts: the parts that it can change; all others are taken from the full setting.
     """
 
     assignments: tuple[str, ...]
@@ -81,7 +80,7 @@ MECHANISMS = {
 }
 ALL = "all of them"
 MECHANISMS[ALL] = Mechanism(tuple(each for one in MECHANISMS.values() for each in one.assignments), EVERYTHING)
-"""Without neighbourhoods there are no conditioning actions either: they are looked for among the neighbours."""
+"""Without neighbourhoods there are no conditioning actions either, because these are chosen among the neighbours."""
 
 SCALES = {
     "smoke": Scale(
@@ -104,10 +103,11 @@ class Measure:
     """One figure of a unit.
 
     Attributes:
-      part, keys: where a unit has it; of predictions, play and name, to which the number of steps is added.
-      meaning: for the table.
-      more_is_better: else less is.
-      steps: of predictions: as many, or the most that were judged if these are fewer.
+      part, keys: the place of the figure in a unit. For predictions the keys are the play and the name, to which the
+        number of steps is added.
+      meaning: the meaning of the figure, for the table.
+      more_is_better: whether a larger figure is better; otherwise a smaller one is.
+      steps: for predictions, the number of steps; if fewer were evaluated, the largest number of these.
     """
 
     part: Part
@@ -169,7 +169,7 @@ SUMMARY_COLUMNS = {"mechanism": "what is left out; by graph, the figures that it
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of all tables."""
+    """Adds the options that only this table has."""
     add_graphs(parser, default=", ".join(GRAPHS["full"]))
     parser.add_argument("--seeds", metavar="A,B,…", help=f"seeds ({SEEDS})")
     parser.add_argument("--without", metavar="A,B,…", help=f"mechanisms to leave out (all: {', '.join(MECHANISMS)})")
@@ -226,7 +226,7 @@ def _unit(
 
     Args:
       label: the mechanism that is left out, or `FULL`.
-      assignments: of `--set`.
+      assignments: the assignments of `--set`.
     """
     mechanism = Mechanism((), EVERYTHING) if label == FULL else MECHANISMS[label]
     settings = {
@@ -257,7 +257,7 @@ def _unit(
 
 @functools.lru_cache(maxsize=1)
 def _case(graph: str, seed: int, scale: str, assignments: tuple[str, ...]) -> Case:
-    """The last case, whose random play and held-out episodes all its settings have in common."""
+    """Returns a case and keeps the last one, since all its settings share its random play and held-out episodes."""
     return Case(graph, seed, _config(scale, assignments), SCALES[scale].effort, PLANNING[scale])
 
 
@@ -270,7 +270,7 @@ def _rows(
 ) -> list[Record]:
     """Returns one row for each mechanism, graph and figure that some seed has with and without the mechanism.
 
-    Of several graphs there is one more row for all of them together.
+    If several graphs have a figure for two seeds or more, one more row is for these graphs together.
     """
     rows = []
     for label in mechanisms:
@@ -293,7 +293,7 @@ def _rows(
 
 
 def _value(record: Record, measure: Measure) -> float:
-    """NaN where a unit does not have the figure."""
+    """Returns a figure of a unit; NaN if the unit does not have it."""
     found: Any = record[measure.part]
     if measure.part == PREDICTION:
         play, name = measure.keys[0], measure.keys[-1]
@@ -306,12 +306,12 @@ def _value(record: Record, measure: Measure) -> float:
 
 
 def compared(pairs: np.ndarray, *, more_is_better: bool) -> Record:
-    """What leaving out a mechanism does to one figure.
+    """Compares one figure with and without a mechanism.
 
     Args:
       pairs: [seeds, 2], the figure with all mechanisms and without this one.
     Returns:
-      The columns of a row from "full" on; a paired test and a verdict only from two seeds on.
+      The columns of a row from "full" on; the test and the verdict are undefined for fewer than two seeds.
     """
     full, without = pairs.mean(axis=0)
     row: Record = {"full": full, "without": without, "difference": without - full, "seeds": len(pairs)}
@@ -324,13 +324,13 @@ def compared(pairs: np.ndarray, *, more_is_better: bool) -> Record:
 
 
 def compared_over_graphs(graphs: Sequence[np.ndarray], *, more_is_better: bool) -> Record:
-    """Says what leaving out a mechanism does to one figure on several graphs.
+    """Compares one figure with and without a mechanism over several graphs.
 
     Differences are in units of the spread of the seeds on their graph. A graph with a difference, but without any
     spread, has no such unit and is left out.
 
     Args:
-      graphs: of each graph [seeds, 2], two seeds or more, see `compared`.
+      graphs: for each graph [seeds, 2], with two seeds or more, see `compared`.
     Returns:
       The columns of a row that do not depend on the unit of one graph.
     """
@@ -343,7 +343,7 @@ def compared_over_graphs(graphs: Sequence[np.ndarray], *, more_is_better: bool) 
 
 
 def _spread(pairs: np.ndarray) -> float:
-    """Standard deviation over seeds, pooled over both settings."""
+    """Returns the standard deviation over seeds, pooled over both settings."""
     return float(np.sqrt(pairs.var(axis=0, ddof=1).mean()))
 
 

@@ -1,4 +1,4 @@
-"""Rows of the table of accuracy: one for each figure, over the seeds that it was judged with."""
+"""Rows of the table of accuracy: one for each figure, over the seeds that have it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 
 YES, NO, NOT_COUNTED = "yes", "no", "not counted"
-"""Whether a figure is what is asked; UNDEFINED where there is none."""
+"""Whether a figure meets its requirement; `UNDEFINED` if the figure does not exist."""
 
 BEST_KNOWN = "best known improvement [%]"
 POLICY = "policy"
@@ -60,7 +60,7 @@ ALARM = "alarm: share of seeds whose best dream is better than the best known re
 
 
 def best_known(search: Record, judged: Sequence[Record], played: Sequence[Record]) -> float:
-    """The best improvement that anybody has found, in percent of the start graph's cost."""
+    """Returns the best improvement that a search or any play has found, in percent of the start graph's cost."""
     real = [record[way]["best_real_percent"] for record in played for way in (FOR_REAL, IN_THE_DREAM)]
     return float(max([search["best_percent"], *(record["best_percent"] for record in judged), *real]))
 
@@ -68,12 +68,12 @@ def best_known(search: Record, judged: Sequence[Record], played: Sequence[Record
 def table_rows(
     graph: str, best_percent: float, judged: Sequence[Record], played: Sequence[Record], steps: Sequence[int]
 ) -> Iterator[Record]:
-    """All rows of a graph.
+    """Yields all rows of a graph.
 
     Args:
       best_percent: the best known improvement.
-      judged: from `experiments.studies.evaluation`, of all seeds and rounds.
-      played: from `experiments.studies.policy`, of all seeds and rounds.
+      judged: records from `experiments.studies.evaluation`, of all seeds and rounds.
+      played: records from `experiments.studies.policy`, of all seeds and rounds.
       steps: see `figure_rows`.
     """
     counted = best_percent >= COUNTS_FROM_PERCENT
@@ -110,7 +110,7 @@ def _fact_rows(graph: str, number: int, judged: Sequence[Record]) -> Iterator[Re
 
 
 def _asked_of_training(graph: str, number: int, key: str, value: float | None) -> Record:
-    """Of what round 0 takes."""
+    """Returns what is required of the training of round 0, and whether it is met; empty if nothing is."""
     wanted = OF_TRAINING.get(key) if graph == TRAINED_FOR and number == 0 else None
     if wanted is None:
         return {}
@@ -141,7 +141,7 @@ _HELD_OUT = {
 
 
 def held_out_rows(judged: Sequence[Record]) -> Iterator[Record]:
-    """What each kind of held-out play has that training had not, over the seeds of one graph and round."""
+    """Yields what each kind of held-out play has that training had not, over the seeds of one graph and round."""
     common = {"graph": judged[0]["graph"], "round": judged[0]["round"], "seeds": len(judged)}
     for play in judged[0]["held_out"]:
         for key, figure in _HELD_OUT.items():
@@ -150,10 +150,12 @@ def held_out_rows(judged: Sequence[Record]) -> Iterator[Record]:
 
 
 def figure_rows(judged: Sequence[Record], *, counted: bool, steps: Sequence[int]) -> Iterator[Record]:
-    """One row for each figure of held-out play, over the seeds of one graph and round.
+    """Yields one row for each figure of held-out play, over the seeds of one graph and round.
 
     Args:
-      steps: after which predictions are judged; what is asked after one of these has a row even where no seed has it.
+      counted: whether requirements count for this graph.
+      steps: the numbers of steps after which predictions are evaluated. A figure with a requirement after one of them
+        has a row even if no seed has the figure.
     """
     common = {"graph": judged[0]["graph"], "round": judged[0]["round"]}
     found = _by_figure(judged)
@@ -165,7 +167,7 @@ def figure_rows(judged: Sequence[Record], *, counted: bool, steps: Sequence[int]
 
 
 def best_trivial(row: Record) -> float | str:
-    """Of the trivial predictors of a row the best: of errors the least, else the greatest."""
+    """Returns the best value of the trivial predictors of a row: the least of errors, else the greatest."""
     values = [row[key] for key in PREDICTORS if isinstance(row.get(key), float)]
     if not values:
         return UNDEFINED
@@ -173,7 +175,7 @@ def best_trivial(row: Record) -> float | str:
 
 
 def _by_figure(judged: Sequence[Record]) -> dict[tuple[str, str, int], list[Record]]:
-    """Records of each figure, of the seeds that have it, in the order of the first seed that does."""
+    """Returns the records of each (play, figure, step) from the seeds that have it, in the order of the first one."""
     found: dict[tuple[str, str, int], list[Record]] = {}
     for record in judged:
         for figure in record["figures"]:
@@ -199,10 +201,14 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
 def _policy_rows(
     graph: str, number: int, records: Sequence[Record], best_percent: float, counted: bool, *, is_asked: bool
 ) -> Iterator[Record]:
-    """`is_asked`: of the last round only, what recollection comes to."""
+    """Yields the rows of the policies of one round.
+
+    Args:
+      is_asked: whether requirements apply. They apply to the last round only, the outcome of recollection.
+    """
     common: Record = {"graph": graph, "round": number, "play": POLICY}
     for figure, (way, key) in POLICY_FIGURES.items():
-        there = [record[way] for record in records if math.isfinite(record[way][key])]  # shares, of no rewrite at all
+        there = [record[way] for record in records if math.isfinite(record[way][key])]  # a share of no rewrites is NaN
         row = common | {"figure": figure, "seeds": len(there), "windows": sum(each["episodes"] for each in there)}
         if key == "gap":
             row |= {name: _mean(each["trivial_gap"][name] for each in there) for name in OF_PLANS}
@@ -215,17 +221,20 @@ def _policy_rows(
 
 
 def raises_alarm(played: Record, best_percent: float) -> bool:
-    """Whether a policy's dream is better than the best real result that is known, and so too good to be true."""
+    """Returns whether a policy's dream is better than the best known real result, and so too good to be true."""
     return is_too_good(best_dream(played), best_percent)
 
 
 def best_dream(played: Record) -> float:
-    """The best improvement that a policy's dreams came by, of those along real play too, in percent."""
+    """Returns the best improvement in a policy's dreams, in percent; dreams along real play count too."""
     return max(float(played[way]["best_dreamed_percent"]) for way in (FOR_REAL, IN_THE_DREAM))
 
 
 def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
-    """Over seeds; of one seed over its episodes, where the figure is a mean of theirs."""
+    """Returns the mean over seeds with its interval.
+
+    With one seed the interval is over its episodes, if the figure is a mean over episodes.
+    """
     each = comparisons[0]["each"].get(key)
     if len(comparisons) == 1 and each is not None:
         return bootstrap(np.mean, [np.array(each)], resamples=200)

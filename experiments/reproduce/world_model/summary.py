@@ -1,4 +1,4 @@
-"""The figures that are asked of world models and of policies, one row each, beside those of every graph."""
+"""The summary of a table of accuracy: a row for each required figure, a column for each graph."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ COLUMNS = {
     "asked": f"what is asked; of training's steps, states, minutes and memory, of {TRAINED_FOR} only",
 }
 _SHOWN = {(BEST_KNOWN, 0), (names.COUNTS_IN_ALL, 10)}
-"""Beside what is asked: the second is asked rule by rule, and is harder of a whole state."""
+"""Figures that are shown without being required. The second is required for each rule by itself; for a whole state it
+is harder to reach."""
 _MARKS = {NO: "**", NOT_COUNTED: "*"}
 
 
 def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
-    """Of the rows of `rlflow reproduce accuracy` and `accuracy-transfer`."""
+    """Returns the summary of the rows of `rlflow reproduce accuracy` or `accuracy-transfer`.
+
+    Args:
+      why_not_counted: the graphs whose requirements do not count, as text.
+    """
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     asked: dict[tuple[str, str, int], Record] = {}
     for row in _first_or_last_round(rows):
@@ -47,7 +52,7 @@ def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
 
 
 def _first_or_last_round(rows: Sequence[Record]) -> Iterator[Record]:
-    """Held-out play before recollection, policies after it."""
+    """Yields the rows of held-out play before recollection and those of policies after its last round."""
     for row in rows:
         if row.get("asked") if row.get("play") == POLICY else not row.get("round"):
             yield row
@@ -58,7 +63,7 @@ def _key(row: Record) -> tuple[str, str, int]:
 
 
 def _grouped(keys: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """What is one figure after several steps next to each other, else in the order in which they came."""
+    """Returns the keys in their order, but with all numbers of steps of one figure next to each other."""
     figures = list(dict.fromkeys(key[:2] for key in keys))
     return sorted(keys, key=lambda key: (figures.index(key[:2]), key[2]))
 
