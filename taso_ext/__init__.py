@@ -1,4 +1,6 @@
-"""The native tensor-graph substitution engine and its ONNX front and back end. No TensorFlow, no learning.
+"""The native tensor-graph substitution engine, with its import and export of ONNX models.
+
+It uses no TensorFlow and learns nothing. An example:
 
 model = OnnxModel.load("model.onnx")
 state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))

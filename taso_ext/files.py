@@ -1,4 +1,4 @@
-"""Writing files: each is either old or new and never half written, whatever stops the process."""
+"""Atomic writing of files: each is either old or new and never half written, whatever stops the process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import BinaryIO
 import numpy as np
 
 UNREADABLE_ARRAYS = (OSError, EOFError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What `np.load` and a look-up in its result raise for an npz file that is missing, damaged or of another version."""
+"""The errors of `np.load`, and of a look-up in its result, if an npz file is missing, damaged or of another version."""
 
 
 @contextmanager
 def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
-    """Opens a temporary neighbour of each path for writing, and renames all of them into place if the block succeeds.
+    """Opens a temporary file beside each path for writing, and renames all of them into place if the block succeeds.
 
     The files replace the old ones in the given order, after all of them are complete on the disk. If the block raises,
     the old files stay as they were. Missing directories are created.
@@ -46,7 +46,7 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
-    """Lets `write` fill the file that then replaces `path`.
+    """Calls `write` with a temporary file, which then replaces `path`.
 
     Raises:
       OSError: the file cannot be written.

@@ -1,1 +1,1 @@
-"""ONNX models into the engine and back out: reading and checking, clean-up, normal forms, export."""
+"""The import of ONNX models into the engine, and their export: reading, checking, clean-up, normal forms, writing."""

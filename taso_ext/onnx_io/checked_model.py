@@ -1,4 +1,4 @@
-"""The one form that a model has inside: its structure, handles of its weights, and the types of its values."""
+"""The internal form of a model: its structure, handles of its weights, and the types of its values."""
 
 from __future__ import annotations
 
@@ -26,15 +26,23 @@ from taso_ext.onnx_io.weights.handles import (
 OLDEST_IR = 4
 """From IR version 4 on, initializers need not be listed as inputs."""
 _PLAIN_OPSET = 13
-"""The opset of a model that imports other domains alone, should it need an operator of ONNX's own."""
+"""The opset of a model that imports only other domains, in case it needs one of ONNX's own operators."""
 _LONGEST_PROPAGATED = 1 << 19
-"""Elements. Inference takes every vector for a possible shape, and spends 0.2 µs and a message on each element."""
+"""The most elements of a vector for which shape inference propagates values.
+
+It treats every vector as a possible shape, and spends 0.2 µs and a message on each element.
+"""
 LARGEST_INLINE = 1024
-"""Elements up to which a tensor is shown to shape inference: shapes, axes, pads and scalars are far below."""
+"""The most elements of a tensor whose values shape inference sees; shapes, axes, pads and scalars have far fewer."""
 
 
 class ValueType(NamedTuple):
-    """Type of a value: `dtype` of onnx.TensorProto (0: not a tensor, or unknown), `dims` (None: not static)."""
+    """The type of a value.
+
+    Attributes:
+      dtype: the element type as in onnx.TensorProto; 0 if the value is no tensor or its type is unknown.
+      dims: the shape; None if it is not static.
+    """
 
     dtype: int
     dims: tuple[int, ...] | None
@@ -45,16 +53,17 @@ UNKNOWN = ValueType(0, None)
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A model as the program works with it: small enough to copy and analyse freely, however large its weights are.
+    """A model in the form that the program works with: cheap to copy and to analyse, however large its weights are.
 
-    `reading.read_model` makes it of files and of other people's models, and checks them; the clean-up, the exporter and
-    the cost models make new ones of it. Nothing changes one that exists. `to_proto` leads back to what onnx knows.
+    `reading.read_model` makes one from a file or from a user's model, and checks it. The clean-up, the exporter and the
+    cost models make new ones from it. Nothing changes an existing one. `to_proto` returns the form that onnx knows.
 
     Attributes:
       skeleton: the model without initializers or large constants; nodes still refer to them by name.
-      tensors: constants by name; their values are read from the source model or its files when asked for.
-      defaults: default values of graph inputs that a caller may override (listed initializers from IR version 4 on).
-      known_types: types that whoever made the model knew already; `types` then infers nothing.
+      tensors: constants by name; their values are read from the source model or its files when they are needed.
+      defaults: default values, by name, of graph inputs that a caller may override (from IR version 4 on, initializers
+        that are also graph inputs).
+      known_types: the types of values by name, if they are known already; `types` then infers nothing.
     """
 
     skeleton: onnx.ModelProto
@@ -69,13 +78,13 @@ class CheckedModel:
         """Takes a model apart without copying or changing its weights; `reading.read_model` checks it as well.
 
         Below IR version 4, and with `freeze_initializers`, initializers that are also graph inputs become plain
-        constants. Sparse tensors become dense ones, and large constants inside nested graphs become captured ones:
-        operators see no difference.
+        constants. Sparse tensors become dense. Large constants inside nested graphs move to the top level, where the
+        nested graphs capture them. Operators see no difference.
 
         Args:
-          files: where the model's external data lie.
+          files: the files that hold the model's external data.
         Raises:
-          ModelError: a tensor that cannot be read, or a name that two initializers have.
+          ModelError: a tensor cannot be read, or two initializers have the same name.
         """
         skeleton, tensors = _take_weights(proto, files or MappedFiles())
         listed = dict.fromkeys(value.name for value in skeleton.graph.input if value.name in tensors)
@@ -97,7 +106,10 @@ class CheckedModel:
         return proto
 
     def for_onnx(self) -> onnx.ModelProto:
-        """Returns a copy for onnx's checker, inference and converters: small tensors in place, large ones as inputs."""
+        """Returns a copy for onnx's checker, shape inference and version converter.
+
+        Small tensors are initializers; large ones become inputs, without their values.
+        """
         proto = onnx.ModelProto()
         proto.CopyFrom(self.skeleton)
         for name, tensor in self.tensors.items():
@@ -110,7 +122,7 @@ class CheckedModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """The size of all tensors in bytes."""
         return sum(tensor.nbytes for tensor in (*self.tensors.values(), *self.defaults.values()))
 
     @property
@@ -120,9 +132,9 @@ class CheckedModel:
 
     @cached_property
     def types(self) -> Mapping[str, ValueType]:
-        """Types of all top-level values by name; values that inference does not reach are missing.
+        """The types of all top-level values by name; values whose type inference does not find are missing.
 
-        Declared shapes of outputs are not trusted: what a rewrite relies on is derived from the inputs alone.
+        Declared shapes of outputs are not trusted: rewrites rely only on types that are derived from the inputs.
         """
         if self.known_types is not None:
             return self.known_types
@@ -142,10 +154,10 @@ def types_of(tensors: Mapping[str, ir.TensorProtocol]) -> dict[str, ValueType]:
 
 
 def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns the model with inferred types; where inference finds a contradiction, it leaves that value unknown.
+    """Returns the model with inferred types; if inference finds a contradiction, the type of that value stays unknown.
 
     Raises:
-      ModelError: the contradiction is between types that are declared.
+      ModelError: declared types contradict each other.
     """
     if _largest(proto) <= _LONGEST_PROPAGATED:
         return _infer(proto, data_prop=True)
@@ -164,7 +176,7 @@ def _infer(proto: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
 
 
 def _largest(proto: onnx.ModelProto) -> int:
-    """Counts the elements of the largest declared value or initializer."""
+    """Returns how many elements the largest declared value or initializer has."""
     declared = ([dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in declared_values(proto.graph))
     return max(map(math.prod, (*declared, *(tensor.dims for tensor in proto.graph.initializer))), default=0)
 
@@ -183,12 +195,12 @@ def without_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_inferable_shapes(proto: onnx.ModelProto, known: set[str]) -> onnx.ModelProto:
-    """Removes declared shapes that inference finds by itself from the given model, and returns it.
+    """Removes from the given model the declared shapes that inference finds by itself, and returns the model.
 
-    Files often declare stale shapes, and those would win over the inferred ones.
+    Files often declare stale shapes, which would take precedence over the inferred ones.
 
     Args:
-      known: names of values whose types are known without inference, beside inputs and initializers.
+      known: names of values whose types are known without inference, in addition to inputs and initializers.
     """
     _forget_in(proto.graph, {value.name for value in proto.graph.input} | known)
     return proto
@@ -208,7 +220,7 @@ def _forget_in(graph: onnx.GraphProto, known: set[str]) -> None:
 
 
 def value_type(kind: onnx.TypeProto) -> ValueType:
-    """Returns the engine's view of an ONNX type."""
+    """Returns an ONNX type as a `ValueType`; `UNKNOWN` if it is not the type of a tensor."""
     if not kind.HasField("tensor_type"):
         return UNKNOWN
     tensor = kind.tensor_type
@@ -219,12 +231,12 @@ def value_type(kind: onnx.TypeProto) -> ValueType:
 def _take_weights(proto: onnx.ModelProto, files: MappedFiles) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:
     """Returns a copy of a model without its weights, and the weights by name.
 
-    Large constants, and large initializers of nested graphs, are taken out as well; in a nested graph they become
-    values that it captures, of names that nothing else has. Tensors that must stay in the nodes are read from the files
-    that hold them, and sparse ones become dense.
+    Large constants, and large initializers of nested graphs, are taken out as well; a nested graph then captures them
+    under unused names. Tensors that must stay in the nodes are read from the files that hold them, and sparse tensors
+    become dense.
 
     Raises:
-      ModelError: a tensor that cannot be read, or a name that two initializers have.
+      ModelError: a tensor cannot be read, or two initializers have the same name.
     """
     skeleton = _copy_without_initializers(proto)
     named = [(tensor.name, files.tensor(tensor)) for tensor in proto.graph.initializer]
@@ -239,6 +251,8 @@ def _take_weights(proto: onnx.ModelProto, files: MappedFiles) -> tuple[onnx.Mode
 
 
 class _Lifting:
+    """A helper that moves large tensors out of the nodes and nested graphs of a model."""
+
     def __init__(self, model: onnx.ModelProto, tensors: dict[str, ir.TensorProtocol], files: MappedFiles) -> None:
         self._model, self._tensors, self._files = model, tensors, files
         self._used: set[str] = set()
@@ -246,7 +260,7 @@ class _Lifting:
     def lift(self, graph: onnx.GraphProto, nested: bool) -> None:
         """Moves a graph's large constants out, and its large initializers if it is nested.
 
-        What a nested graph gives as it is stays: its outputs must be its own values.
+        A constant that is an output of a nested graph stays, because the outputs of a graph must be its own values.
         """
         given = {value.name for value in graph.output} if nested else set()
         moved = self._initializers(graph, given) if nested else {}
@@ -265,9 +279,10 @@ class _Lifting:
             self._keep(graph, moved, nested)
 
     def settle(self, node: onnx.NodeProto, lifts: bool) -> None:
-        """Reads in the tensors that stay in a node's attributes, and lifts from the graphs inside it, or settles them.
+        """Reads the data of the tensors that stay in a node's attributes, and treats the graphs inside the node.
 
-        Other domains need not let a graph capture values.
+        With `lifts`, large tensors move out of these graphs if the operator is one of ONNX's own. Otherwise they stay
+        there: operators of other domains need not let a graph capture values.
         """
         for attribute in node.attribute:
             if attribute.type == AttributeProto.SPARSE_TENSOR and node.op_type == "Constant":
@@ -288,7 +303,10 @@ class _Lifting:
             self.settle(node, lifts=False)
 
     def _initializers(self, graph: onnx.GraphProto, given: set[str]) -> dict[str, ir.TensorProtocol]:
-        """Takes large initializers from the graph; not those that are inputs too, since there the position counts."""
+        """Removes large initializers from the graph and returns them by name.
+
+        Those in `given` stay, and so do those that are also inputs, because the position of an input counts.
+        """
         staying = given | {value.name for value in graph.input}
         kept, moved = [], {}
         for tensor in graph.initializer:
@@ -309,7 +327,7 @@ class _Lifting:
             rename_captured(graph, names)
 
     def _restore(self, tensor: onnx.TensorProto) -> None:
-        """Gives a tensor that lies in a file its data."""
+        """Copies the data of a tensor that lie in a file into the tensor itself."""
         if tensor.data_location == EXTERNAL:
             data = bytes(content_bytes(tensor.name, self._files.tensor(tensor)))
             del tensor.external_data[:]
@@ -340,11 +358,11 @@ def _tensors(attribute: AttributeProto) -> Iterable[onnx.TensorProto]:
 
 
 def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Returns the value of a Constant node, where it is a large dense one."""
+    """Returns the value of a Constant node if it is a large dense tensor, otherwise None."""
     if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS:
         return None
     if len(node.attribute) != 1 or len(node.output) != 1:
-        return None  # for the checker to refuse
+        return None  # malformed: the checker refuses it
     (attribute,) = node.attribute
     is_tensor = attribute.name == "value" and attribute.type == AttributeProto.TENSOR
     return attribute.t if is_tensor and math.prod(attribute.t.dims) > LARGEST_INLINE else None

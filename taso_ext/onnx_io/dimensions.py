@@ -1,9 +1,10 @@
-"""Symbolic dimensions of a model's inputs: naming them, binding them to sizes, and refusing those that need one.
+"""The symbolic dimensions of a model's inputs: their names, their sizes, and an error if a size is needed but missing.
 
-A dimension without a size is harmless where no operator has to be priced on it, and refused where one has. A value is
-*unsized* where its shape is unknown because an input's dimension is open. An operator that reads or writes one would
-have to be priced without knowing its work, except Shape and Size, which look at no element, and Identity, which is
-removed. What Shape gives has a known shape but an open content, which makes the values unsized whose shape it decides.
+A dimension without a size is *open*. It is refused if the price of an operator depends on it, and harmless otherwise. A
+value is *unsized* if its shape is unknown because a dimension of an input is open. An operator that reads or writes an
+unsized value cannot be priced, because its work is unknown. Exceptions are Shape and Size, which look at no element,
+and Identity, which is removed. The result of Shape has a known shape, but its elements depend on the open dimensions;
+if they decide the shape of another value, then that value is unsized too.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, captured_names
 
 _FREE = frozenset({"Shape", "Size", "Identity"})
 _SHAPE_DTYPES = frozenset({0, onnx.TensorProto.INT64, onnx.TensorProto.INT32})
-"""Types of tensors that can decide another's shape; 0: unknown."""
+"""Element types of tensors that can decide the shape of another value; 0 is an unknown type."""
 _MOST_LISTED = 8
 
 
 class OpenDim(NamedTuple):
-    """A dimension of a tensor input without a size; an unnamed one is called `<input>:<axis>`."""
+    """A dimension of a tensor input that has no size; a dimension without a name is called `<input>:<axis>`."""
 
     input: str
     axis: int
@@ -33,7 +34,7 @@ class OpenDim(NamedTuple):
 
 
 Sources = dict[OpenDim, None]
-"""Open dimensions, each once, in order."""
+"""Open dimensions, each once, in order, as keys."""
 
 
 def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
@@ -47,10 +48,10 @@ def open_dims(graph: onnx.GraphProto) -> list[OpenDim]:
 
 
 def bind_dims(model: CheckedModel, dims: Mapping[str, int], name: str) -> CheckedModel:
-    """Returns a model with symbolic dimensions replaced by sizes; the model itself without `dims`.
+    """Returns the model with sizes for its symbolic dimensions; the given model itself if `dims` is empty.
 
     Raises:
-      ModelError: a name that no input has, or a size that is not a whole number from 0 to 2^63 - 1.
+      ModelError: `dims` has a name that no input has, or a size that is not a whole number from 0 to 2^63 - 1.
     """
     if not dims:
         return model
@@ -81,7 +82,7 @@ def _check_names(graph: onnx.GraphProto, dims: Mapping[str, int], name: str) -> 
 
 
 def _names_in_containers(graph: onnx.GraphProto) -> list[str]:
-    """Returns the names of dimensions of the elements of sequence and optional inputs."""
+    """Returns the names of the symbolic dimensions of all inputs, including the elements of sequences and optionals."""
     shapes = [shape for value in graph.input for shape in type_shapes(value.type)]
     return [dim.dim_param for shape in shapes for dim in shape.dim if dim.dim_param]
 
@@ -97,7 +98,7 @@ def _shapes(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto]:
 
 
 def type_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
-    """Returns the shapes of the tensors that a type contains."""
+    """Yields the shapes of the tensors that a type contains."""
     which = kind.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         yield getattr(kind, which).shape
@@ -111,11 +112,12 @@ def require_sizes(graph: onnx.GraphProto, types: Mapping[str, ValueType], name: 
     """Checks that every operator an output depends on can be priced.
 
     Args:
-      graph: a cleaned model's; producers first.
-      types: what is known of its values.
-      name: of the model, for the message.
+      graph: the graph of a cleaned model, producers first.
+      types: the known types of its values, by name.
+      name: the name of the model in the message.
     Raises:
-      ModelError: names the open dimensions in the way, an operator that they reach, and the flags to give.
+      ModelError: an operator cannot be priced; the message names the open dimensions, the operator, and the flags to
+        give.
     """
     if not open_dims(graph):
         return
@@ -132,11 +134,11 @@ def require_sizes(graph: onnx.GraphProto, types: Mapping[str, ValueType], name: 
 
 
 class _Tracing:
-    """Follows open dimensions through a graph.
+    """A walk that follows open dimensions through a graph.
 
     Attributes:
-      needed: those that an operator has to be priced on.
-      first: such an operator, in words.
+      needed: the open dimensions that the price of an operator depends on.
+      first: the first such operator, in words.
     """
 
     def __init__(self, graph: onnx.GraphProto, types: Mapping[str, ValueType]) -> None:

@@ -1,4 +1,4 @@
-"""Writing engine nodes as ONNX nodes: names for their values, and the constants they need on the way."""
+"""The conversion of engine nodes to ONNX nodes, with the names of their values and the constants that they need."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from taso_ext.onnx_io.opsets import raised
 
 
 class ValueNames:
-    """Gives every value of a graph one name, and no name to two values.
+    """The names of the values of a graph: each value has one name, and no two values have the same.
 
     Attributes:
-      copies: (output position, value) of outputs whose value already goes by another name; they need an Identity.
+      copies: (output position, value) of each output whose value already has another name; it needs an Identity.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class ValueNames:
                 self.copies.append((position, value))
 
     def of(self, value: int, wanted: str) -> str:
-        """Returns the name of a value: `wanted` the first time, unless something else has it."""
+        """Returns the name of a value. A value without a name gets `wanted`, or a similar name if that is in use."""
         if value not in self._names:
             self._names[value] = self.fresh_name(wanted or f"value_{value}")
         return self._names[value]
 
     def fresh_name(self, hint: str) -> str:
-        """Returns a name close to `hint` that nothing has."""
+        """Returns an unused name: `hint`, or `hint` with a number."""
         name, count = hint, 0
         while name in self._used:
             count += 1
@@ -67,8 +67,8 @@ class Emission:
     """A growing list of ONNX nodes together with the weights and the new constants that they read.
 
     Attributes:
-      nodes: the nodes so far, in the order in which they were added, in the opset that is asked for.
-      weights: handles of the weights they read, by name.
+      nodes: the nodes so far, in the order in which they were added, in the requested opset.
+      weights: handles of the weights that the nodes read, by name.
       constants: constants that lowering created, by name.
     """
 
@@ -115,7 +115,7 @@ class Emission:
         return self._known_constants[key]
 
     def fresh_name(self, hint: str) -> str:
-        """Returns a value name nothing else has."""
+        """Returns an unused value name."""
         return self._names.fresh_name(hint)
 
     def type_of(self, value: int) -> ValueType:
@@ -135,7 +135,7 @@ class Emission:
         )
 
     def _is_absent(self, output: int) -> bool:
-        """Returns whether an optional output is left out: it has no name, and no type as a rewrite's values have."""
+        """Returns whether an optional output is left out: it has no name, and unlike a rewrite's values no type."""
         return not self._values[output].name and not self._values[output].dtype
 
     def _as_it_is(self, node: Node) -> onnx.NodeProto:

@@ -1,4 +1,4 @@
-"""From the engine's graph back to an ONNX model: weight-only parts folded, names and metadata kept."""
+"""The export of an engine graph as an ONNX model: weight-only parts are folded, names and metadata are kept."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, computab
 
 _LOG = logging.getLogger(__name__)
 _OWN_METADATA = "pkg.onnxscript."
-"""Where the clean-up notes what it has done; the original had no such entries on these nodes."""
+"""The prefix of the keys under which the clean-up notes what it did; the original nodes had no such metadata."""
 _LARGEST_COMPUTED = 1024
-"""Elements of the weights that a sketch computes too: those whose values could change how a runtime runs the model."""
+"""The most elements of a weight that a sketch computes too: its values could change how a runtime runs the model."""
 _RESHAPES = frozenset({"Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What an exported model takes over from the model it was made from.
+    """The sources of everything that an exported model takes over from the loaded model.
 
     Attributes:
-      original: names and types of inputs and outputs, defaults of inputs, documentation, metadata.
-      cleaned: opset imports and declared types.
-      imported: weights, attributes and node documentation.
+      original: the source of names and types of inputs and outputs, defaults of inputs, documentation and metadata.
+      cleaned: the source of opset imports and declared types.
+      imported: the source of weights, attributes and the documentation of nodes.
     """
 
     original: CheckedModel
@@ -47,9 +47,13 @@ class ExportSource:
 
 @dataclass(frozen=True)
 class _Partition:
-    """Which nodes are written, which are computed now, and the values (with producers) that the latter hand over.
+    """The nodes of a graph, divided into those that are written and those that are computed now.
 
-    Those that are sketched are handed over as zeros.
+    Attributes:
+      written: the nodes that are written to the model.
+      folded: the nodes that are computed now.
+      handed_over: the computed values that written nodes read, or that are outputs.
+      sketched: values like these that are zeros instead of being computed.
     """
 
     written: list[Node]
@@ -63,8 +67,9 @@ class Sketch:
     """A graph as an ONNX model in which large weights that would have to be computed are zeros.
 
     Attributes:
-      model: what depends on the types of weights alone can be seen from it.
-      computed_by: position, among the run-time operators of the graph, of the one that computes a value, by its name.
+      model: the ONNX model; it shows everything that depends on the types of weights, but not on their values.
+      computed_by: by the name of a value, the position of the operator that computes it among the graph's run-time
+        operators.
     """
 
     model: CheckedModel
@@ -72,23 +77,21 @@ class Sketch:
 
 
 def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
-    """Returns the graph as an ONNX model of the original's opset, or of the first that has what rewrites made.
+    """Returns the graph as an ONNX model in the original's opset, or in the first that has the operators of rewrites.
 
-    Weight-only values are folded into initializers.
-
-    Weights that are not folded stay where they are.
+    Weight-only values are folded into initializers. Weights that are not folded stay where they are.
 
     Raises:
-      ModelError: an operator that a rewrite created does not exist in the model's opset.
+      ModelError: the graph can be written neither in the model's opset nor in a newer one.
     """
     return _export(graph, source, sketch=False).model
 
 
 def sketch_model(graph: Graph, source: ExportSource) -> Sketch:
-    """Returns the graph as `export_model` writes it, but for large weights that would have to be computed.
+    """Returns the graph as `export_model` does, but with zeros for large weights that would have to be computed.
 
     Raises:
-      ModelError: an operator that a rewrite created does not exist in the model's opset.
+      ModelError: the graph can be written neither in the model's opset nor in a newer one.
     """
     return _export(graph, source, sketch=True)
 
@@ -188,7 +191,7 @@ def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value]
 
 
 def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto]:
-    """Returns the nodes that carry graphs, reduced to those."""
+    """Returns the nodes, reduced to the attributes that the engine does not look into; graphs are among these."""
     decode = source.imported.attributes.decode
     return [
         onnx.NodeProto(
@@ -199,7 +202,7 @@ def _with_bodies(parts: _Partition, source: ExportSource) -> list[onnx.NodeProto
 
 
 def _frame(source: ExportSource) -> onnx.ModelProto:
-    """Returns the model around the nodes: all but nodes, initializers and folded-away declarations."""
+    """Returns the exported model without nodes, initializers and declared values."""
     model = onnx.ModelProto()
     original = source.original.skeleton
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
@@ -217,7 +220,7 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
 
 
 def _opset_imports(source: ExportSource) -> list[onnx.OperatorSetIdProto]:
-    """Returns the cleaned model's imports, and those that only the original used, except of inlined functions."""
+    """Returns the imports of the cleaned model and of the original, without the domains of inlined functions."""
     inlined = {function.domain for function in source.original.skeleton.functions}
     inlined -= {node.domain for node in all_nodes(source.cleaned.skeleton.graph)}
     imports: dict[str, onnx.OperatorSetIdProto] = {}
@@ -239,7 +242,7 @@ def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
 
 
 def _import_domains(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> None:
-    """Imports the domains that only rewrites use; those of runtimes have one version."""
+    """Adds imports of the domains that only rewrites use; these are domains of runtimes, which have one version."""
     known = {entry.domain for entry in model.opset_import} | set(DEFAULT_DOMAINS)
     for domain in sorted({node.domain for node in nodes} - known):
         model.opset_import.append(helper.make_opsetid(domain, 1))
@@ -259,7 +262,7 @@ def _evaluate(
 
 
 def _document(model: onnx.ModelProto, source: ExportSource) -> None:
-    """Gives surviving nodes and values their documentation, metadata and annotations back."""
+    """Restores the documentation, metadata and annotations of the nodes and values that are still in the model."""
     for node in model.graph.node:
         before = source.imported.nodes.get(node.name)
         was_reshape = before is not None and before.op_type in _RESHAPES and node.op_type == "Reshape"

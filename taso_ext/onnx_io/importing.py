@@ -1,4 +1,4 @@
-"""From a cleaned ONNX model to the engine's graph, operators in normal form."""
+"""The import of a cleaned ONNX model: the engine's graph, with operators in normal form."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ABSENT = -1
 
 
 class AttributeStore:
-    """Keeps the attributes that the engine does not look into (tensors, graphs, types …) under their digests."""
+    """A store of the attributes that the engine does not look into (tensors, graphs, types …), by their digests."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, AttributeProto] = {}
 
     def encode(self, attribute: AttributeProto) -> Attribute:
-        """Returns the attribute as the engine holds it."""
+        """Returns the attribute as the engine holds it: its value, or its digest if it is stored here."""
         plain = _plain_value(attribute)
         if plain is not None:
             return plain
@@ -49,11 +49,11 @@ class AttributeStore:
 
 @dataclass
 class Imported:
-    """The engine's graph and what the engine does not hold.
+    """The engine's graph, and the parts of the model that the engine does not hold.
 
     Attributes:
-      tensors: weights by handle (content hash); values are read when asked for.
-      attributes: what the digests among node attributes stand for.
+      tensors: weights by handle (content hash); their values are read when they are needed.
+      attributes: the attributes that digests in the graph stand for.
       nodes: the model's nodes by name, for documentation and metadata; names that occur twice are missing.
     """
 
@@ -67,7 +67,7 @@ def import_model(model: CheckedModel) -> Imported:
     """Builds the engine's graph of a cleaned model.
 
     Raises:
-      ModelError: a model the engine refuses, or a weight whose data do not fit its shape.
+      ModelError: the engine refuses the model, or the data of a weight do not fit its shape.
     """
     importer = _Importer(model)
     try:
@@ -82,7 +82,7 @@ class _Importer:
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
         self.opset = next((o.version for o in model.skeleton.opset_import if o.domain in DEFAULT_DOMAINS), 0)
-        self.types = dict(model.types)  # of constants as they are met
+        self.types = dict(model.types)  # types of constants join them as they are met
         self.builder = GraphBuilder()
         self.attributes = AttributeStore()
         self.constants = dict(model.tensors)  # Constant nodes join them as they are met
@@ -173,10 +173,11 @@ class _Importer:
         return kind.dtype, None if kind.dims is None else list(kind.dims)
 
     def must_stay_at_run_time(self, node: onnx.NodeProto) -> bool:
-        """Returns whether a node may be neither folded nor merged with its equal.
+        """Returns whether a node may be neither folded nor merged with an equal one.
 
-        Random operators, and those of domains whose meaning is unknown here. A DequantizeLinear of a weight too:
-        folding it would turn a quantised model into a float one.
+        This is so for random operators, for operators that onnx does not know, and for nodes that contain such
+        operators. It is also so for DequantizeLinear: folding that of a weight would turn a quantised model into a
+        float model.
         """
         if node.op_type == "DequantizeLinear" or is_random(node.op_type, node.domain, len(node.input)):
             return True
@@ -186,10 +187,10 @@ class _Importer:
 
 
 def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
-    """Returns the tensor a Constant node stands for; None for a kind of value that is not known.
+    """Returns the tensor that a Constant node stands for; None if the kind of its value is not known.
 
     Raises:
-      ModelError: no value, several ones, or one that is not of the type its name says.
+      ModelError: the node has no value or several, or the value does not have the type that the attribute's name says.
     """
     if len(node.attribute) != 1:
         raise ModelError(f"the Constant '{node.output[0]}' has {len(node.attribute)} values; expected one.")
@@ -229,7 +230,10 @@ def _uniquely_named(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto
 
 
 def _plain_value(attribute: AttributeProto) -> Attribute | None:
-    """Returns None for what the engine does not look into; so for empty lists, since their type would be lost."""
+    """Returns the value of an attribute, or None if the engine does not look into it.
+
+    The engine does not look into empty lists, because their element type would be lost.
+    """
     if attribute.type == AttributeProto.INT:
         return attribute.i
     if attribute.type == AttributeProto.FLOAT:

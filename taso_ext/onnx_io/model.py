@@ -1,4 +1,4 @@
-"""An ONNX model in the engine, and its way back out."""
+"""An ONNX model in the engine, and the export of rewritten graphs as ONNX models."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from taso_ext.onnx_io.reading import Source, name_of, read_model
 
 
 class OnnxModel:
-    """A model loaded into the engine; its weights stay in the mapped file, or in the given model.
+    """A model that is loaded into the engine; its weights stay in the memory-mapped file or in the given model.
 
         model = OnnxModel.load("bert.onnx", dims={"batch": 1})
         state = State(model.graph, rules, costs)
         ...
         model.save(state.graph, "bert.opt.onnx")
 
-    Files, and models in memory, that hold weights must not be changed while this one is in use; replacing files by new
-    ones is safe.
+    A file or a model in memory that holds the weights must not be changed while this object is in use. It is safe to
+    replace a file by a new one.
 
     Attributes:
       source: the model as given, with symbolic dimensions bound; its weights are handles.
       cleaned: the model after clean-up, before any rewrite.
-      graph: that one as the engine sees it.
+      graph: the cleaned model as the engine sees it.
     """
 
     def __init__(self, source: CheckedModel, cleaned: CheckedModel, name: str) -> None:
-        """Use `load`."""
+        """Takes the parts that `load` has made; use `load` instead."""
         self.source, self.cleaned = source, cleaned
         require_sizes(cleaned.skeleton.graph, cleaned.types, name)
         imported = import_model(cleaned)
@@ -55,10 +55,11 @@ class OnnxModel:
         """Reads, checks and cleans a model and hands it to the engine.
 
         Args:
-          source: a path (external data is read from beside it), the bytes of a file, or a model, which is not changed.
-          dims: sizes of symbolic dimensions by name. A dimension may stay open where no operator is priced on it.
+          source: a path (external data is read from its directory), the bytes of a file, or a model, which is not
+            changed.
+          dims: sizes of symbolic dimensions by name. A dimension needs no size if no operator's price depends on it.
           clean: how much to clean up: "full", "basic" or "none" (see `taso_ext.onnx_io.cleanup.passes`).
-          freeze_initializers: treat initializers that a caller could override as constants.
+          freeze_initializers: whether initializers that a caller could override become constants.
         Raises:
           ModelError: the model cannot be used; the message says why and what to do.
         """
@@ -67,37 +68,39 @@ class OnnxModel:
 
     @property
     def opset(self) -> int:
-        """The version of ONNX's own operators that the model uses; exporting raises it where rewrites need it."""
+        """The version of ONNX's own operators that the model uses; the export raises it if rewrites need that."""
         return self.cleaned.opset
 
     def export(self, graph: Graph) -> onnx.ModelProto:
-        """Returns `export_checked` as one message, which holds a copy of every weight.
+        """Returns the model of `export_checked` as one message, which holds a copy of every weight.
 
         Raises:
-          ModelError: as `export_checked`.
+          ModelError: see `export_checked`.
           ValueError: the weights take more than the 2 GB that protobuf can hold; use `save`.
         """
         return self.export_checked(graph).to_proto()
 
     def export_checked(self, graph: Graph) -> CheckedModel:
-        """Returns a graph that descends from `self.graph` as a model with the original's interface and metadata.
+        """Returns a graph as a model with the inputs, outputs and metadata of the original.
 
         Values that depend on weights alone are computed now, by ONNX Runtime with its optimisations off; all other
         weights stay where they are.
 
+        Args:
+          graph: a graph that descends from `self.graph`.
         Raises:
-          ModelError: an operator that a rewrite created does not exist in the model's opset.
+          ModelError: the graph can be written neither in the model's opset nor in a newer one.
         """
         return export_model(graph, self._export_source)
 
     def sketch(self, graph: Graph) -> Sketch:
-        """Exports as `export_checked` does, but with zeros in place of large weights that would have to be computed.
+        """Exports a graph like `export_checked`, but with zeros for large weights that would have to be computed.
 
         Raises:
-          ModelError: as `export_checked`.
+          ModelError: see `export_checked`.
         """
         return sketch_model(graph, self._export_source)
 
     def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
-        """Writes what `export_checked` returns, weights straight from where they are; see `write_model`."""
+        """Writes the model of `export_checked` to a file, weights straight from where they are; see `write_model`."""
         write_model(self.export_checked(graph), Path(path))

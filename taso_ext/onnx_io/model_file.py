@@ -1,10 +1,10 @@
-"""ONNX files byte by byte, so that weights are neither parsed nor held in memory.
+"""Reading and writing of ONNX files byte by byte, so that weights are neither parsed nor held in memory.
 
-Protobuf's parser and writer copy every weight. On reading, only the fields on the way to a tensor's `raw_data` are
-looked at; the data stay in the file, and the tensor refers to them as to external data. On writing, the bytes of each
-weight go straight from where they are into the file. onnx_ir streams external data, too, but takes the
-model through a form that has no map types, does not replace data and model together, and writes a model of one file
-only by serialising all of it in memory.
+Protobuf's parser and writer copy every weight. The reader here looks only at the fields on the way to a tensor's
+`raw_data`. The data stay in the file, and the tensor refers to them as to external data. The writer copies the bytes of
+each weight straight from where they are into the file. onnx_ir streams external data too, but it converts the model to
+a form without map types, does not replace data and model together, and writes a model of one file only by serialising
+all of it in memory.
 Source: https://protobuf.dev/programming-guides/encoding
 """
 
@@ -23,18 +23,18 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.weights.handles import content_bytes, tensor_header, tensor_proto
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types; 3 and 4 are groups, which ONNX does not use."""
+"""Protobuf's wire types; 3 and 4 are groups, which ONNX does not use."""
 SMALLEST_DETACHED = 1024
-"""Bytes from which tensor data stay in the file; smaller ones are cheaper to copy than to refer to."""
+"""The smallest size, in bytes, of tensor data that stay in the file; smaller data are cheaper to copy."""
 
 DEEPEST_MESSAGE = 100
-"""How deep protobuf parsers follow messages inside messages."""
+"""How many levels of messages inside messages protobuf's parsers follow."""
 
 _LARGEST_VARINT_BYTES = 10
 
 Buffer = bytes | mmap.mmap
 Field = tuple[int, int, int, int]
-"""Number of a length-delimited field, where it begins, where its payload begins and where it ends."""
+"""A length-delimited field: its number, its position, the position of its payload, and the position after its end."""
 
 _CHILDREN: dict[str, dict[int, str]] = {
     "model": {onnx.ModelProto.GRAPH_FIELD_NUMBER: "graph"},
@@ -47,7 +47,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
         onnx.AttributeProto.GRAPHS_FIELD_NUMBER: "graph",
     },
 }
-"""The messages that can hold tensors, by the fields of the messages around them."""
+"""The fields of each kind of message that can lead to tensors, with the kind of message that they hold."""
 
 _RAW_DATA = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
 _EXTERNAL = frozenset({onnx.TensorProto.EXTERNAL_DATA_FIELD_NUMBER, onnx.TensorProto.DATA_LOCATION_FIELD_NUMBER})
@@ -55,25 +55,29 @@ _MODEL_FIELDS = {
     field.number: _VARINT if field.type == field.TYPE_INT64 else _BYTES for field in onnx.ModelProto.DESCRIPTOR.fields
 }
 LARGEST_PROTOBUF = 2**31 - 2**20
-"""Protobuf reads messages up to 2 GiB; the margin is for what little is counted differently."""
+"""The largest model in one file, in bytes. Protobuf reads up to 2 GiB; the margin is for parts that are not counted."""
 _ALIGNMENT = 4096
-"""Where tensors begin in a data file: at a page, so that readers can map them."""
+"""In a data file, tensors begin at multiples of this many bytes: at a page, so that readers can map them."""
 _SMALLEST_EXTERNAL = 1024
-"""Bytes from which a tensor goes to the data file; shapes and scalars stay with the operators that need them."""
+"""The smallest size, in bytes, of a tensor in the data file; shapes and scalars stay with their operators."""
 _GRAPH = onnx.ModelProto.GRAPH_FIELD_NUMBER
 _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 
 
 def without_weights(data: Buffer, location: str) -> bytes:
-    """Returns a serialised ModelProto whose large `raw_data` have become external data, their place in `data`.
+    """Returns a serialised ModelProto in which external data replace large `raw_data` and refer to places in `data`.
 
-    What is not well-formed is left as it is, for protobuf's parser to refuse.
+    Malformed parts stay as they are; protobuf's parser then refuses them.
+
+    Args:
+      data: a serialised ModelProto.
+      location: the name of the file that holds `data`.
     """
     return b"".join(_message(data, "model", 0, len(data), location, DEEPEST_MESSAGE))
 
 
 def ends_inside_a_model(data: Buffer) -> bool:
-    """Returns whether `data` is a proper prefix of top-level ModelProto fields."""
+    """Returns whether `data` consists of top-level ModelProto fields, but ends in the middle of the last one."""
     position = 0
     while position < len(data):
         tag, position = read_varint(data, position)
@@ -90,7 +94,7 @@ def ends_inside_a_model(data: Buffer) -> bool:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
-    """Returns the number that begins at `position` and the position after it; None where the data end inside it."""
+    """Returns the number that begins at `position`, or None if the data end inside it, and the position after it."""
     value = 0
     for shift in range(0, 7 * _LARGEST_VARINT_BYTES, 7):
         if position >= len(data):
@@ -103,7 +107,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
 
 
 def varint(value: int) -> bytes:
-    """Returns a number as protobuf writes it."""
+    """Returns a number in protobuf's varint encoding."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
@@ -112,12 +116,12 @@ def varint(value: int) -> bytes:
 
 
 def length_delimited(number: int, size: int) -> bytes:
-    """Returns what stands before the payload of a field of `size` bytes."""
+    """Returns the bytes before the payload of field `number`; the payload has `size` bytes."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
 def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth: int) -> Iterator[bytes]:
-    """Returns the parts of a message in order; most are copied in one piece, up to the next field that changes."""
+    """Yields the parts of a message in order; everything up to the next field that changes is one part."""
     if depth == 0:
         yield data[begin:end]
         return
@@ -140,7 +144,7 @@ def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth
 
 
 def _tensor(data: Buffer, begin: int, end: int, location: str) -> bytes | None:
-    """Returns a tensor without its data; None where these are small, or not where they are expected."""
+    """Returns a tensor with a reference in place of its data; None if they are small or not in one `raw_data` field."""
     fields = list(_fields(data, begin, end))
     raw = [(start, payload, stop) for number, start, payload, stop in fields if number == _RAW_DATA]
     if len(raw) != 1 or any(number in _EXTERNAL for number, *_ in fields):
@@ -184,10 +188,10 @@ def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
 def write_model(model: CheckedModel, path: Path) -> None:
     """Writes an ONNX file, whole or not at all.
 
-    A model of more than 2 GiB gets its weights in `<name>.data` beside it, which is in place before the model is.
+    The weights of a model of more than 2 GiB go to `<name>.data` beside it, which is in place before the model is.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: a file cannot be written.
     """
     if model.nbytes + model.skeleton.ByteSize() <= LARGEST_PROTOBUF:
         with replacing(path) as (file,):
@@ -214,7 +218,7 @@ def _write_single(model: CheckedModel, file: BinaryIO) -> None:
 
 
 def _head(name: str, tensor: ir.TensorProtocol) -> bytes:
-    """Returns an initializer field of the graph but for the data of the tensor; strings are written in full."""
+    """Returns a tensor's initializer field up to the data, which follow it; a tensor of strings is complete in it."""
     if tensor.dtype == ir.DataType.STRING:
         whole = tensor_proto(tensor, name).SerializeToString()
         return length_delimited(_INITIALIZER, len(whole)) + whole
@@ -227,7 +231,7 @@ def _payload(tensor: ir.TensorProtocol) -> int:
 
 
 def _with_external_data(model: CheckedModel, file: BinaryIO, location: str) -> onnx.ModelProto:
-    """Returns the model with references to its tensors, which are written to `file`."""
+    """Writes the larger tensors to `file`, and returns the model with references to them."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
     for name, tensor in _all_tensors(model):

@@ -1,6 +1,7 @@
-"""What the program knows of ONNX nodes beyond their schemas: domains, randomness, and the graphs inside them.
+"""Facts about ONNX nodes that their schemas do not give: domains, randomness, and the graphs inside nodes.
 
-Branches of If and bodies of Loop and Scan are such graphs; they read (capture) values of the graphs around them.
+The branches of If and the bodies of Loop and Scan are graphs inside nodes. They can read (capture) values of the graphs
+around them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from itertools import chain
 import onnx
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
-"""Both name the domain of ONNX's own operators."""
+"""The two names of the domain of ONNX's own operators."""
 
 RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-"""Operators that give other values each time: they are neither folded nor merged with their equals."""
+"""Operators that return other values in each run; they are neither folded nor merged with equal ones."""
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def is_random(op_type: str, domain: str, inputs: int) -> bool:
-    """Returns whether an operator draws random numbers, as Dropout does with a training flag (third input)."""
+    """Returns whether an operator draws random numbers; Dropout does if it has a training flag (third input).
+
+    Args:
+      inputs: how many inputs the node has.
+    """
     return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and inputs > 2))
 
 
@@ -35,12 +40,12 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yields the nodes of a graph, each followed by those of the graphs inside it."""
+    """Yields the nodes of a graph, each followed by the nodes of the graphs inside it."""
     return inner_nodes(graph.node)
 
 
 def inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yields nodes, each followed by those of the graphs inside it."""
+    """Yields the given nodes, each followed by the nodes of the graphs inside it."""
     for node in nodes:
         yield node
         for body in bodies(node):
@@ -67,7 +72,7 @@ def captured_names(node: onnx.NodeProto) -> list[str]:
 
 
 def local_names(node: onnx.NodeProto) -> set[str]:
-    """Returns all value names that the graphs inside a node define, however deep."""
+    """Returns all value names that the graphs inside a node define, at any depth."""
     found: set[str] = set()
     for body in bodies(node):
         found |= _own_names(body)
@@ -77,9 +82,9 @@ def local_names(node: onnx.NodeProto) -> set[str]:
 
 
 def rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Renames outer values in a graph inside a node and in the graphs inside that one.
+    """Renames the outer values that a graph inside a node, or a graph nested in it, reads.
 
-    A local value that hides an outer one of the same name keeps it: ONNX forbids such names, but exporters write them.
+    A local value that hides an outer value of the same name keeps its name: ONNX forbids this, but exporters write it.
     """
     visible = {name: new for name, new in names.items() if name not in _own_names(graph)}
     for node in graph.node:

@@ -1,9 +1,9 @@
-"""Bringing models from one opset to another.
+"""The conversion of models from one ONNX opset to another.
 
-Models older than what the normal forms cover are raised when they are read. A graph is written in a newer opset than
-its model's where a rewrite made an operator that the older one does not have: operators in normal form are written as
-the newer opset has them anyway; the others stay as they are where the newer opset changed nothing but element types;
-the rest is converted node by node, without any weight, by onnx's converter.
+A model that is older than the normal forms cover is converted to a newer opset when it is read. If a rewrite made an
+operator that the model's opset does not have, the graph is written in a newer opset. Operators in normal form are then
+written as the newer opset defines them. Other operators stay as they are if the newer opset changed nothing but their
+element types. The rest is converted by onnx's version converter, node by node and without any weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
     """Returns a model of at least `OLDEST_OPSET`: the given one, or one that onnx's version converter has raised.
 
     Raises:
-      ModelError: the converter does not know an operator of the model.
+      ModelError: the version converter cannot convert the model.
     """
     old = [entry.version for entry in model.skeleton.opset_import if entry.domain in DEFAULT_DOMAINS]
     if not old or old[0] >= OLDEST_OPSET:
@@ -54,7 +54,7 @@ def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
 
 
 def needed_opset(nodes: Iterable[Node], opset: int) -> int:
-    """Returns the first opset, from `opset` on, that has all of ONNX's own operators among the given engine nodes."""
+    """Returns the lowest opset, but at least `opset`, that has all of ONNX's own operators among the engine nodes."""
     needed = opset
     for node in nodes:
         if node.domain == "" and not is_constant(node) and not onnx.defs.has(node.op_type, needed, ""):
@@ -75,10 +75,10 @@ def raised(
     """Returns the nodes of opset `after` that compute what a node of opset `before` computes.
 
     Args:
-      types: those of its inputs and of its outputs.
-      fresh_name: makes names for values in between.
+      types: the types of the node's inputs, and the types of its outputs.
+      fresh_name: a function from a wanted name to an unused one, for intermediate values.
     Raises:
-      ModelError: neither is it the same in both opsets, nor can the converter convert it.
+      ModelError: the node is not the same in both opsets, and the version converter cannot convert it.
     """
     if before == after or _is_unchanged(node, before, after):
         return [node]
@@ -103,7 +103,7 @@ def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
         if not onnx.defs.has(node.op_type, after, ""):
             return False
         if not onnx.defs.has(node.op_type, before, ""):
-            return True  # a rewrite has made it
+            return True  # a rewrite made it, in the newer opset's form
         old, new = (onnx.defs.get_schema(node.op_type, version, "") for version in (before, after))
         if old.since_version != new.since_version and _signature(old) != _signature(new):
             return False
@@ -111,7 +111,7 @@ def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
 
 
 def _signature(schema: onnx.defs.OpSchema) -> object:
-    """Returns what of an operator changes with its meaning: all but the element types."""
+    """Returns the parts of a schema that differ if the operator's meaning differs: all but the element types."""
     attributes = {
         name: (each.type, each.required, each.default_value.SerializeToString(deterministic=True))
         for name, each in schema.attributes.items()
@@ -122,7 +122,7 @@ def _signature(schema: onnx.defs.OpSchema) -> object:
 def _alone(
     node: onnx.NodeProto, inputs: Sequence[ValueType], outputs: Sequence[ValueType], opset: int
 ) -> onnx.ModelProto:
-    """Returns a model of this node alone."""
+    """Returns a model that consists of this node alone."""
     taken, given = (
         [
             helper.make_tensor_value_info(name, kind.dtype, kind.dims)
@@ -137,7 +137,12 @@ def _alone(
 
 
 def _renamed(graph: onnx.GraphProto, kept: set[str], fresh_name: Callable[[str], str]) -> list[onnx.NodeProto]:
-    """Returns the nodes of a graph, its initializers as Constants, inner values under names that nothing else has."""
+    """Returns the nodes of a graph, with Constant nodes for its initializers and unused names for its inner values.
+
+    Args:
+      kept: the names of values that keep them.
+      fresh_name: see `raised`.
+    """
     constants = [
         helper.make_node("Constant", [], [each.name], value=numpy_helper.from_array(numpy_helper.to_array(each)))
         for each in graph.initializer

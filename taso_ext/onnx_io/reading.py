@@ -1,6 +1,7 @@
-"""Reading and checking an ONNX model: every reason why a file cannot be used is one clear `ModelError`.
+"""Reading and checking of ONNX models: every reason why a file cannot be used is one clear `ModelError`.
 
-Beyond what `onnx.checker` looks at, a model is checked for text, element types, and sizes that would fill any machine.
+In addition to what `onnx.checker` checks, strings must be UTF-8 text, element types must agree, and no size may be so
+large that it would fill the memory of any machine.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from taso_ext.onnx_io.weights.handles import MappedFiles, map_file
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | CheckedModel
 """A path, the bytes of a file, or a model."""
 LARGEST_EXPANSION = 1 << 18
-"""Nodes after inlining. Thirty functions of which each calls the next one twice make 2^30."""
+"""The most nodes that a model may have after inlining. Thirty functions that each call the next one twice make 2^30."""
 DEEPEST_CALLS = 100
-"""As in onnx itself."""
+"""The longest chain of function calls, as in onnx itself."""
 LARGEST_RANK = 1 << 10
-"""Far above what any runtime takes; shape inference spends four microseconds on each axis, again and again."""
+"""The most dimensions that an Expand may have, far more than any runtime accepts.
+
+Shape inference spends four microseconds on each axis, again and again.
+"""
 _EXPAND_MENDED = 13
 """From this opset on, shape inference of Expand looks at the shape's values only."""
 
@@ -41,10 +45,10 @@ def read_model(
     """Reads and checks a model. Its weights stay in the mapped file, in files beside it, or in the given model.
 
     Args:
-      source: a path to an ONNX file (external data is read from beside it), the bytes of one, or a model, which is not
-        changed.
+      source: a path to an ONNX file (external data is read from its directory), the bytes of an ONNX file, or a model,
+        which is not changed.
       dims: sizes of symbolic dimensions by name; an unnamed one is called `<input>:<axis>`.
-      freeze_initializers: treat initializers that a caller could override as constants.
+      freeze_initializers: whether initializers that a caller could override become constants.
     Raises:
       ModelError: a missing, empty, truncated or foreign file, a directory, missing external data, a model that fails
         `onnx.checker`, an opset below 7 that cannot be raised, or an unknown name in `dims`.
@@ -56,12 +60,12 @@ def read_model(
 
 
 def name_of(source: Source) -> str:
-    """Returns what an error calls a model."""
+    """Returns the name of a model in error messages."""
     return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the given model"
 
 
 def _parsed(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, MappedFiles]:
-    """Returns the structure of a model whose larger weights stay where they are, and the files that hold them."""
+    """Returns a model whose larger weights stay where they are, and the files that hold these weights."""
     if isinstance(source, onnx.ModelProto):
         return source, MappedFiles()
     path = None if isinstance(source, bytes) else Path(source)
@@ -73,7 +77,7 @@ def _parsed(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[o
 
 
 def _parse(data: mmap.mmap | bytes, name: str, location: str) -> onnx.ModelProto:
-    """Returns the model, its larger weights as references to `location`."""
+    """Returns the model with references to `location` in place of its larger weights."""
     if ends_inside_a_model(data):
         raise ModelError(
             f"{name} is truncated: it begins like an ONNX model but ends after {len(data):,} bytes in the middle of a "
@@ -126,14 +130,14 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def _checked(proto: onnx.ModelProto, files: MappedFiles, name: str, freeze_initializers: bool) -> CheckedModel:
-    """Takes a model apart and checks it, large tensors first: onnx sees the structure alone."""
+    """Takes a model apart and checks it. The large tensors are checked first; onnx sees only the structure."""
     try:
         model = CheckedModel.from_proto(proto, freeze_initializers=freeze_initializers, files=files)
         _require_text(model.skeleton)
         structure = model.for_onnx()
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from error
-    except (ValueError, TypeError) as error:  # bytes that are no text, copied into another message
+    except (ValueError, TypeError) as error:  # a string that is not UTF-8, copied into another message
         raise ModelError(f"{name} is damaged: {one_paragraph(error)}. Export or download it again.") from error
     try:
         onnx.checker.check_model(structure)
@@ -149,10 +153,10 @@ def _checked(proto: onnx.ModelProto, files: MappedFiles, name: str, freeze_initi
 
 
 def _require_text(message: Message) -> None:
-    """Checks all strings in a message, which protobuf hands over as bytes where they are not UTF-8.
+    """Checks that all strings in a message are UTF-8; protobuf returns other strings as bytes.
 
     Raises:
-      ModelError: names the field and what it holds.
+      ModelError: a string is not UTF-8; the message names the field and its content.
     """
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
@@ -168,13 +172,14 @@ def _require_text(message: Message) -> None:
 
 
 def _require_consistent_types(model: onnx.ModelProto, known: set[str], name: str) -> None:
-    """Checks the operands of standard operators against each other, and outputs against their declared types.
+    """Checks that the operands of standard operators fit together, and that outputs have their declared types.
 
     Args:
-      model: as `CheckedModel.for_onnx` gives it; it loses its declared shapes.
-      known: names of its constants.
+      model: a result of `CheckedModel.for_onnx`; it loses its declared shapes.
+      known: the names of its constants.
+      name: the name of the model in the message.
     Raises:
-      ModelError: names the operator, or the output and both types.
+      ModelError: types contradict each other; the message names the operator, or the output and both types.
     """
     declared = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
     for value in without_inferable_shapes(model, known).graph.output:
@@ -204,12 +209,13 @@ def _text(dtype: int) -> str:
 
 
 def _require_bounded_ranks(model: onnx.ModelProto, name: str) -> None:
-    """Checks the lengths of Expand's shapes: onnx makes a dimension of every entry, were there billions.
+    """Checks the lengths of the shapes that Expand reads: onnx makes a dimension of every entry, even of billions.
 
     Args:
-      model: accepted by `onnx.checker`, as `CheckedModel.for_onnx` gives it.
+      model: a result of `CheckedModel.for_onnx` that `onnx.checker` accepts.
+      name: the name of the model in the message.
     Raises:
-      ModelError: a shape of more than `LARGEST_RANK` entries, or types that contradict each other.
+      ModelError: a shape has more than `LARGEST_RANK` entries, or types contradict each other.
     """
     wanted = {node.input[1] for node in _old_expands(model)}
     if not wanted:
@@ -250,9 +256,10 @@ def _require_bounded_expansion(model: onnx.ModelProto, name: str) -> None:
     """Checks how many nodes a model has once its local functions are inlined.
 
     Args:
-      name: of the model, for the message.
+      name: the name of the model in the message.
     Raises:
-      ModelError: more than `LARGEST_EXPANSION`, chains of more than `DEEPEST_CALLS`, or a function that calls itself.
+      ModelError: there are more than `LARGEST_EXPANSION` nodes, a chain of more than `DEEPEST_CALLS` calls, or a
+        function that calls itself.
     """
     if not model.functions:
         return
@@ -271,11 +278,14 @@ def _require_bounded_expansion(model: onnx.ModelProto, name: str) -> None:
 
 
 class _EndlessError(Exception):
-    """The name of a function that too many calls lead to; below IR version 8, onnx.checker does not look."""
+    """The error for a function at the end of too many calls; its text is the name of the function.
+
+    Below IR version 8, onnx.checker does not look for such functions.
+    """
 
 
 class _Expansion:
-    """Counts nodes after inlining, of every function once."""
+    """A counter of nodes after inlining; it goes through each function only once."""
 
     def __init__(self, functions: Iterable[onnx.FunctionProto]) -> None:
         self._bodies = {(_domain(each.domain), each.name, each.overload): each.node for each in functions}
@@ -283,6 +293,7 @@ class _Expansion:
         self._depth = 0
 
     def of(self, nodes: Iterable[onnx.NodeProto]) -> int:
+        """Returns how many nodes the given nodes become."""
         return sum(self._of_node(node) for node in inner_nodes(nodes))
 
     def _of_node(self, node: onnx.NodeProto) -> int:

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions of models in memory, whatever their size."""
+"""ONNX Runtime sessions of models in memory or in files, whatever their size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEWEST_RUNNABLE_IR = 13
 """The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
 
 Level = Literal["disabled", "basic", "extended", "layout", "all"]
-"""How much ONNX Runtime optimises a graph when it loads it; each level does what those before it do."""
+"""How much ONNX Runtime optimises a graph when it loads it; each level includes the levels before it."""
 
 LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
     "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -30,7 +30,7 @@ LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
 }
 
 SHARED_FROM_BYTES = 1 << 16
-"""Large enough that handing over an array costs less than serialising it."""
+"""The smallest size, in bytes, of a weight that is passed as an array; this then costs less than serialising it."""
 _FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
 
 
@@ -62,11 +62,11 @@ def create_session(
     """Opens a session of a model in memory or in a file: see `open_session`.
 
     Args:
-      providers: which may run the model's nodes, the preferred one first.
+      providers: the execution providers that may run the model's nodes, the preferred one first.
       settings: see `session_options`.
-      once: for a session that runs a single time: memory and time for later runs are not spent.
+      once: whether the session runs only once; it then spends no memory and time on later runs.
     Raises:
-      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
+      ModelError: ONNX Runtime refuses the model; the message names the operator if one is at fault.
     """
     options = session_options(level, threads=threads, settings=settings)
     if once:
@@ -87,28 +87,28 @@ def open_session(
     Large weights in memory are not serialised, so that models over 2 GB work too; ONNX Runtime takes one copy of them.
 
     Args:
-      options: of this session alone: the large weights are put into them.
-      providers: which may run the model's nodes, the preferred one first.
-      shared_from_bytes: size from which on weights are handed over as arrays, as far as their types allow.
+      options: the options of this session alone, because the large weights are put into them.
+      providers: the execution providers that may run the model's nodes, the preferred one first.
+      shared_from_bytes: the smallest size, in bytes, of a weight that is passed as an array, if its type allows it.
     Raises:
-      ModelError: if ONNX Runtime refuses the model; its text names the operator wherever one is at fault.
+      ModelError: ONNX Runtime refuses the model; the message names the operator if one is at fault.
     """
     source: str | bytes
     if isinstance(model, Path):
         source = str(model)
     else:
         source, shared = _without_large_weights(model, shared_from_bytes)
-        # ONNX Runtime keeps no hold of the arrays: `shared` has to, until the session has its own copy of them.
+        # ONNX Runtime does not keep the arrays alive: `shared` must, until the session has its own copy of them.
         options.add_external_initializers(list(shared), list(shared.values()))
     try:
-        # Without enable_fallback=0 a provider that fails is announced on standard output, and replaced.
+        # Without enable_fallback=0, ONNX Runtime prints that a provider fails, and replaces it.
         return ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions share no public base class
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
 
 
 def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
-    """Returns the serialised model without its large weights, and those by name."""
+    """Returns the serialised model without its large weights, and the large weights by name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
     proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
@@ -125,12 +125,15 @@ def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple
 
 
 def can_share(dtype: ir.DataType) -> bool:
-    """Returns whether arrays of a type can be handed to a session; NumPy lacks the small floats, but has their bits."""
+    """Returns whether arrays of a type can be passed to a session.
+
+    NumPy lacks the small floats, but arrays of unsigned integers can hold their bits.
+    """
     return is_plain(dtype.value) or (dtype.is_floating_point() and dtype.bitwidth in (8, 16))
 
 
 def _ort_value(tensor: ir.TensorProtocol) -> ort.OrtValue:
-    """Returns the tensor without a copy, unless it begins at an odd place in its file."""
+    """Returns the tensor as ONNX Runtime takes it; its data are copied only if they are not aligned in their file."""
     array = np.require(tensor.numpy(), requirements=["C_CONTIGUOUS", "ALIGNED"])
     if is_plain(tensor.dtype.value):
         return ort.OrtValue.ortvalue_from_numpy(array)

@@ -1,1 +1,1 @@
-"""The normal form of operators: into it and out of it."""
+"""The normal form of operators, and the conversion into it and back to ONNX."""

@@ -12,7 +12,7 @@ REDUCTIONS = frozenset(
 
 
 def _float32(value: float) -> float:
-    """Returns the number an ONNX attribute holds: a schema's 0.01 is the float32 nearest to it."""
+    """Returns the number that an ONNX attribute holds: for the 0.01 of a schema, it is the nearest float32."""
     return float(np.float32(value))
 
 
@@ -30,7 +30,7 @@ _DEFAULT_EPSILON = _float32(1e-5)
 
 
 def reduction_axes_are_input(op_type: str, opset: int) -> bool:
-    """Returns whether an operator of the Reduce family takes its axes as second input at this opset."""
+    """Returns whether an operator of the Reduce family takes its axes as its second input at this opset."""
     return opset >= (13 if op_type == "ReduceSum" else 18)
 
 
@@ -61,7 +61,10 @@ def _reduce(node: RawNode) -> NormalForm | None:
 
 
 def _softmax(node: RawNode) -> NormalForm | None:
-    """Before opset 13 softmax ran over all axes from `axis` on: the same where only one of them is longer than 1."""
+    """Lifts a softmax over one axis.
+
+    Before opset 13, softmax runs over all axes from `axis` on. This is the same if only one of them is longer than 1.
+    """
     if not node.dims:
         return None
     axis = axis_of(node.integer("axis", -1 if node.opset >= 13 else 1), len(node.dims))
@@ -106,7 +109,10 @@ def _rotary_embedding(node: RawNode) -> NormalForm | None:
 
 
 def _attention(node: RawNode) -> NormalForm | None:
-    """Without a cache or further outputs; the scale is written out, and the heads only where the shapes do not say."""
+    """Lifts Attention if it has neither a cache nor further outputs.
+
+    The normal form always gives the scale; it gives the numbers of heads only if the shapes do not contain them.
+    """
     unusual = node.integer("qk_matmul_output_mode", 0) or "softmax_precision" in node.attributes
     if len(node.outputs) != 1 or unusual or not node.dims or max(node.present) > 3:
         return None

@@ -1,8 +1,9 @@
-"""The normal form of operators: one spelling for what ONNX writes differently from opset to opset.
+"""The normal form of operators: one notation for operators that ONNX writes differently from opset to opset.
 
-In normal form attributes are complete, axes are not negative, and structural constants (axes, sizes, pads, shapes) are
-attributes instead of inputs. Rules and the engine read only this form. A node that cannot surely be brought into it
-stays exactly as it is: it is *raw*, and its domain says so, because the same operator name would mislead the engine.
+In normal form, attributes are complete, axes are not negative, and structural constants (axes, sizes, pads, shapes) are
+attributes instead of inputs. Rules and the engine read only this form. A node that cannot be converted with certainty
+stays exactly as it is. Such a node is *raw*, and its domain says so, because the same operator name would mislead the
+engine.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import numpy as np
 from taso_ext.onnx_io.checked_model import ValueType
 
 Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
-"""An attribute as the engine holds it; bytes are the digest of something it does not look into."""
+"""An attribute as the engine holds it; bytes are the digest of an attribute that the engine does not look into."""
 
 RAW_DOMAIN = "raw"
-"""Domain of raw nodes of ONNX operators that have a normal form."""
+"""The domain of raw nodes: they are not in normal form, although their operator has one."""
 
 
 @dataclass(frozen=True)
 class RawNode:
-    """A node of the default domain as the model has it, with all that is known about what it reads and writes.
+    """A node of the default domain as the model has it, with all that is known about its inputs and outputs.
 
     Attributes:
-      inputs, outputs: types, UNKNOWN for absent ones; trailing absent ones are dropped.
+      inputs, outputs: types of the values, UNKNOWN for absent ones; trailing absent ones are dropped.
       constants: values of the inputs that are small constants, by position.
       present: positions of the inputs that are not absent.
     """
@@ -41,7 +42,7 @@ class RawNode:
 
     @property
     def dims(self) -> tuple[int, ...] | None:
-        """Static dims of the first input."""
+        """The static dims of the first input; None if they are not known."""
         return self.inputs[0].dims if self.inputs else None
 
     def integer(self, name: str, default: int) -> int:
@@ -49,12 +50,12 @@ class RawNode:
         return value if isinstance(value, int) else default
 
     def integers(self, name: str) -> list[int] | None:
-        """Returns an attribute that is a list of integers; None where it is absent."""
+        """Returns an attribute that is a list of integers; None if it is absent."""
         value = self.attributes.get(name)
         return [int(each) for each in value] if isinstance(value, list) else None
 
     def integers_at(self, position: int) -> list[int] | None:
-        """Returns a constant input that is a list of integers; None where it is absent or not constant."""
+        """Returns a constant input that is a list of integers; None if it is absent or not constant."""
         value = self.constants.get(position)
         return None if value is None or value.dtype.kind not in "iu" else [int(each) for each in value.reshape(-1)]
 
@@ -72,7 +73,7 @@ class NormalForm:
 
 
 Lifter = Callable[[RawNode], NormalForm | None]
-"""Brings a node into normal form, or answers None where that is not surely possible."""
+"""A function that returns the normal form of a node, or None if the node cannot be converted with certainty."""
 
 
 def axis_of(axis: int, rank: int) -> int | None:

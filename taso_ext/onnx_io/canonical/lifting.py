@@ -1,4 +1,4 @@
-"""Bringing operators into normal form; here those that only move elements, and those that slide a window."""
+"""The conversion into normal form; here, of operators that only move elements and of those that slide a window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def _transpose(node: RawNode) -> NormalForm | None:
 
 
 def _reshaped(node: RawNode, shape: list[int] | None) -> NormalForm | None:
-    """A Reshape to static dims. Empty tensors stay raw: in a shape input, 0 usually means 'copy the dimension'."""
+    """Returns a Reshape to static dims, or None if they do not fit or hold a 0.
+
+    Empty tensors stay raw, because in a shape input, 0 usually means 'copy the dimension'.
+    """
     if shape is None or node.dims is None or math.prod(shape) != math.prod(node.dims) or 0 in shape:
         return None
     return NormalForm("Reshape", {"shape": shape}, (0,))
@@ -52,7 +55,8 @@ def _flatten(node: RawNode) -> NormalForm | None:
 def _axes(node: RawNode) -> list[int] | None:
     """Returns the axes of Squeeze and Unsqueeze: an attribute before opset 13, an input from then on; [] if absent.
 
-    An axes input that is there but empty means 'none' to some and 'all' to others: None, like one that is not constant.
+    The result is None if the axes input is not constant or is empty: some take an empty one for 'none', others for
+    'all'.
     """
     if node.opset < 13:
         return node.integers("axes") or []
@@ -105,7 +109,11 @@ def _split(node: RawNode) -> NormalForm | None:
 
 
 def _equal_parts(size: int, parts: int, uneven: bool) -> list[int] | None:
-    """Returns the sizes of equal parts; from opset 18 on the last one may be smaller."""
+    """Returns the sizes of equal parts, or None if there are none.
+
+    Args:
+      uneven: whether the last part may be smaller, as from opset 18 on.
+    """
     if size % parts and not uneven:
         return None
     each = math.ceil(size / parts)
@@ -113,7 +121,7 @@ def _equal_parts(size: int, parts: int, uneven: bool) -> list[int] | None:
 
 
 def _slice(node: RawNode) -> NormalForm | None:
-    """Lifts forward slices. Starts and ends are clamped to the tensor: INT_MAX and negative ends become plain."""
+    """Lifts slices with positive steps; starts and ends that are negative or INT_MAX become positions in the tensor."""
     if node.opset < 10:
         starts, ends, axes = (node.integers(name) for name in ("starts", "ends", "axes"))
         steps = None
@@ -142,7 +150,7 @@ def _clamped(position: int, size: int) -> int:
 
 
 def _pad(node: RawNode) -> NormalForm | None:
-    """Lifts constant padding of sizes known in advance that only adds elements."""
+    """Lifts padding with a constant value if the pads are known in advance and not negative."""
     if node.dims is None or node.attributes.get("mode", "constant") != "constant":
         return None
     rank = len(node.dims)
@@ -159,7 +167,7 @@ def _pad(node: RawNode) -> NormalForm | None:
 
 
 def _pad_value(node: RawNode) -> float | None:
-    """Returns the padding value, where it is a number that a float attribute holds exactly."""
+    """Returns the padding value, or None if it is no known number that a float attribute holds exactly."""
     if not node.given(2):
         return 0.0
     value = node.constants.get(2)
@@ -170,7 +178,7 @@ def _pad_value(node: RawNode) -> float | None:
 
 
 def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[int] | None:
-    """Turns pads of some axes (opset 18) into pads of all axes."""
+    """Returns pads of all axes, given those of some axes (opset 18); None if axes and pads do not fit together."""
     found = None if axes is None else axes_of(axes, rank)
     if found is None or len(pads) != 2 * len(found):
         return None
@@ -181,7 +189,7 @@ def _all_axes_pads(pads: list[int], axes: list[int] | None, rank: int) -> list[i
 
 
 def _expand(node: RawNode) -> NormalForm | None:
-    """Lifts Expand to the shape of the result: a given shape may hold 1 where the input is larger."""
+    """Lifts Expand to the shape of the result, because the given shape may hold 1 where the input is larger."""
     given = node.integers_at(1)
     if given is None or node.dims is None or 0 in node.dims or any(size < 1 for size in given):
         return None
@@ -248,7 +256,10 @@ def _window(node: RawNode, kernel: list[int]) -> Window | None:
 def _pads(
     node: RawNode, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[int] | None:
-    """Returns explicit pads. Runtimes read automatic ones together with dilations, ceil_mode or pads differently."""
+    """Returns explicit pads, or None if automatic ones are combined with dilations, ceil_mode or pads.
+
+    Runtimes differ in how they read such combinations.
+    """
     mode = node.attributes.get("auto_pad", "NOTSET")
     given = node.integers("pads") or [0] * (2 * len(sizes))
     if mode in ("NOTSET", ""):
@@ -286,11 +297,11 @@ _LIFTERS: dict[str, Lifter] = algebra.LIFTERS | {
 
 
 def lift(node: RawNode) -> NormalForm | None:
-    """Returns the normal form of a node, or None where it has none or cannot surely be brought into it."""
+    """Returns the normal form of a node, or None if it has none or cannot be converted with certainty."""
     lifter = _LIFTERS.get(node.op_type)
     return None if lifter is None or UNKNOWN in node.outputs else lifter(node)
 
 
 def has_normal_form(op_type: str) -> bool:
-    """Returns whether nodes of this operator are normally lifted, so that one that is not must be marked as raw."""
+    """Returns whether an operator has a normal form, so that a node of it that is not lifted is marked as raw."""
     return op_type in _LIFTERS

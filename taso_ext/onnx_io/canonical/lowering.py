@@ -1,4 +1,4 @@
-"""From normal form back to ONNX: how each opset spells an operator."""
+"""The conversion from normal form back to ONNX, as each opset writes an operator."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from taso_ext.onnx_io.checked_model import ValueType
 
 
 class Constants(Protocol):
-    """Where lowering puts the constants and intermediate values it needs."""
+    """The place for the constants and intermediate values that lowering needs."""
 
     def constant(self, array: np.ndarray, hint: str) -> str:
         """Returns the name of an initializer with these values."""
 
     def fresh_name(self, hint: str) -> str:
-        """Returns a value name nothing else has."""
+        """Returns an unused value name."""
 
 
 @dataclass(frozen=True)
 class NormalNode:
-    """A node in normal form, its values by the names they get in the exported model ("" = absent)."""
+    """A node in normal form, with the names of its values in the exported model ("" = absent)."""
 
     op_type: str
     attributes: Mapping[str, Attribute]
@@ -73,7 +73,7 @@ def _without(node: NormalNode, *names: str) -> dict[str, Attribute]:
 
 
 def _gemm(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
-    """Before opset 11 the third operand is not optional."""
+    """Returns a Gemm node; before opset 11, the third operand is not optional and becomes zero."""
     inputs = list(node.inputs)
     if len(inputs) == 2 and opset < 11:
         zero = np.zeros(1, dtype=helper.tensor_dtype_to_np_dtype(node.input_types[0].dtype))
@@ -121,7 +121,7 @@ def _reduce(node: NormalNode, opset: int, constants: Constants) -> list[onnx.Nod
 
 
 def is_constant(node: Node) -> bool:
-    """Returns whether a rewrite made this node: a constant of nothing but its attributes."""
+    """Returns whether a node is a constant that a rewrite made: it has no inputs, only attributes."""
     return node.op_type in _CONSTANTS and not node.inputs and "dtype" in node.attributes
 
 
@@ -164,7 +164,10 @@ def _eye_like(node: NormalNode, opset: int, constants: Constants) -> list[onnx.N
 
 
 def _softmax(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
-    """Before opset 13 softmax runs over all axes from `axis` on, so another axis must first be moved to the end."""
+    """Returns the nodes of a softmax over one axis.
+
+    Before opset 13, softmax runs over all axes from `axis` on, so the axis must first be moved to the end.
+    """
     axis, dims = node.attributes["axis"], node.input_types[0].dims
     assert isinstance(axis, int) and dims is not None
     if opset >= 13 or all(size == 1 for size in dims[axis + 1 :]):
@@ -180,10 +183,10 @@ def _softmax(node: NormalNode, opset: int, constants: Constants) -> list[onnx.No
 
 
 def _pool(node: NormalNode, opset: int, constants: Constants) -> list[onnx.NodeProto]:
-    """Drops attributes that an opset does not have.
+    """Returns a pooling node without the attributes that the opset does not have.
 
     Raises:
-      ValueError: one of them is not its default, as a rewrite may make it.
+      ValueError: such an attribute does not have its default value; a rewrite may have set it.
     """
     absent = [] if opset >= 10 else ["ceil_mode"]
     if opset < (10 if node.op_type == "MaxPool" else 19):

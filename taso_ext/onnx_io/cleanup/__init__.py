@@ -1,1 +1,1 @@
-"""The import clean-up: what any runtime does at load, done before the engine sees the model."""
+"""The import clean-up: simplifications that any runtime makes at load, made before the engine sees the model."""

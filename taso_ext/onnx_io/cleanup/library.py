@@ -1,9 +1,9 @@
-"""onnxscript, whose passes do the clean-up: models in its form and back, and working around what its passes get wrong.
+"""The use of onnxscript, whose passes do the clean-up: conversion to its form and back, and workarounds for its faults.
 
-Operators that the passes mistreat are hidden from them. The library tries every rewrite rule at every node, which takes
-most of the time of a clean-up; here only rules remain whose operators a model has, and a rule first looks whether a
-node is the operator that its pattern ends in. The passes are made for opset 18 and later: older models are prepared,
-and what is newer than their opset is taken back.
+Operators that the passes treat wrongly are hidden from them. The library tries every rewrite rule at every node, which
+takes most of the time of a clean-up. Here, a rule is used only if the model has all operators of its pattern, and it is
+tried only at nodes that have the operator its pattern ends in. The passes are made for opset 18 and later. Older models
+are therefore prepared, and results that need a newer opset are rewritten.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from taso_ext.onnx_io.weights.handles import static_dims
 
 _HIDDEN_DOMAIN = "rlflow.hidden"
 _MOST_VISITS = 10**7
-"""A pattern with several last nodes is tried on all combinations of them; beyond this many nodes it is left out."""
+"""A pattern with several last nodes is tried on all combinations of nodes; a rule with more of these is left out."""
 
 
 def to_ir(detached: CheckedModel) -> ir.Model:
-    """Returns a model without local functions in onnxscript's form; its tensors stay where they are.
+    """Returns onnxscript's form of a model that has no local functions; its tensors stay where they are.
 
-    Overridable inputs come without their defaults, so that nothing folds them.
+    Inputs that a caller may override lose their defaults, so that nothing folds them.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(detached.skeleton)
@@ -57,10 +57,10 @@ def to_ir(detached: CheckedModel) -> ir.Model:
 
 
 def from_ir(model: ir.Model, source: CheckedModel, types: Mapping[str, ValueType]) -> CheckedModel:
-    """Returns the model as a skeleton and tensors again; types of inputs and outputs are those of `source`.
+    """Returns the model as a skeleton and tensors again, with the types of the inputs and outputs of `source`.
 
     Args:
-      types: of the results of nodes, as far as they are known; where one is missing, all are inferred again.
+      types: the known types of the results of nodes, by name; if one is missing, all are inferred again.
     """
     cleaned = _taken_apart(model)
     for before, after in zip(source.skeleton.graph.output, cleaned.skeleton.graph.output, strict=True):
@@ -77,10 +77,12 @@ def from_ir(model: ir.Model, source: CheckedModel, types: Mapping[str, ValueType
 
 
 def learn_shapes(model: ir.Model) -> dict[str, ValueType]:
-    """Runs ONNX shape inference over the whole model, which propagates more than onnxscript's node by node.
+    """Infers types and shapes with onnx and writes them into the model.
+
+    onnx's inference over the whole model finds more than that of onnxscript, which goes node by node.
 
     Returns:
-      Types of the results of nodes by name; those that inference does not reach are missing.
+      Types of the results of nodes by name; types that inference does not find are missing.
     """
     inferred = infer_shapes(without_output_shapes(_taken_apart(model).for_onnx()))
     types = {value.name: value.type for value in (*inferred.graph.value_info, *inferred.graph.output)}
@@ -94,7 +96,7 @@ def learn_shapes(model: ir.Model) -> dict[str, ValueType]:
 
 
 def nodes(model: ir.Model, op_type: str | None = None) -> Iterator[ir.Node]:
-    """Yields the nodes of a model and of the graphs inside them; only those of one operator if it is named."""
+    """Yields the nodes of a model and of the graphs inside them; with `op_type`, only nodes with this operator."""
     return (node for node in model.graph.all_nodes() if op_type in (None, node.op_type))
 
 
@@ -126,7 +128,7 @@ def _has_map(kind: onnx.TypeProto) -> bool:
 
 @contextmanager
 def hidden(model: ir.Model) -> Iterator[None]:
-    """Hides mistreated operators, each under a domain of its own, so that none is taken for another's equal."""
+    """Hides operators that the passes treat wrongly, each in a domain of its own, so that no two of them are equal."""
     opset = model.opset_imports.get("", 0)
     found = [node for node in nodes(model) if _is_mistreated(node, opset)]
     for index, node in enumerate(found):
@@ -141,15 +143,15 @@ def _is_mistreated(node: ir.Node, opset: int) -> bool:
     if node.domain != "":
         return False
     if is_random(node.op_type, node.domain, len(node.inputs)):
-        return True  # it merges two equal Bernoulli, or Dropout while training
+        return True  # it merges two equal Bernoulli nodes, or two equal Dropout nodes in training
     if node.op_type in ("Clip", "Min", "Max", "Pad"):
-        return opset < 11  # it looks for bounds and pads among the inputs, where older opsets have attributes
+        return opset < 11  # it looks for bounds and pads among the inputs, but older opsets have attributes
     if node.op_type == "CastLike":
-        return len(node.attributes) > 0  # the Cast it becomes lacks them: saturate, round_mode
+        return len(node.attributes) > 0  # the Cast that replaces it lacks them: saturate, round_mode
     if node.op_type == "ConcatFromSequence":
         return opset < 13  # it writes Unsqueeze as opset 13 does
     if node.op_type == "SplitToSequence":
-        return opset < 13 or not _is_constant(node.inputs[1:])  # the same for Split; it fails where sizes are computed
+        return opset < 13 or not _is_constant(node.inputs[1:])  # the same for Split; it fails if sizes are computed
     return False
 
 
@@ -159,7 +161,13 @@ def _is_constant(values: Sequence[ir.Value | None]) -> bool:
 
 @dataclass(frozen=True)
 class _Rule:
-    """A rule, the operators its pattern needs, and the last of them if the pattern has a single one."""
+    """A rewrite rule and the operators of its pattern.
+
+    Attributes:
+      operators: all operators of the pattern.
+      root: the operator that the pattern ends in, the first one if there are several.
+      num_roots: how many last nodes the pattern has.
+    """
 
     rule: RewriteRule
     operators: frozenset[str]
@@ -192,7 +200,7 @@ def _prepared(rule: RewriteRule) -> _Rule:
 
 
 class _FromRoot(PatternMatcher):
-    """A matcher that gives up at once unless the node is the operator its pattern ends in."""
+    """A matcher that gives up at once unless the node has the operator that the pattern ends in."""
 
     def __init__(self, matcher: PatternMatcher, root: str) -> None:
         super().__init__(matcher.pattern)
@@ -207,7 +215,10 @@ class _FromRoot(PatternMatcher):
 
 
 def replace_old_dropouts(model: ir.Model) -> None:
-    """Replaces Dropout before opset 12, where it does nothing at inference; onnxscript only knows the newer one."""
+    """Replaces Dropout before opset 12 by Identity if nothing uses its mask.
+
+    Such a Dropout does nothing at inference, but onnxscript only knows the newer one.
+    """
     if model.opset_imports.get("", 0) >= 12:
         return
     for node in list(nodes(model, "Dropout")):
@@ -220,10 +231,10 @@ def replace_old_dropouts(model: ir.Model) -> None:
 
 
 def fit_to_opset(model: ir.Model) -> None:
-    """Takes back what the passes write in the form of a newer opset."""
+    """Rewrites nodes that the passes have written in the form of a newer opset."""
     opset = model.opset_imports.get("", 0)
     for node in nodes(model, "Reshape") if opset < 14 else ():
-        node.attributes.pop("allowzero", None)  # it is only set where the shape holds no zero
+        node.attributes.pop("allowzero", None)  # the passes set it only if the shape holds no zero
     for node in nodes(model, "Split") if opset < 18 else ():
         node.attributes.pop("num_outputs", None)  # equal parts are what older opsets assume
     for node in list(nodes(model, "Gemm")) if opset < 11 else ():

@@ -1,8 +1,8 @@
-"""The import clean-up: what any runtime does at load anyway, done by onnxscript before the engine sees the model.
+"""The import clean-up: simplifications that any runtime makes at load, made by onnxscript before the engine's import.
 
 `full` folds constants and shapes and applies onnxscript's rewrite rules, which also fold batch norms into convolutions;
-`basic` folds constants and shapes and removes what does nothing; `none` only inlines local functions. Where shapes are
-static, shape computations are folded.
+`basic` folds constants and shapes and removes nodes that do nothing; `none` only inlines local functions. Shape
+computations are folded if the shapes are static.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, inner_nodes
 LEVELS = ("full", "basic", "none")
 
 _MOST_REPLACEMENTS = 10**8
-"""Merging two equal nodes takes time in proportion to the operands of their readers and to the graph's outputs; where a
-Concat of 100,000 tensors makes that hours, equal nodes stay apart."""
+"""Equal nodes are merged only if nodes times (most operands of a node + outputs of the graph) is at most this.
+
+Merging two equal nodes takes time in proportion to the operands of their readers and to the graph's outputs. With a
+Concat of 100,000 tensors this would take hours.
+"""
 _ROUNDS = 4
-"""Folding one shape can make the next one static; real models settle in two rounds."""
+"""The most rounds of folding: folding one shape can make the next one static. Real models need two rounds."""
 LARGEST_FOLDED = 1 << 18
-"""Elements up to which a constant is computed at load; larger ones are only computed when the model is exported."""
+"""The most elements of a constant that is computed at load; larger ones are computed only at export."""
 
 _SIZED_BY_VALUES = frozenset(
     {
@@ -51,7 +54,7 @@ _SIZED_BY_VALUES = frozenset(
         "Upsample",
     }
 )  # fmt: skip
-"""Operators that make something large of a few numbers."""
+"""Operators that can make a large tensor from a few numbers."""
 
 
 def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
@@ -69,7 +72,7 @@ def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
                 library_form = to_ir(cleaned)
                 cleaned = from_ir(library_form, cleaned, _run(library_form, level))
         onnx.checker.check_model(cleaned.for_onnx())
-    except Exception as error:  # onnxscript's passes let through whatever an unusual model makes them raise
+    except Exception as error:  # onnxscript's passes raise many kinds of errors for unusual models
         advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
         raise ModelError(
             f"the clean-up '{level}' of the model failed: {one_paragraph(root_cause(error))} {advice}."
@@ -92,7 +95,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _run(model: ir.Model, level: str) -> dict[str, ValueType]:
-    """Changes the model; returns the types of its values, or nothing where the last round has changed something."""
+    """Cleans up the model in place; returns the types of its values, or nothing if the last round changed something."""
     replace_old_dropouts(model)
     for _ in range(_ROUNDS):
         types = learn_shapes(model)
@@ -105,7 +108,7 @@ def _run(model: ir.Model, level: str) -> dict[str, ValueType]:
             break
         types = {}
     if all(node.domain in DEFAULT_DOMAINS for node in nodes(model) if has_graphs(node)):
-        # Elsewhere a graph inside a node need not be able to capture what is lifted out of it.
+        # Operators of other domains need not let a graph capture what is lifted out of it.
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
     if level == "full":
@@ -141,14 +144,14 @@ def _inline_functions(model: CheckedModel) -> CheckedModel:
     inlined = onnx.inliner.inline_local_functions(typed, convert_version=True)
     graph, before = inlined.graph, model.skeleton.graph
     del graph.initializer[:]
-    del graph.input[len(before.input) :]  # large tensors, for shape inference
+    del graph.input[len(before.input) :]  # large tensors, which were inputs only for shape inference
     del graph.value_info[:]
     graph.value_info.extend(before.value_info)
     return CheckedModel(inlined, model.tensors, model.defaults)
 
 
 def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Gives every call in the model all attributes, since the inliner forgets the defaults of functions."""
+    """Gives every call in the model all attributes, because the inliner forgets the defaults of functions."""
     defaults = {
         (function.domain, function.name, function.overload): function.attribute_proto for function in model.functions
     }
@@ -161,24 +164,27 @@ def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fold_constants(model: ir.Model) -> bool:
-    """Folds what depends on constants alone; returns whether anything changed."""
+    """Folds nodes that depend on constants alone; returns whether anything changed."""
     return bool(optimizer.fold_constants_ir(model, should_fold=_should_fold).modified)
 
 
 def _should_fold(node: ir.Node) -> bool | None:
-    """Returns False where the result might be too large, and None where the library may decide."""
+    """Returns False if a result might be too large, and None if the library may decide."""
     return None if all(_is_small(value, node) for value in node.outputs) else False
 
 
 def _is_small(value: ir.Value, node: ir.Node) -> bool:
-    """Returns whether a result stays small; one of unknown shape does, unless its operator can make it large."""
+    """Returns whether a result is small; an unknown shape counts as small, unless the operator can make it large."""
     if value.shape is not None and value.shape.is_static():
         return math.prod(value.shape.numpy()) <= LARGEST_FOLDED
     return _is_short_range(node) if node.op_type == "Range" else node.op_type not in _SIZED_BY_VALUES
 
 
 def _is_short_range(node: ir.Node) -> bool:
-    """Returns whether a Range is short. Runtimes take bounds [1], of which inference makes no length."""
+    """Returns whether a Range is short, given its bounds.
+
+    Runtimes accept bounds of shape [1], but shape inference finds no length for them.
+    """
     bounds = [ir.convenience.get_const_tensor(value) for value in node.inputs if value is not None]
     if len(bounds) != 3 or any(tensor is None or tensor.size != 1 for tensor in bounds):
         return False

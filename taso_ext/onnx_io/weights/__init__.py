@@ -1,1 +1,1 @@
-"""Tensors as handles: where their data lie, what rules may know of them, and folding them."""
+"""Tensors as handles: where their data lie, what rules may know about them, and constant folding."""

@@ -1,4 +1,4 @@
-"""What rules may know of the elements of a weight: that all are one number, or that they make a well-known pattern."""
+"""The facts that rules may know about the elements of a weight: all are one number, or they form a known pattern."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import onnx_ir as ir
 from taso_ext.onnx_io.weights.handles import read_values, static_dims
 
 Content = float | str
-"""The number that all elements are, or the name of one of `PATTERNS`."""
+"""The number that all elements equal, or the name of one of `PATTERNS`."""
 
 LARGEST_KNOWN = 1 << 16
-"""Elements up to which a weight is looked at: an identity of 256 channels, a kernel of 3×3 and 80."""
-_LARGEST_EXACT = 2**53  # integers up to here are floats
+"""The most elements of a weight that is examined: an identity of 256 channels, or a 3×3 kernel of 80 channels."""
+_LARGEST_EXACT = 2**53  # a float holds every integer up to here
 
 _LOOKED_AT = frozenset(
     {
@@ -27,7 +27,7 @@ _LOOKED_AT = frozenset(
 
 
 def content_of(name: str, tensor: ir.TensorProtocol) -> Content | None:
-    """Returns the content of a weight; None where it is large, of another element type or nothing special.
+    """Returns the content of a weight; None if it is large, empty, of another element type, or nothing special.
 
     Raises:
       ModelError: if the values cannot be read.
@@ -38,9 +38,9 @@ def content_of(name: str, tensor: ir.TensorProtocol) -> Content | None:
 
 
 def describe(values: np.ndarray) -> Content | None:
-    """Returns the content of an array of numbers that is not empty."""
+    """Returns the content of a non-empty array of numbers; None if there is nothing special about it."""
     first = float(values.flat[0])
-    with np.errstate(invalid="ignore"):  # NaN equals nothing, and so is no content
+    with np.errstate(invalid="ignore"):  # NaN equals nothing, so it is no content
         uniform = bool((values == values.flat[0]).all())
     if uniform:
         return first if abs(first) <= _LARGEST_EXACT or values.dtype.kind not in "iu" else None
@@ -53,7 +53,7 @@ def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
     """Returns an array [*dims] of float64 with this content.
 
     Raises:
-      ValueError: if no such array has these dims.
+      ValueError: no array with this content has these dims.
     """
     if isinstance(content, float):
         return np.full(dims, content)
@@ -64,12 +64,12 @@ def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def _equals(values: np.ndarray, pattern: np.ndarray | None) -> bool:
-    """Returns whether an array is a pattern as its element type rounds it."""
+    """Returns whether an array equals a pattern that is rounded to the element type of the array."""
     return pattern is not None and bool((values == pattern.astype(values.dtype)).all())
 
 
 def _identity(dims: tuple[int, ...]) -> np.ndarray | None:
-    """Identity matrices in the last two dims."""
+    """Returns identity matrices in the last two dims."""
     if len(dims) < 2 or dims[-1] != dims[-2]:
         return None
     return np.broadcast_to(np.eye(dims[-1]), dims).copy()
@@ -83,14 +83,14 @@ def _identity_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _averaging_kernel(dims: tuple[int, ...]) -> np.ndarray | None:
-    """Returns a convolution weight [n, n / groups, k...] that gives the mean of each channel's window."""
+    """Returns a convolution weight [n, n / groups, k...] that computes the mean of each channel's window."""
     if len(dims) < 3 or dims[0] % dims[1]:
         return None
     return _channelwise(dims, (slice(None),) * (len(dims) - 2), 1.0 / math.prod(dims[2:]))
 
 
 def _channelwise(dims: tuple[int, ...], places: tuple[int | slice, ...], value: float) -> np.ndarray:
-    """`value` at the given places of the windows that lead from a channel to itself."""
+    """Returns zeros, but `value` at the given places of the windows that lead from a channel to itself."""
     kernel = np.zeros(dims)
     for channel in range(dims[0]):
         kernel[(channel, channel % dims[1], *places)] = value
@@ -102,4 +102,4 @@ PATTERNS: dict[str, Callable[[tuple[int, ...]], np.ndarray | None]] = {
     "identity-kernel": _identity_kernel,
     "averaging-kernel": _averaging_kernel,
 }
-"""Arrays by the name of their content, in the order in which they are looked for; None where the dims allow none."""
+"""Functions that make an array of given dims (None if these allow none), by content, in the order of the search."""

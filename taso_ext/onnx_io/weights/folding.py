@@ -1,4 +1,4 @@
-"""Computing what depends on weights alone when a model is exported: which nodes, in which pieces, kept where."""
+"""Constant folding at export: which weight-only nodes are computed, in which pieces, and where the results are kept."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from taso_ext.onnx_io.session import create_session, is_plain
 from taso_ext.onnx_io.weights.handles import nbytes
 
 _ALWAYS_FOLDED = 1 << 26
-"""Bytes up to which a value is computed whatever it is made of."""
+"""A value of up to this many bytes is computed, whatever it is made of."""
 _LARGEST_GROWTH = 16
-"""Beyond that, a value may take this many times the bytes of all weights: a 1×1 kernel made 3×3 takes nine."""
+"""A larger value may take this many times the bytes of all weights; a 1×1 kernel that becomes 3×3 takes nine times."""
 _PIECE_BYTES = 1 << 26
-"""Independent parts are evaluated together up to this many bytes of weights: sessions cost time, weights memory."""
+"""Up to this many bytes of weights, independent parts share a session: sessions cost time, and weights cost memory."""
 LARGEST_KEPT = 1 << 28
-"""Bytes of arrays that stay in memory."""
+"""The most bytes of all arrays together that stay in memory."""
 _SMALLEST_SPILLED = 1 << 16
-"""Bytes; smaller arrays are not worth a mapping of their own."""
+"""Arrays of up to this many bytes always stay in memory; they are not worth a mapping of their own."""
 
 
 def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[int]:
-    """Returns the positions of nodes that depend on weights alone, where nothing that they need grows too large.
+    """Returns the positions of the nodes that depend on weights alone, and neither make nor need too large a value.
 
-    What is left out stays in the model: a large constant that is made of a few numbers costs less to make than to keep.
-    A size that is not known is taken to be small, as it is in all but contrived models.
+    The other nodes stay in the model: if a large constant is made of a few numbers, then it costs less to compute it
+    than to store it. An unknown size counts as small, which is right in all but contrived models.
     """
     weights = {value: _value_bytes(view) for value, view in values.items() if view.handle is not None}
     limit = max(_ALWAYS_FOLDED, _LARGEST_GROWTH * sum(filter(None, weights.values())))
@@ -51,7 +51,7 @@ def computable_nodes(values: Mapping[int, Value], nodes: Sequence[Node]) -> set[
 
 
 def _value_bytes(value: Value) -> int | None:
-    """Returns the bytes of a value; None where they are not known. A string counts as its shortest form."""
+    """Returns the size of a value in bytes; None if it is not known. A string counts as one byte."""
     if value.dims is None or value.dtype == ir.DataType.UNDEFINED:
         return None
     dtype = ir.DataType.UINT8 if value.dtype == ir.DataType.STRING else ir.DataType(value.dtype)
@@ -59,7 +59,7 @@ def _value_bytes(value: Value) -> int | None:
 
 
 class CannotFoldError(RuntimeError):
-    """ONNX Runtime has no kernel for an operator of the subgraph on these types."""
+    """The error for a subgraph that ONNX Runtime cannot run, for example if an operator has no kernel for its types."""
 
 
 def can_fold(dtype: int) -> bool:
@@ -81,9 +81,9 @@ def evaluate(
       tensors: the constants that it reads, by name.
       outputs: element types (onnx.TensorProto) of the values to compute, by name.
     Returns:
-      Tensors by name; beyond some hundred megabytes they are kept in a temporary file.
+      Tensors by name; beyond `LARGEST_KEPT` bytes in all, they are kept in a temporary file.
     Raises:
-      CannotFoldError: if ONNX Runtime cannot run one of the operators.
+      CannotFoldError: ONNX Runtime cannot run one of the operators.
     """
     spill = Spill()
     results: dict[str, ir.TensorProtocol] = {}
@@ -101,7 +101,7 @@ def evaluate(
 
 @dataclass
 class _Piece:
-    """Nodes that need no other piece's results, in order, and the weights that they read."""
+    """Nodes in topological order that need no results of other pieces, and the weights that they read."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: dict[str, None] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def _pieces(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, ir.TensorProt
 
 
 def _connected(nodes: Sequence[onnx.NodeProto]) -> Iterator[list[onnx.NodeProto]]:
-    """Yields the nodes in groups that share no computed value."""
+    """Yields the nodes in groups; no two groups have a computed value in common."""
     leader: dict[str, str] = {}
 
     def group_of(name: str) -> str:
@@ -167,9 +167,9 @@ def _tensor(value: object, dtype: int, spill: Spill) -> ir.TensorProtocol:
 
 
 class Spill:
-    """Keeps arrays in memory up to `largest_kept` bytes in all, and further ones in a temporary file, mapped.
+    """A store of arrays: up to `largest_kept` bytes in all stay in memory, and further ones in a mapped temporary file.
 
-    The file has no name and is gone with the last of its arrays.
+    The file has no name and disappears with the last of its arrays.
     """
 
     def __init__(self, largest_kept: int = LARGEST_KEPT) -> None:

@@ -1,4 +1,4 @@
-"""Tensors as handles: where their data lie, read only when asked for and copied only when they must be.
+"""Tensors as handles: their data are read only when they are needed, and copied only when they must be.
 
 Each file that holds weights is mapped into memory once, and its tensors are views of the mapping.
 """
@@ -25,16 +25,17 @@ EXTERNAL = onnx.TensorProto.EXTERNAL
 _PACKED_BITS = 8
 """Elements of fewer bits share bytes."""
 LARGEST_DENSE = 1 << 30
-"""Bytes of the dense form of a sparse tensor."""
+"""The most bytes that the dense form of a sparse tensor may take."""
 
 
 class MappedFiles:
-    """The files that a model's weights lie in, each mapped into memory once.
+    """The files that hold a model's weights, each mapped into memory once.
 
-    The operating system reads and drops their pages as it needs to; they must not be changed while a model uses them.
+    The operating system reads and drops their pages as it needs to. The files must not be changed while a model uses
+    them.
 
     Args:
-      directory: where external data lie, beside the model; None for a model that came without a place.
+      directory: the directory of the model and its external data; None if the model did not come from a file.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -42,14 +43,14 @@ class MappedFiles:
         self._files: dict[str, mmap.mmap | bytes] = {}
 
     def add(self, location: str, data: mmap.mmap | bytes) -> None:
-        """Names a file that is mapped already."""
+        """Adds a file that is already mapped, under the name `location`."""
         self._files[location] = data
 
     def tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
         """Returns the tensor of a TensorProto, wherever its data lie.
 
         Raises:
-          ModelError: see `lazy_tensor`; or its file is missing, outside the model's directory or too small.
+          ModelError: see `lazy_tensor`; or the file of the data is missing, outside the model's directory or too small.
         """
         return self._external(proto) if proto.data_location == EXTERNAL else lazy_tensor(proto)
 
@@ -57,7 +58,7 @@ class MappedFiles:
         """Returns the tensor that an external TensorProto describes.
 
         Raises:
-          ModelError: its file is missing, outside the model's directory or too small, or does not fit its shape.
+          ModelError: the file is missing, outside the model's directory or too small, or the data do not fit the shape.
         """
         try:
             info = ExternalDataInfo(proto)
@@ -95,13 +96,13 @@ class MappedFiles:
 
 
 def map_file(file: BinaryIO) -> mmap.mmap | bytes:
-    """Maps an open file into memory, where it is read only where it is looked at.
+    """Maps an open file into memory; only the parts that are used are then read.
 
     Raises:
       OSError: the file cannot be read.
     """
     if file.seek(0, os.SEEK_END) == 0:
-        return b""  # nothing cannot be mapped
+        return b""  # an empty file cannot be mapped
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
@@ -115,10 +116,10 @@ def _from_bytes(
 
 
 def dense_tensor(sparse: onnx.SparseTensorProto, files: MappedFiles) -> ir.TensorProtocol:
-    """Returns the dense tensor that a sparse one means.
+    """Returns the dense form of a sparse tensor.
 
     Raises:
-      ModelError: values or indices that cannot be read or lie outside the shape, or a dense form above `LARGEST_DENSE`.
+      ModelError: values or indices cannot be read or lie outside the shape, or the dense form exceeds `LARGEST_DENSE`.
     """
     name, dims = sparse.values.name, tuple(sparse.dims)
     stored = files.tensor(sparse.values)
@@ -147,7 +148,7 @@ def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
     """Returns a tensor whose values are read from `proto` when they are asked for; `proto` is never changed.
 
     Raises:
-      ModelError: an unknown element type, a negative dimension, or strings in another number than the shape asks for.
+      ModelError: an unknown element type, a negative dimension, or a number of strings that does not fit the shape.
     """
     dtype, dims = type_and_dims(proto)
     if dtype != ir.DataType.STRING:
@@ -163,10 +164,10 @@ def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
 
 
 def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
-    """Returns the hex digest of a tensor's type, shape and content.
+    """Returns a digest of a tensor's type, shape and content as 32 hex digits.
 
     Raises:
-      ModelError: if the tensor holds more or fewer bytes than its shape asks for.
+      ModelError: the tensor holds more or fewer bytes than its shape needs.
     """
     dims = static_dims(tensor)
     digest = hashlib.sha256(f"{tensor.dtype.value}:{dims}:".encode())
@@ -182,7 +183,7 @@ def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
 
 
 def content_bytes(name: str, tensor: ir.TensorProtocol) -> memoryview | bytes:
-    """Returns a tensor's bytes as ONNX stores them, not copied where they lie in that form already.
+    """Returns a tensor's bytes as ONNX stores them, without a copy if they already have that form.
 
     Raises:
       ModelError: if they cannot be read as the tensor's type and shape.
@@ -240,17 +241,17 @@ def tensor_header(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 
 
 def static_dims(tensor: ir.TensorProtocol) -> tuple[int, ...]:
-    """Returns the dims of a tensor that holds values, and so has no symbolic ones."""
+    """Returns the dims of a tensor that holds values; none of them is symbolic."""
     return tuple(int(size) for size in tensor.shape.numpy())
 
 
 def nbytes(dtype: ir.DataType, dims: tuple[int, ...]) -> int:
-    """Returns the bytes that a tensor takes in a file; elements below a byte are packed."""
+    """Returns how many bytes a tensor takes in a file; elements of less than one byte are packed."""
     return -(-math.prod(dims) * dtype.bitwidth // 8)
 
 
 def type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]]:
-    """Returns element type and dims of a TensorProto.
+    """Returns the element type and the dims of a TensorProto.
 
     Raises:
       ModelError: a type that ONNX does not have, or a negative dimension.
@@ -271,6 +272,7 @@ def type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]
 
 
 def wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> ModelError:
+    """Returns the error for a tensor that holds another number of bytes than its shape needs."""
     return ModelError(
         f"the initializer '{name}' of shape {list(dims)} holds {found:,} bytes where {expected:,} are expected; the "
         f"file is damaged. Export or download it again."
@@ -278,7 +280,7 @@ def wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> M
 
 
 def description(proto: onnx.TensorProto) -> dict[str, Any]:
-    """Returns name, documentation and metadata of a tensor, as onnx_ir's tensors take them."""
+    """Returns the name, documentation and metadata of a tensor as keyword arguments of onnx_ir's tensors."""
     return {
         "name": proto.name,
         "doc_string": proto.doc_string or None,
