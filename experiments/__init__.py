@@ -1,1 +1,1 @@
-"""Runs, configurations, the command line and reports. Importing it brings no TensorFlow."""
+"""Runs, configurations, the command line and reports. Importing this package does not import TensorFlow."""

@@ -26,10 +26,11 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one paragraph on standard error, without the usage in front of them.
+    """A parser that prints an error as one paragraph on standard error, without the usage text before it.
 
     Attributes:
-      add_late: adds options of a command whose module is imported when the command is used; None: there are none.
+      add_late: adds the options of a command whose module is imported only when the command is used; None if there are
+        no such options.
     """
 
     add_late: Callable[[_Parser], None] | None = None
@@ -45,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Returns the parser of the whole command line."""
     parser = _Parser(
         prog="rlflow",
         description="Finds a faster ONNX graph that computes the same, by reinforcement learning in a world model.",
@@ -142,8 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-      0 when it did what was asked; 2 for bad input, a training that came to NaN or infinity, or a result that failed
-      verification, with one paragraph on standard error and nothing written; 130 after Ctrl-C and 143 after SIGTERM.
+      0 if the command did what was asked; 2 for bad input, a training that comes to NaN or infinity, or a result that
+      fails verification, with one paragraph on standard error and no output file; 2 also if `rlflow rules verify`
+      rejects a rule; 130 after Ctrl-C and 143 after SIGTERM.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -239,9 +241,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _input_errors() -> tuple[type[Exception], ...]:
-    """What bad input raises in each package; anything else is a defect and keeps its traceback.
+    """Returns the errors that bad input raises in each package; any other error is a defect and keeps its traceback.
 
-    What comes to NaN or infinity raises a FloatingPointError.
+    FloatingPointError is raised if the numbers of a training become NaN or infinite.
     """
     from controller.interface import StoredControllerError, UnknownControllerError
     from environment.costs.prices.sqlite_file import DatabaseError

@@ -1,4 +1,4 @@
-"""What the user got wrong, as opposed to what the program did."""
+"""Errors of the user, as opposed to defects of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class VerificationFailed(UserError):
 
 
 def nearest_match(name: str, known: Iterable[str]) -> str:
-    """A sentence naming the nearest of `known`, and all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
+    """Returns a hint with the nearest of `known`, then all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"Did you mean '{close[0]}'? " if close else ""

@@ -1,4 +1,4 @@
-"""Files that the user asked for, checked before any work."""
+"""Checks, before any work, that the files which the user asked for can be written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from experiments.errors import UserError
 
 
 def require_writable(output: Path, *, force: bool) -> None:
-    """Checks that `output` can be written, leaving nothing behind.
+    """Checks that `output` can be written; leaves nothing behind.
 
     Raises:
-      UserError: it exists and `force` is not set, it is a directory, or its directory cannot be written.
+      UserError: `output` exists and `force` is not set, it is a directory, or its directory cannot be written.
     """
     if output.is_dir():
         raise UserError(f"{output} is a directory: name the file to write, in it or elsewhere.")
@@ -22,13 +22,13 @@ def require_writable(output: Path, *, force: bool) -> None:
 
 
 def require_writable_directory(directory: Path) -> None:
-    """Checks that files can be made in `directory`, or in its nearest existing parent where it does not exist yet.
+    """Checks that files can be created in `directory`, or in its nearest existing parent if it does not exist yet.
 
     Raises:
-      UserError: if not.
+      UserError: no file can be created there.
     """
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    try:  # a real file tells the truth for root, read-only mounts and quotas, where permission bits do not
+    try:  # a real file, because permission bits mislead for root, read-only mounts and quotas
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What one `rlflow optimise` or `rlflow train` command asks for, checked without reading the model."""
+"""The request of an `rlflow optimise` or `rlflow train` command, checked without reading the model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from experiments.output_file import require_writable, require_writable_directory
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """
+    """The request of one command.
+
     Attributes:
-      model: path or zoo name.
-      output: the file to write; that it may be written has been checked. None: nothing is exported.
+      model: path of an ONNX file, or zoo name.
+      output: the file to write, which has been checked to be writable; None if nothing is exported.
       config: all settings.
-      run_directory: where to leave the run; None: named after model and settings under `runs/`.
+      run_directory: the directory of the run; None means one under `runs/`, named after the model and the settings.
       arguments: the command line, for the manifest.
-      trained: run directory whose controller plays; None: one is trained.
+      trained: run directory of the controller that plays; None if a controller is trained.
     """
 
     model: str
@@ -33,10 +34,10 @@ class Request:
 
 
 def parse_request(options: argparse.Namespace) -> Request:
-    """Checks the options of the command line.
+    """Checks the options of the command line and returns the request.
 
     Raises:
-      UserError: anything that cannot work, before any work is done.
+      UserError: the command cannot work; raised before any work is done.
     """
     trained: Path | None = getattr(options, "trained", None)
     given = given_settings(options)

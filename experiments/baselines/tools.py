@@ -1,4 +1,4 @@
-"""What a model is run by when tools are compared: runtimes, and tools that rewrite a model before one runs it."""
+"""Tools that are compared by running a model: runtimes, and tools that rewrite a model before a runtime runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import LEVELS, Level
 
 THREADS = 1
-"""Of every runtime: only so do all do the same work in times that one clock can compare."""
+"""Number of threads of every runtime: with one each, all do the same work in times that one clock can compare."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Tool:
     """A tool that is installed.
 
     Attributes:
-      label: its name, version and settings.
-      runtime: that runs what it makes of a model.
-      prepare: makes it; may raise ModelError.
+      label: name, version and settings of the tool.
+      runtime: the runtime that runs the prepared model.
+      prepare: rewrites a model for the runtime, or returns it as it is; may raise ModelError.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Tool:
 
 
 Maker = Callable[[], Tool]
-"""Raises UnavailableError, which says how to install the tool, where it is missing."""
+"""Makes a tool. Raises UnavailableError if it is not installed; the message says how to install it."""
 
 
 def _by_itself(make: Callable[[], Runtime]) -> Maker:
@@ -48,7 +48,7 @@ def _by_itself(make: Callable[[], Runtime]) -> Maker:
 
 
 def onnx_runtime(level: Level, device: str = "cpu") -> Maker:
-    """ONNX Runtime with one of its levels of optimisation."""
+    """Returns the maker of ONNX Runtime with one of its optimisation levels."""
     return _by_itself(lambda: OnnxRuntime(device, THREADS, level))
 
 
@@ -72,17 +72,17 @@ ON_CPU: dict[str, Maker] = {
     "tf-grappler": _tensorflow(xla=False),
     "tf-xla": _tensorflow(xla=True),
 }
-"""Those that are made for one device here."""
+"""Makers of the tools that are set up here for the CPU only, by the names of their columns."""
 
 
 def makers(device: str) -> dict[str, Maker]:
-    """By the name of their column, the tools that run models on a device; on others than the CPU all but `ON_CPU`."""
+    """Returns the makers of the tools for a device by the names of their columns; `ON_CPU` only for the CPU."""
     ours = {f"ort-{level}": onnx_runtime(level, device) for level in LEVELS}
     return {**ours, "onnxsim": partial(_simplifier, device), **(ON_CPU if device == "cpu" else {})}
 
 
 def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Tool], dict[str, str]]:
-    """The tools that are here, and why the others are not and how to get them."""
+    """Returns the installed tools, and for each other one a message that says why it is missing and how to get it."""
     here, absent = {}, {}
     for name, make in wanted.items():
         try:
@@ -93,26 +93,26 @@ def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Tool], dict[str, s
 
 
 def simplifier_label() -> str:
-    """Name and version, as tables call it.
+    """Returns name and version of onnxsim, as tables call it.
 
     Raises:
-      UnavailableError: it is not installed.
+      UnavailableError: onnxsim is not installed.
     """
     return f"onnxsim {_onnxsim().__version__.removeprefix('v')}"
 
 
 def simplified(model: CheckedModel) -> CheckedModel:
-    """The model as onnxsim rewrites it, with its default settings.
+    """Returns a model as onnxsim rewrites it, with the default settings of onnxsim except that it verifies nothing.
 
     Raises:
-      ModelError: onnxsim cannot rewrite it.
-      UnavailableError: it is not installed.
+      ModelError: onnxsim cannot rewrite the model.
+      UnavailableError: onnxsim is not installed.
     """
     simplify = _onnxsim().simplify
     try:
-        # The outputs are compared here anyway, and a proof for each small model takes time.
+        # The comparison of tools checks the outputs anyway, and onnxsim's own checks take time.
         found, _ = simplify(model.to_proto(), check_n=0, certify=False)
-    except Exception as error:  # its passes raise whatever they like
+    except Exception as error:  # its passes may raise anything
         raise ModelError(f"onnxsim cannot simplify the model: {one_paragraph(error)}") from error
     assert isinstance(found, onnx.ModelProto)
     return CheckedModel.from_proto(found)

@@ -1,7 +1,7 @@
 """The flags of `rlflow optimise` and `rlflow train`, each declared once: its name, the setting it stands for, its help.
 
-Nothing heavy is imported, so that `--help` answers at once. What a setting means in full stands in
-`experiments.config.run`; whether a value is good is checked there too.
+Nothing heavy is imported, so that `--help` answers at once. `experiments.config.run` says in full what each setting
+means, and checks the values.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DISCRETE = {"latent": 512, "categories": 16}
-"""Of the encoder, where `--dynamics discrete` is all that was said."""
+"""The settings of the encoder that `--dynamics discrete` brings with it; `--set` can change them."""
 
 
 class Flag(NamedTuple):
-    """A flag that gives one setting.
+    """A flag that sets one setting.
 
     Attributes:
-      name: as it is typed.
-      setting: its dotted path in `RunConfig`.
+      name: the flag as the user types it.
+      setting: dotted path of the setting in `RunConfig`.
       help: one line, with the default in brackets.
-      kind: what a value is made by; bool: the flag takes no value; list: it is repeatable.
-      metavar: what the help calls a value.
+      kind: the type that the value is converted to; bool: the flag takes no value; list: the flag is repeatable.
+      metavar: name of the value in the help; None derives it from the flag's name.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Flag(NamedTuple):
     metavar: str | None = None
 
     def add_to(self, parser: argparse._ArgumentGroup) -> None:
-        """Adds the flag; a setting that is not given stays None."""
+        """Adds the flag to a parser; a setting that is not given stays None."""
         if self.kind is bool:
             parser.add_argument(self.name, dest=self.setting, action="store_true", default=None, help=self.help)
         elif self.kind is list:

@@ -1,6 +1,7 @@
 """Every setting of a run, documented where it is declared. Presets (`presets/*.toml`) and `--set` replace some.
 
-Budgets of what a roofline prices are counts, not seconds: then one seed gives one result on one machine.
+If a roofline prices the graphs, budgets are counts and not seconds by default, so that one seed gives one result on
+one machine.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ MEASURED_COSTS = ("measured", "endtoend")
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentConfig:
-    """The MDP.
+    """The Markov decision process: episodes of rewrites, and their rewards.
 
     Attributes:
-      max_steps: rewrites an episode may take.
-      max_locations: locations a rule may have; none: as many as the graph needs.
-      reward: the reward function, by name and perhaps parameters (`combined:alpha=0.7,beta=0.3`,
-        `percent:every=10,bonus=0.1`), or one of your own (`module:function`, of an `environment.rewards.Transition`).
+      max_steps: largest number of rewrites in an episode.
+      max_locations: largest number of locations of a rule; none: as many as the graph needs.
+      reward: name of the reward function, with parameters if it has any (`combined:alpha=0.7,beta=0.3`,
+        `percent:every=10,bonus=0.1`), or a function of your own (`module:function`, which takes an
+        `environment.rewards.Transition`).
     """
 
     max_steps: int = 50
@@ -55,17 +57,17 @@ class EnvironmentConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CollectConfig:
-    """Random episodes that the world model learns from.
+    """The random episodes that the world model learns from.
 
     Attributes:
-      episodes: how many.
-      steps: rewrites that the episodes take in all, at least; then there are as many episodes as that needs. None:
-        `episodes` decides.
+      episodes: number of episodes.
+      steps: least number of rewrites in all episodes together, which then decides how many episodes there are instead
+        of `episodes`. None: `episodes` decides.
       actions: how the world model names rewrites: by their site, or by their rank among the matches of their rule, as
         the published implementations do (`worldmodel.data.episodes`). Policies need "site".
-      noop_probability: chance of ending an episode at each step; rare, so that episodes are deep.
+      noop_probability: probability of ending the episode at each step; it is small, so that episodes are deep.
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
-      processes: that play; the episodes do not depend on it.
+      processes: number of processes that play; the episodes do not depend on it.
     """
 
     episodes: int = 200
@@ -86,15 +88,15 @@ class CollectConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RecollectConfig:
-    """Rounds in which the world model learns from real episodes of the policy too, and a new policy is trained.
+    """Rounds in which the world model also learns from real episodes of the policy, and a new policy is trained.
 
     Attributes:
-      rounds: how many; 0: the world model learns from random play only.
-      episodes: real ones of the policy, added in each round to all before.
-      dreamed: share of them in which the policy carries out a plan that it has dreamed, without the illegal rewrites of
-        it; in the others it sees the real states.
+      rounds: number of rounds; 0: the world model learns from random play only.
+      episodes: number of real episodes of the policy that each round adds to all earlier episodes.
+      dreamed: fraction of these episodes in which the policy carries out a plan that it has dreamed, without the
+        rewrites that turn out to be illegal; in the others it sees the real states.
       steps: gradient steps of the MDN-RNN in each round; it starts from the weights of the round before.
-      learning_rate: with which each round begins.
+      learning_rate: learning rate at the start of each round.
     """
 
     rounds: int = 0
@@ -113,11 +115,11 @@ class RecollectConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """Episodes in the real environment after training.
+    """The episodes in the real environment after training.
 
     Attributes:
-      sampled_episodes: N of part (c), beside the one deterministic episode.
-      sampling_temperature: of the policy in those; 1 is the policy as trained.
+      sampled_episodes: number of sampled episodes, part (c) of the report, beside the one deterministic episode.
+      sampling_temperature: temperature of the policy in the sampled episodes; 1 is the policy as it was trained.
       no_repeat: whether ppo never takes the same action in the same state twice in an episode.
     """
 
@@ -127,26 +129,27 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         _require("sampled_episodes", self.sampled_episodes, 0)
-        _require("sampling_temperature", self.sampling_temperature, 0.2)  # below it, logits leave float32
+        _require("sampling_temperature", self.sampling_temperature, 0.2)  # below it, logits leave the range of float32
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig:
-    """The searches.
+    """The settings of the searches.
 
     Attributes:
-      alpha: taso: graphs up to this factor dearer than the best are searched further (1.05: as published).
-      passes: taso: whether whole passes of rules are tried first, and the search goes on from there and from the model,
-        each within the limits below, of which the time is shared.
-      width: beam: graphs of a level.
-      walk: restarts: random rewrites before each descent.
-      budget: graphs to expand, or passes to try.
-      seconds: limit of time; 0 means none. A run that it stops is not repeatable.
-      rounds: searches at most where kernels are priced by measuring: after each those are timed again that make the
-        gain of what it found unsure, and what they really take may lead elsewhere. They share the limit of time.
-      retiming_seconds: limit of time of timing kernels again, in each round; 0: not at all.
-      memory_mb: limit of memory of the search.
-      threads: of the search; the result does not depend on it.
+      alpha: taso: a graph is searched further if it costs less than this factor times the best (1.05: as published).
+      passes: taso: whether whole passes of rules are tried first. One search then goes on from their result and another
+        one starts from the model. The three share the limit of time; each has the other limits below to itself.
+      width: beam: number of graphs in a level.
+      walk: restarts: number of random rewrites before each descent.
+      budget: number of graphs to expand, or of passes to try.
+      seconds: limit of time; 0 means none. A run that this limit stops is not repeatable.
+      rounds: largest number of searches if kernels are priced by measuring. After each search, the kernels that make
+        its gain unsure are timed again, and with the new prices the next search may find another graph. The searches
+        share the limit of time.
+      retiming_seconds: limit of time for timing kernels again, in each round; 0: they are not timed again.
+      memory_mb: limit of the memory of the search, in MB.
+      threads: number of threads of the search; the result does not depend on it.
     """
 
     alpha: float = 1.05
@@ -174,16 +177,16 @@ class SearchConfig:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig:
-    """How outputs are compared with those of the original model in ONNX Runtime.
+    """How outputs are compared with those of the original model, in ONNX Runtime.
 
     Attributes:
-      num_inputs: random inputs beside the edge cases.
+      num_inputs: number of random input sets beside the edge cases.
     """
 
     num_inputs: int = 4
 
     def __post_init__(self) -> None:
-        _require("num_inputs", self.num_inputs, 2)  # one alone could not show that the outputs react
+        _require("num_inputs", self.num_inputs, 2)  # one input set could not show that the outputs react
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,14 +194,15 @@ class MeasureConfig:
     """The end-to-end measurement.
 
     Attributes:
-      resolution: it ends once half the width of the ratio's interval is below this (0.01: one percent); none: only when
-        the pairs or the time are used up.
-      pairs: interleaved measurements of both models, at most.
+      resolution: the measurement ends once half the width of the ratio's interval is below this fraction of the ratio
+        (0.01: one percent); none: only when the pairs or the time are used up.
+      pairs: largest number of interleaved measurements of both models.
       seconds: limit of time; 0 means none.
-      sessions: sessions of each model that they are spread over; sessions of identical bytes differ a little.
+      sessions: sessions of each model over which the pairs are spread, because sessions of identical bytes differ a
+        little.
       control: whether the model is also measured against itself, which shows what the ratio is worth.
-      threads: of ONNX Runtime; 1 has the least noise.
-      level: of ONNX Runtime's own graph optimisation, for both models.
+      threads: threads of ONNX Runtime; 1 has the least noise.
+      level: level of ONNX Runtime's own graph optimisation, for both models.
     """
 
     resolution: float | None = 0.01
@@ -220,26 +224,29 @@ class MeasureConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """A run. Two runs with equal configurations on one model and one machine have equal results, unless they measure.
+    """All settings of a run.
+
+    Two runs with equal settings on one model and one machine have equal results, unless these depend on measured times.
 
     Attributes:
-      controller: what picks the rewrites.
+      controller: name of the controller, which picks the rewrites.
       world: where ppo is trained: in the world model or in the real environment.
-      costs: the cost model that is minimised. `endtoend:<device>` times whole graphs where the reward looks, with
-        threads, level and resolution of `measure`; what looks ahead (greedy and searches) then goes by a roofline, and
-        the graphs on the way that it finds are timed. `measured:<device>` sums the prices of kernels, each timed when
-        it is first met and kept for later runs, with threads and level of `measure`; the path of a database of such
-        prices, which ends in `.sqlite`, replays them and times no kernel. Where prices are of the device that the
-        result is measured on, the clock has the last word on what is exported.
-      device: where the result is measured end to end.
+      costs: the cost model that is minimised. `endtoend:<device>` times whole graphs at the steps where the reward
+        needs the cost, with the threads, level and resolution of `measure`; controllers that look ahead (greedy and the
+        searches) then follow a roofline, and the graphs along the paths that they find are timed. `measured:<device>`
+        sums the prices of kernels, with the threads and level of `measure`; each kernel is timed when it is first met,
+        and its price is kept for later runs. The path of a database of such prices, which ends in `.sqlite`, replays
+        them and times no kernel. If the prices are of the device on which the result is measured, the clock has the
+        last word on which graph is exported.
+      device: the device on which the result is measured end to end.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
-      portable: leave out rewrites into operators that only ONNX Runtime has.
+      portable: whether rewrites into operators that only ONNX Runtime has are left out.
       dims: bindings `name=value` of symbolic dimensions.
       clean: clean-up of the model before the search; every improvement is counted from its result.
-      inputs: npz file of inputs to verify with.
-      seed: every random draw is a function of it.
-      updates_per_checkpoint: updates of ppo after which an interrupted training can be continued.
+      inputs: path of an npz file with inputs to verify and to time with.
+      seed: the seed that determines every random draw.
+      updates_per_checkpoint: number of ppo updates between checkpoints, from which an interrupted training continues.
     """
 
     controller: str = "ppo"
@@ -276,17 +283,17 @@ class RunConfig:
 
     @property
     def measures_costs(self) -> bool:
-        """Whether costs are measured as the run goes on, and vary."""
+        """Whether costs are measured during the run, and therefore vary."""
         return self.costs.partition(":")[0] in MEASURED_COSTS
 
     def refit(self) -> MdnRnnTrainingConfig:
-        """How the MDN-RNN is trained in a round of recollection."""
+        """Returns how the MDN-RNN is trained in a round of recollection."""
         training, rounds = self.world_model.mdn_rnn_training, self.recollect
         optimiser = dataclasses.replace(training.optimiser, learning_rate=rounds.learning_rate)
         return dataclasses.replace(training, steps=rounds.steps, optimiser=optimiser)
 
     def bound_dims(self) -> dict[str, int]:
-        """The bindings of `dims`, parsed."""
+        """Returns the size of each dimension that `dims` binds."""
         return parse_dims(self.dims)
 
     @property
@@ -296,7 +303,7 @@ class RunConfig:
 
 
 def _require_telescoping(reward: str, telescoping: bool) -> None:
-    """Raises ValueError for an unknown reward, or one that ppo is wrong about."""
+    """Raises ValueError if ppo relies on a reward that telescopes, and this one does not or is unknown."""
     if telescoping and not rewards.find(reward).telescopes:
         known = ", ".join(name for name in rewards.names() if rewards.find(name).telescopes)
         raise ValueError(
@@ -306,7 +313,7 @@ def _require_telescoping(reward: str, telescoping: bool) -> None:
 
 
 def _require_doubt(pessimism: float, members: int) -> None:
-    """Raises ValueError for pessimism that would change nothing."""
+    """Raises ValueError if there is pessimism but no ensemble, so that it would change nothing."""
     if pessimism > 0 and members < 2:
         raise ValueError(
             f"dream.pessimism is {pessimism:g}, but a world model of one member has no disagreement to lower rewards "
@@ -315,18 +322,18 @@ def _require_doubt(pessimism: float, members: int) -> None:
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that come with the package."""
+    """Returns the sorted names of the presets that come with the package."""
     files = resources.files("experiments.config").joinpath("presets").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[str] = ()) -> RunConfig:
-    """The defaults, changed by a preset, then by command line options, then by `--set` arguments.
+    """Returns the default settings, changed by a preset, then by command line options, then by `--set` arguments.
 
     Args:
-      preset: name of a preset.
-      options: nested values, as `experiments.config.tree.replaced` takes them.
-      assignments: `a.b=c` texts.
+      preset: name of the preset.
+      options: values of the command line, nested as `experiments.config.tree.replaced` takes them.
+      assignments: `--set` arguments, such as `a.b=c`.
     Raises:
       UserError: an unknown preset or key, or a bad value.
     """
@@ -339,17 +346,17 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
 
 
 def _preset(name: str) -> RunConfig:
-    """The defaults, or the preset that this one extends, with the changes of a preset."""
+    """Returns the settings of a preset: its changes to the preset that it extends, or else to the defaults."""
     values = tomllib.loads(resources.files("experiments.config").joinpath("presets", f"{name}.toml").read_text())
     base = values.pop("extends", None)
     return replaced(RunConfig() if base is None else _preset(base), values, f"preset {name}")
 
 
 def parse_dims(bindings: Sequence[str]) -> dict[str, int]:
-    """Sizes of symbolic dimensions from `name=value` texts.
+    """Returns the sizes of symbolic dimensions from `name=value` texts.
 
     Raises:
-      UserError: another text.
+      UserError: a text has another form, or its value is no positive integer.
     """
     return dict(_parse_dim(binding) for binding in bindings)
 

@@ -15,15 +15,16 @@ Config = TypeVar("Config")
 
 
 def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str = "") -> Config:
-    """A copy of a (nested) frozen dataclass with some fields replaced.
+    """Returns a copy of a (nested) frozen dataclass with some fields replaced.
 
     Args:
       config: an instance of a frozen dataclass.
-      values: field name to value; a mapping for a nested dataclass.
+      values: new values by field name; a mapping for a nested dataclass.
       source: where the values come from, for errors ("preset demo").
       prefix: dotted path of `config` in its tree, for errors.
     Raises:
-      UserError: an unknown key (names the nearest one), or a value of another type than the field's.
+      UserError: a key is unknown (the message names the nearest one), or a value has another type than its field or
+        fails the section's own checks.
     """
     hints = typing.get_type_hints(type(config))
     known = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
@@ -49,10 +50,10 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """Nested values of `--set a.b=c` arguments; c is a TOML value, or a plain string where it is none.
+    """Returns the nested values of `--set a.b=c` arguments; c is a TOML value, or else a plain string.
 
     Raises:
-      UserError: an argument without `=`.
+      UserError: an argument has no `=` or no key, or its section was already set to a value.
     """
     tree: dict[str, Any] = {}
     for assignment in assignments:
@@ -70,7 +71,7 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def as_mapping(config: Any) -> dict[str, Any]:
-    """Nested plain values of a config, as `replaced` takes them and as JSON stores them (tuples as lists)."""
+    """Returns the nested plain values of a config, as `replaced` takes them and JSON stores them (tuples as lists)."""
     return {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
 
 
@@ -88,7 +89,14 @@ def _toml_value(text: str) -> Any:
 
 
 def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
-    """`value` as the field's type; an int where a float is expected is converted, nothing else is."""
+    """Returns `value` as the field's type.
+
+    An int becomes a float and a list a tuple if the field asks for it, and "none" becomes None; nothing else is
+    converted.
+
+    Raises:
+      UserError: the value has another type.
+    """
     for kind in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
         if kind is type(None) and value in (None, "none"):
             return None

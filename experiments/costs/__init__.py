@@ -1,1 +1,1 @@
-"""The command `rlflow costs`: one module for each of its subcommands, imported when it is used."""
+"""The command `rlflow costs`: its parser, and modules that are imported when a subcommand is used."""

@@ -1,4 +1,4 @@
-"""The parser of `rlflow costs`; each subcommand's options stand here, so that --help imports nothing heavy."""
+"""The parser of `rlflow costs`, with the options of all subcommands, so that `--help` imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
 
 
 def add_subcommands(subcommands: Any) -> None:
-    """Adds the subcommands of `rlflow costs`, given what `add_subparsers` returns."""
+    """Adds the subcommands of `rlflow costs` to the object that `add_subparsers` returns."""
     _add_record(subcommands)
     _add_show(subcommands)
     _add_export(subcommands)

@@ -1,6 +1,6 @@
-"""`rlflow costs show`, `export` and `import`: what is done with prices that were recorded.
+"""`rlflow costs show`, `export` and `import`: shows and copies recorded prices.
 
-Each raises UserError, ModelError or DatabaseError: what is wrong, and what to do.
+The three commands raise UserError, ModelError or DatabaseError; the message says what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from taso_ext import OnnxModel
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints each setting with its numbers, and the kernels that are asked for; returns 0."""
+    """Prints each setting with its numbers of prices, and the kernels that the options ask for; returns 0."""
     if options.slowest < 0:
         raise UserError(f"--slowest must be at least 0, got {options.slowest}.")
     dims = parse_dims(options.dim)
@@ -66,7 +66,7 @@ def _amount(price: Price) -> str:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Writes the file, complete or not at all; returns 0."""
+    """Writes prices into a file, either all of them or no file; returns 0."""
     output: Path = options.file
     source = path_of(options.database)
     require_other(output, source)
@@ -85,19 +85,19 @@ def export(options: argparse.Namespace) -> int:
 
 def _write(database: PriceDatabase, settings: Sequence[Setting], output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    # A folder, since SQLite keeps files beside a database while it writes.
+    # A folder, because SQLite keeps files beside a database while it writes.
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         unfinished = Path(folder) / output.name
         with PriceDatabase(unfinished) as copy:
             copy.copy_from(database, settings)
             copy.settle()
-        for file in sidecars(output):  # before: SQLite would take an old log for the new file's
+        for file in sidecars(output):  # first: SQLite would take an old log for that of the new file
             file.unlink(missing_ok=True)
         unfinished.replace(output)
 
 
 def bring_in(options: argparse.Namespace) -> int:
-    """Copies what is new and says how much that was; returns 0. Nothing is added from a damaged file."""
+    """Copies the prices that are new, prints how many they are, and returns 0. Copies nothing from a damaged file."""
     require_other(options.file, path_of(options.database))
     with PriceDatabase(options.file, create=False) as theirs:
         theirs.require_sound()
@@ -109,15 +109,15 @@ def bring_in(options: argparse.Namespace) -> int:
 
 
 def path_of(named: Path | None, *, create: bool = False) -> Path:
-    """The named file, or the user's own, whose folder is made if the file is to be created."""
+    """Returns the named file, or else the user's own database; `create` makes the folder of the latter."""
     return named or default_database(make_folder=create)
 
 
 def chosen_settings(database: PriceDatabase, text: str | None) -> list[Setting]:
-    """All settings of a database, or those whose names contain a text.
+    """Returns all settings of a database, or those whose names contain a text, ignoring case.
 
     Raises:
-      UserError: if there is none.
+      UserError: there is no such setting.
     """
     known = list(database.settings())
     found = [each for each in known if text is None or text.lower() in str(each).lower()]
@@ -129,15 +129,16 @@ def chosen_settings(database: PriceDatabase, text: str | None) -> list[Setting]:
 
 
 def require_other(file: Path, database: Path) -> None:
-    """
+    """Checks that a file is not the database itself.
+
     Raises:
-      UserError: the two are one file.
+      UserError: the two are the same file.
     """
     if file.exists() and database.exists() and file.samefile(database):
         raise UserError(f"{file} is the database itself. Name another file.")
 
 
 def counted(prices: int, operators: int) -> str:
-    """`12 kernels, 34 operators in their surroundings`."""
+    """Returns numbers of prices as `12 kernels, 34 operators in their surroundings`."""
     kernels_s, operators_s = ("s" * (count != 1) for count in (prices, operators))
     return f"{prices:,} kernel{kernels_s}, {operators:,} operator{operators_s} in their surroundings"

@@ -1,4 +1,4 @@
-"""`rlflow costs record`: times the kernels of models, and of graphs that random rewriting makes of them."""
+"""`rlflow costs record`: times the kernels of models and of the graphs that random rewrites make of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from experiments.pipeline.load import ModelSource, find_models
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received, warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
-_COUNTED_BY = "rtx2070"  # any roofline: it only tells how large graphs are
+_COUNTED_BY = "rtx2070"  # any roofline would do: it only counts the work of graphs
 
 
 def run(options: argparse.Namespace) -> int:
-    """Records each model; returns 0.
+    """Records the prices of each model; returns 0.
 
     Raises:
-      UserError, ModelError, UnavailableError, DatabaseError: what is wrong, and what to do.
+      UserError, ModelError, UnavailableError, DatabaseError: the message says what is wrong and what to do.
     """
     _check(options)
     dims = parse_dims(options.dim)
@@ -62,7 +62,7 @@ def _costs(options: argparse.Namespace) -> Measured:
 
 
 class Recording:
-    """Prices of several models in one database, which is opened when the first of them is known to run."""
+    """Records prices of several models in one database, which is opened once the first model is known to run."""
 
     def __init__(self, costs: Measured, options: argparse.Namespace, progress: ProgressDisplay) -> None:
         self._costs, self._again = costs, options.again
@@ -71,7 +71,7 @@ class Recording:
         self._before: tuple[int, int] | None = None
 
     def add(self, source: ModelSource, model: OnnxModel) -> None:
-        """Records a model as it is, then the graphs on its walks."""
+        """Records the prices of a model, then those of the graphs on its random walks."""
         kernels = self._kernels(model)
         known = self._costs
         costs = MeasuredPrices(model, known.runtime, known.prices, clock=known.clock)
@@ -85,7 +85,7 @@ class Recording:
         """Times all kernels that have a price once more.
 
         Raises:
-          UserError: there are none.
+          UserError: no kernel has a price.
         """
         prices = self._costs.prices
         self._before = _counts(prices)
@@ -98,7 +98,7 @@ class Recording:
         self._time("all that is known", KernelPrices(prices, self._costs.runtime, self._costs.clock), wanted)
 
     def summary(self, models: int, seconds: float) -> str:
-        """What is known now, and what came since the start."""
+        """Returns a sentence with the numbers of known prices and of those that are new since the start."""
         prices = self._costs.prices
         known = _counts(prices)
         new = [now - before for now, before in zip(known, self._before or known, strict=True)]
@@ -108,7 +108,7 @@ class Recording:
         )
 
     def _kernels(self, model: OnnxModel) -> list[Kernel]:
-        """Each kernel of the graph once."""
+        """Returns each distinct kernel of the model's graph once."""
         placed = lower(model.sketch(model.graph).model, self._costs.runtime)
         kernels = {each.kernel.signature: each.kernel for each in placed}
         for kernel in kernels.values():
@@ -116,7 +116,7 @@ class Recording:
         return list(kernels.values())
 
     def _time(self, name: str, prices: KernelPrices, kernels: Sequence[tuple[Kernel, int]]) -> None:
-        """Prices kernels among so many megabytes of weights."""
+        """Times kernels, each given with the megabytes of weights of its graph; known ones only with `--again`."""
         known = [prices.known(*each) for each in kernels]
         if not self._again:
             kernels = [each for each, price in zip(kernels, known, strict=True) if price is None]
@@ -135,7 +135,7 @@ class Recording:
             self._progress.note(f"{name}: prices are sure to {sure[0]} in the median; before to {sure[1]}")
 
     def _walk(self, name: str, costs: MeasuredPrices, model: OnnxModel) -> None:
-        """A step that leads to a graph too large to be run ends a walk."""
+        """Prices the graphs on random walks; a walk ends at a graph that is too large to be run."""
         start = State(model.graph, RuleSet.default(), CostModel.roofline(_COUNTED_BY))
         with self._progress.stage(f"{name}: walks", self._walks * self._steps) as bar:
             for walk in range(self._walks):
@@ -149,5 +149,5 @@ class Recording:
 
 
 def _counts(prices: PriceList) -> tuple[int, int]:
-    """Of kernels, and of operators in their surroundings."""
+    """Returns the numbers of prices of kernels and of operators in their surroundings."""
     return len(prices), prices.num_operator_costs

@@ -1,5 +1,5 @@
-"""Units of work (an experiment, a setting, a seed): what runs them, and the files that keep their results.
+"""Units of work (an experiment, a setting, a seed): the executor that runs them and the files that keep their results.
 
-local   the interface of an executor, and the one that runs units in processes of this machine
-units   results that are computed once, in `runs/reproduce` or beside the source
+local   the interface of an executor, and the executor that runs units in processes of this machine
+units   units whose results are computed once and kept in `runs/reproduce` or beside the source
 """

@@ -3,12 +3,12 @@
     executor = LocalExecutor("accuracy", processes=2, progress=progress)
     for unit in units:
         executor.submit(unit)
-    for result in executor.results():   # as they are finished
+    for result in executor.results():   # in the order in which units end
         ...
 
-`records` is that loop for tables, which need every record. A unit keeps its own result in a file and reads it the next
-time (`experiments.executors.units.once`), so an executor stores nothing, and an interrupted command goes on where it
-was.
+`records` is this loop for tables, which need every record. A unit keeps its own result in a file and reads it the next
+time (`experiments.executors.units.once`). An executor therefore stores nothing, and an interrupted command continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listeni
 
 Work = Callable[[ProgressDisplay], Record]
 SECONDS_TO_STOP = 10
-"""A process that was asked to stop has this long to leave its files in order, and is then killed."""
+"""Time that a process has to stop and to leave its files in order; then it is killed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Unit:
     """One piece of work of an experiment: one setting and one seed.
 
     Attributes:
-      name: for people.
+      name: name for people.
       work: returns the result. It is a function of a module or a `functools.partial` of one, so that another process
         can run it.
       lane: units of one lane run one after another, in the order in which they were submitted, because a later one
@@ -55,7 +55,7 @@ class Unit:
 
 
 class Result(NamedTuple):
-    """What became of a unit: either its record or the error that it raised."""
+    """The outcome of a unit: either its record or the error that it raised."""
 
     unit: Unit
     record: Record | None
@@ -70,7 +70,7 @@ class Executor(Protocol):
         ...
 
     def results(self) -> Iterator[Result]:
-        """Yields the result of every unit that was submitted, as units end; a unit that fails does not stop others."""
+        """Yields the result of every submitted unit when the unit ends; a unit that fails does not stop the others."""
         ...
 
 
@@ -94,9 +94,9 @@ def finished(units: Sequence[Unit]) -> list[Record | None]:
     """Returns the record of each unit that an earlier run has finished, and None for every other one.
 
     Args:
-      units: whose work keeps its result with `once`.
+      units: units whose work keeps its result with `once`.
     Raises:
-      Exception: of the first unit that failed.
+      Exception: the error of the first unit that failed.
     """
     results = [_finished(replace(unit, keeps=True)) for unit in units]
     for result in results:
@@ -106,15 +106,15 @@ def finished(units: Sequence[Unit]) -> list[Record | None]:
 
 
 class LocalExecutor:
-    """Runs units in this process, or in several others at a time.
+    """Runs units in this process, or in several other processes at a time.
 
     Args:
-      title: what the units are of, for the progress.
-      processes: how many units run at a time; with 1 they run in this process.
-      progress: shows how many of all units are finished, and when the rest will be. Stages of a unit are shown where
+      title: title of the work, for the progress.
+      processes: number of units that run at a time; with 1 they run in this process.
+      progress: shows how many units are finished and the expected time of the rest. Stages of a unit are shown only if
         units run in this process; notes are always shown.
     Raises:
-      UserError: fewer than one process.
+      UserError: `processes` is less than 1.
     """
 
     def __init__(self, title: str, processes: int, progress: ProgressDisplay) -> None:
@@ -128,11 +128,11 @@ class LocalExecutor:
         self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
 
     def results(self) -> Iterator[Result]:
-        """See `Executor.results`. An interruption stops the processes; what units have finished stays finished."""
+        """See `Executor.results`. An interruption stops the processes; finished units stay finished."""
         lanes, self._lanes = list(self._lanes.values()), {}
         total = sum(len(lane) for lane in lanes)
         run = self._in_processes if self._processes > 1 and total > 1 else self._here
-        if total == 1:  # its own stages say how far it is
+        if total == 1:  # the stages of the unit show its progress
             yield from self._reported(run(lanes))
             return
         with self._progress.stage(f"{self._title}: units", total) as bar:
@@ -170,7 +170,7 @@ class LocalExecutor:
                     if lane.ended or not lane.units:
                         lane.stop()
                         running.remove(lane)
-                        if lane.units:  # the process died in the middle of the lane; the others go on
+                        if lane.units:  # the process died within the lane; the other units of the lane still run
                             waiting.append(lane.units)
         finally:
             for lane in running:
@@ -192,7 +192,7 @@ def _finished(unit: Unit) -> Result | None:
 def _result(unit: Unit, progress: ProgressDisplay) -> Result:
     try:
         return Result(unit, unit.work(progress))
-    except Exception as error:  # whatever it is, the other units go on
+    except Exception as error:  # after any error, the other units still run
         return Result(unit, None, error)
 
 
@@ -201,8 +201,9 @@ class _Lane:
     """A process that runs the units of one lane.
 
     Attributes:
-      units: those whose results have not come yet.
-      messages: end of the pipe at which results and notes arrive.
+      units: units whose results have not arrived yet.
+      process: the process.
+      messages: the end of the pipe at which results and notes arrive.
       ended: whether nothing more arrives.
     """
 
@@ -213,12 +214,12 @@ class _Lane:
 
     @classmethod
     def start(cls, units: deque[Unit]) -> _Lane:
-        # A forked process would inherit TensorFlow's threads without the locks that they hold.
+        # spawn: a forked process would copy the locks of TensorFlow's threads without these threads.
         context = multiprocessing.get_context("spawn")
         messages, sender = context.Pipe(duplex=False)
         process = context.Process(target=_run_lane, args=(list(units), sender))
-        # Ctrl-C reaches every process of a terminal; this one stops the others. A new process inherits the mask, which
-        # starting multiprocessing's own resource tracker would take away.
+        # Ctrl-C reaches every process of a terminal. This process stops the others, so they start with SIGINT blocked.
+        # They inherit the mask. Starting multiprocessing's resource tracker would clear it, so that starts before.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
@@ -243,11 +244,11 @@ class _Lane:
         return Result(unit, None, value) if kind == "error" else Result(unit, value)
 
     def stop(self, *, ask_again: bool = False) -> None:
-        """Waits for the process, and kills it where that takes too long.
+        """Waits for the process to end, and kills it if that takes too long.
 
         Args:
-          ask_again: whether it was asked to stop, and is asked again every second: a signal can get lost, see
-            `experiments.runs.progress`.
+          ask_again: whether the process was asked to stop and is asked again every second, because a signal can get
+            lost; see `experiments.runs.progress`.
         """
         for _ in range(SECONDS_TO_STOP):
             self.process.join(1.0)
@@ -262,8 +263,8 @@ class _Lane:
 
 
 def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
-    """The program of a process: runs units in their order and sends what becomes of them."""
-    with contextlib.suppress(Interrupted, BrokenPipeError), listening():  # nobody wants the results any more
+    """Runs units in their order and sends their outcomes; this is the program of a process."""
+    with contextlib.suppress(Interrupted, BrokenPipeError), listening():  # nobody reads the results any more
         for unit in units:
             result = _result(unit, _Notes(sender))
             if result.error is None:
@@ -273,16 +274,16 @@ def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """Returns the error with its traceback as a note, or where it cannot be sent, another one with its text."""
+    """Returns the error with its traceback as a note; if it cannot be pickled, a RuntimeError with its text."""
     error.add_note("".join(traceback.format_exception(error)))
     try:
         return pickle.loads(pickle.dumps(error)) and error
-    except Exception:  # pickling runs the constructors of any error class
+    except Exception:  # unpickling calls the constructor of the error's class, which may raise anything
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 class _Silent:
-    """Progress that nobody sees."""
+    """A progress display that shows nothing."""
 
     def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
         return contextlib.nullcontext(self)
@@ -295,7 +296,7 @@ class _Silent:
 
 
 class _Notes(_Silent):
-    """The progress of a unit in another process: only notes are shown, beside the progress over all units."""
+    """The progress display of a unit in another process: it sends the notes, and shows nothing else."""
 
     def __init__(self, sender: Connection) -> None:
         self._sender = sender

@@ -1,12 +1,12 @@
 """Units of work that are done once: each leaves a small JSON file, and a later run reads it instead.
 
-Finished units are in `runs/reproduce/TABLE/units`. Results that do not depend on the machine, but for the time and
+Finished units are in `runs/reproduce/TABLE/units`. Results that do not depend on the machine, apart from the time and
 memory that they took, can also come with the source:
 
     mkdir -p experiments/results/TABLE/units && cp runs/reproduce/TABLE/units/*.json experiments/results/TABLE/units/
 
-and a run in a fresh clone does not do them again. Where times are measured, nobody else's result will do: units of such
-tables come with the source only to be looked at.
+A run in a fresh clone then reads them. If a table measures times, results of another machine cannot stand in for its
+own: units of such tables come with the source only for people to read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taso_ext.files import write_text
 DIRECTORY = Path("runs/reproduce")
 COMMITTED = Path("experiments/results")
 UNITS = "units"
-"""The folder of the units, in that of their table."""
+"""The folder of the units within that of their table."""
 DIGITS = 6
 
 Record = dict[str, Any]
@@ -33,12 +33,12 @@ _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
 
 
 class UnfinishedError(Exception):
-    """A unit that nobody has finished, where only finished ones are read."""
+    """A unit is not finished, but only finished units may be read."""
 
 
 @contextlib.contextmanager
 def reading_only() -> Iterator[None]:
-    """Inside the block `once` raises an UnfinishedError instead of doing a unit."""
+    """Makes `once` raise UnfinishedError inside the block instead of doing a unit."""
     token = _reading_only.set(True)
     try:
         yield
@@ -55,16 +55,19 @@ def once(
     anywhere: bool = False,
     agree: Callable[[Record, Record], bool] | None = None,
 ) -> Record:
-    """Returns what `work()` returns, from its file where a run with the same settings has finished it.
+    """Returns the record of `work()`, from its file if a run with the same settings has finished the unit.
 
     Args:
-      name: of the unit, for the eye; `settings` is all that its result depends on, but for the program itself.
-      anywhere: whether the result is the same on every machine, so that one that came with the source will do as well.
-        Such files are small, and their numbers have `DIGITS` digits.
-      agree: whether a unit that an older program finished with some settings, which its record has at "settings", has
-        the result of these settings; without it only units of equal settings are found.
+      table: name of the table.
+      name: name of the unit, for people.
+      settings: everything that the result depends on, except the program itself.
+      work: does the unit.
+      anywhere: whether the result is the same on every machine, so that a file that came with the source is read too.
+        Such files are small: their numbers have `DIGITS` significant digits.
+      agree: called with the settings of a finished unit of this name, which its record has under "settings", and these
+        settings; returns whether its result is also that of these settings. None: only equal settings are found.
     Raises:
-      UnfinishedError: nobody has finished it, inside `reading_only`.
+      UnfinishedError: the unit is not finished, inside `reading_only`.
     """
     path = unit_path(table, name, settings)
     folders = [path.parent, COMMITTED / table / UNITS] if anywhere else [path.parent]
@@ -93,13 +96,13 @@ def _read(file: Path) -> Record:
 
 
 def unit_path(table: str, name: str, settings: Record) -> Path:
-    """The file of a unit; what else it leaves goes beside it, under the same name."""
+    """Returns the path of a unit's file; other files of the unit lie beside it and have the same stem."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     return DIRECTORY / table / UNITS / f"{name}-{digest}.json"
 
 
 def _rounded(value: Any) -> Any:
-    """The same with numbers of `DIGITS` digits, however deep they are."""
+    """Returns the value with all floats in it, at any depth, rounded to `DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

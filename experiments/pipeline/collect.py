@@ -19,19 +19,19 @@ from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, 
 from worldmodel.data.episodes import Episode, EpisodeBuffer, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
-if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from experiments.pipeline.world_model import RoundModel
     from worldmodel.data.trajectory import Policy
 
 STAGE, RECOLLECT = "collect", "recollect"
 EPISODES, RECOLLECTED = "episodes", "recollected"
-"""Folders of random play and of a round's episodes among the checkpoints."""
+"""Folders among the checkpoints: episodes of random play, and of the policy of a round."""
 POLICY_EPISODES_PER_SHARD = 20
-"""A policy's episodes are kept in parts of this size; an interrupted command plays its last part again."""
+"""Number of episodes in each file of a policy's episodes; an interrupted command plays its last file again."""
 
 
 def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
-    """Returns the random play of a run; continues where an interrupted collection stopped."""
+    """Returns the random episodes of a run; continues where an interrupted collection stopped."""
     settings = run.config.collect
     collection = Collection(
         loaded.env_source,
@@ -49,7 +49,8 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
 
         def note(shard: EpisodeBuffer, done: int) -> None:
             nonlocal best, logged, steps
-            for episode in shard[max(0, logged - done + len(shard)) :]:  # a longer collection begins with the same
+            # A longer collection begins with the same episodes, which are logged already.
+            for episode in shard[max(0, logged - done + len(shard)) :]:
                 figures = episode_figures(episode)
                 best, steps = max(best, figures["improvement_percent"]), steps + episode.num_steps
                 run.metrics.append(STAGE, episode.index, figures)
@@ -60,7 +61,7 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
 
 
 def _collected(collection: Collection, config: RunConfig, on_shard: OnShard | None = None) -> EpisodeBuffer:
-    """Returns whole shards that hold at least what the settings ask for; plays what is missing of them."""
+    """Returns whole shards with at least as many episodes as the settings ask for; plays those that are missing."""
     settings = config.collect
 
     def episodes(count: int) -> EpisodeBuffer:
@@ -77,7 +78,7 @@ def _collected(collection: Collection, config: RunConfig, on_shard: OnShard | No
 
 
 def random_play(config: RunConfig, collected: EpisodeBuffer) -> EpisodeBuffer:
-    """Returns as many of the collected episodes as the settings ask for, with actions named as these say."""
+    """Returns as many of the collected episodes as the settings ask for, with actions named as the settings say."""
     settings = config.collect
     if settings.steps is not None:
         steps = np.cumsum([episode.num_steps for episode in collected])
@@ -92,14 +93,14 @@ def named(config: RunConfig, buffer: EpisodeBuffer) -> EpisodeBuffer:
 
 
 def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, EpisodeBuffer]:
-    """Splits random play into episodes to train the world model on, and those that it is measured on instead."""
+    """Splits random episodes into those that train the world model and those that are held out to measure it."""
     return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
 
 
 def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Policy) -> EpisodeBuffer:
-    """Returns real episodes of a round's policy, which sees states through its world model, for the next round.
+    """Returns real episodes of a round's policy, from which the next round learns.
 
-    Continues where an interrupted command stopped.
+    The policy sees states through the world model of its round. Continues where an interrupted command stopped.
     """
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.recollection import recollect
@@ -134,7 +135,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
 
 
 def _reporting(bar: Bar, first: int) -> Callable[[Episode], None]:
-    """Reports episodes of the shard that begins with episode `first`."""
+    """Returns a callback that reports the episodes of the shard which begins with episode `first`."""
 
     def report(episode: Episode) -> None:
         bar.update(first + episode.index + 1, improvement_percent=episode_figures(episode)["improvement_percent"])
@@ -143,10 +144,10 @@ def _reporting(bar: Bar, first: int) -> Callable[[Episode], None]:
 
 
 def read_episodes(directory: Path) -> EpisodeBuffer:
-    """Reads all episodes that the shards in a folder hold, in order.
+    """Reads all episodes from the shards in a folder, in order.
 
     Raises:
-      IncompatibleEpisodes: there is none, or one that cannot be read.
+      IncompatibleEpisodes: there is no shard, or a shard cannot be read.
     """
     shards = sorted(directory.glob("episodes-*.npz"))
     if not shards:
@@ -163,7 +164,7 @@ def joined(parts: Sequence[EpisodeBuffer]) -> EpisodeBuffer:
 
 
 def episode_figures(episode: Episode) -> dict[str, float]:
-    """Returns what is logged of an episode: steps, return, and its best improvement in percent of the start's cost."""
+    """Returns the figures to log of an episode: steps, return, and best improvement in percent of the start's cost."""
     return {
         "steps": episode.num_steps,
         "return": float(np.sum(episode.rewards)),
@@ -172,7 +173,7 @@ def episode_figures(episode: Episode) -> dict[str, float]:
 
 
 def best_collected(buffer: EpisodeBuffer, kind: str) -> EpisodeRecord:
-    """Returns the episode that visited the cheapest graph, as a record of some kind that can be replayed."""
+    """Returns the episode that improved most on its start graph, as a record of this kind, which can be replayed."""
     best = best_record(as_record(episode, buffer.rule_names, kind) for episode in buffer)
     assert best is not None  # a collection holds at least one episode
     return best

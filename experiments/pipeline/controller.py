@@ -1,7 +1,7 @@
-"""Makes the controller of a run ready to play: a policy learns, and a search searches.
+"""Prepares the controller of a run to play: a policy is trained, and a search is run.
 
-Where kernels are priced by measuring, those are timed again on which the gain of what a search has found rests; then
-the search begins anew, since another graph may be the cheapest by the new prices.
+If kernels are priced by measuring, the kernels on which the gain of a search rests are timed again afterwards. The
+search then starts anew, because another graph may be the cheapest by the new prices.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ RETIME = "retime"
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFacts:
-    """What the report says of the training.
+    """The facts of a training that the report shows.
 
     Attributes:
-      num_collected: episodes played in the real environment before the evaluation.
-      accuracy: of the last world model on held-out episodes, a row for each number of steps.
-      stop_reason: why a search stopped; empty where nothing searched.
-      rounds: a row for each round of recollection, that before the first included, see `Learning.round_row`.
+      num_collected: number of episodes played in the real environment before the evaluation.
+      accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps.
+      stop_reason: why a search stopped; empty if there was no search.
+      rounds: a row for each round, including round 0 before any recollection; see `Learning.round_row`.
     """
 
     num_collected: int = 0
@@ -42,12 +42,13 @@ class TrainingFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """
+    """A controller that is ready to play.
+
     Attributes:
-      controller: ready to play.
-      collection: the best real episode before the evaluation: of the random collection and of recollection, or of
-        model-free training.
-      facts: about its training.
+      controller: the controller.
+      collection: the best real episode before the evaluation, from the random collection and recollection or from
+        model-free training; None if there was none.
+      facts: facts of the controller's training.
     """
 
     controller: Controller
@@ -56,7 +57,7 @@ class Prepared:
 
 
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
-    """Returns the controller that the settings name, ready to play; whatever it needs is trained first."""
+    """Returns the controller that the settings name, ready to play; trains first whatever it needs."""
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
     controller = _new_controller(run.config, run.config.search.seconds)
@@ -64,7 +65,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _searched(run: Run, loaded: Loaded) -> Prepared:
-    """Returns the search that has found the cheapest graph in any round, by the latest prices."""
+    """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices."""
     config = run.config.search
     rounds = config.rounds if can_retime(loaded) and config.retiming_seconds else 1
     searches: list[Search] = []
@@ -81,7 +82,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _best(loaded: Loaded, searches: Sequence[Search]) -> Search:
-    """Returns the search whose graph is cheapest by the present prices; the first of equals."""
+    """Returns the search whose graph is cheapest by the present prices; the first one among equals."""
     return min(searches, key=lambda search: loaded.env.replay(_found(search)).cost(loaded.env.cost_model).ms)
 
 
@@ -91,14 +92,14 @@ def _found(search: Search) -> Actions:
 
 
 def _time_left(run: Run, number: int) -> float:
-    """Seconds that rounds of a search before this one have left of their limit; 0 where there is none."""
+    """Returns the seconds of the time limit that earlier rounds have not used; 0 if there is no limit."""
     spent = run.directory.stage_seconds()
     left = run.config.search.seconds - sum(spent.get(of_round(STAGE, before), 0.0) for before in range(number))
     return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
 
 
 def _new_controller(config: RunConfig, seconds: float) -> Controller:
-    """Makes a controller that needs no world model; `seconds` limit a search."""
+    """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit."""
     search = config.search
     limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
     settings: Mapping[str, Mapping[str, Any]] = {
@@ -112,7 +113,7 @@ def _new_controller(config: RunConfig, seconds: float) -> Controller:
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """Trains all rounds, and returns the policy of the last one."""
+    """Trains all rounds and returns the policy of the last one."""
     learning, last = Learning(run, loaded), run.config.recollect.rounds
     rows = [learning.round_row(number) for number in range(last + 1)]
     facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
@@ -125,15 +126,18 @@ def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
 
 
 def can_retime(loaded: Loaded) -> bool:
-    """Whether kernels are priced by measuring, here."""
+    """Returns whether kernels are priced by measuring them on this machine."""
     return isinstance(loaded.env.costs, Measured)
 
 
 def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
-    """Makes the price of what a search has found by some round surer; `loaded.env` goes by the new prices.
+    """Times the kernels again on which the gain of a search rests; `loaded.env` then uses the new prices.
 
+    Args:
+      plan: the actions that the search has found.
+      number: number of the round.
     Returns:
-      Whether any price has changed; then another round may find something else.
+      Whether any kernel was timed again; another round may then find another graph.
     """
     costs, seconds = loaded.env.costs, run.config.search.retiming_seconds
     if not isinstance(costs, Measured) or not plan or not seconds:
@@ -147,7 +151,7 @@ def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
 
             def on_timed(passed: float) -> None:
                 facts["timed"] += 1
-                run.directory.write_json(name, facts)  # what prices were before would be lost to an interruption
+                run.directory.write_json(name, facts)  # now, because an interruption would lose the prices from before
                 bar.update(round(passed))
 
             retime(prices, start, found, seconds=seconds, on_timed=on_timed)

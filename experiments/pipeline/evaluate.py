@@ -1,4 +1,4 @@
-"""Plays the trained controller, and random beside it, in the real environment."""
+"""Plays the trained controller, and a random agent for comparison, in the real environment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EVALUATION, TRAINING = "checkpoints/evaluation.json", "checkpoints/training.json
 
 
 def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) -> tuple[Evaluation, TrainingFacts]:
-    """Trains the controller, and plays it in the real environment.
+    """Trains the controller and plays it in the real environment.
 
-    Once both are done, neither the world model nor the controller is loaded again.
+    A resumed run in which both are finished loads neither the world model nor the controller.
 
     Args:
-      trained: run directory whose controller plays; None: one is trained.
+      trained: run directory of the controller that plays; None if a controller is trained.
     Returns:
-      Parts (a) to (d) of the report, and what it says of the training.
+      The episodes of parts (a) to (d) of the report, and its facts of the training.
     """
     if not run.directory.finished(STAGE):
         prepared = prepare_controller(run, loaded) if trained is None else prepare_trained(run, loaded, trained)
@@ -64,7 +64,7 @@ def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
 
 
 def _noise(record: EpisodeRecord) -> dict[str, float]:
-    """How sure the figures of an episode are, where costs are measured: halves of the widths of 95 % intervals."""
+    """Returns half the widths of the 95 % intervals of an episode's figures; empty if costs are exact."""
     if not record.cost_noise:
         return {}
     return {

@@ -16,11 +16,13 @@ STAGE = "verify"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """
+    """A model to write, and its comparison with the original.
+
     Attributes:
-      model: what OUT will hold.
-      changed: whether any rewrite went into it; if not, it is the model itself.
-      largest_difference, tolerance: of the comparison with the model.
+      model: the model that will be written to OUT.
+      changed: whether any rewrite was applied; if not, `model` is the original.
+      largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
+        allowed, in standard deviations of the output's values; 0 if no rewrite was applied.
     """
 
     model: CheckedModel
@@ -33,7 +35,7 @@ def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
     """Checks, before any work, that a comparison of outputs would prove something.
 
     Raises:
-      UserError: the outputs do not react to the inputs, are random, or the model does not run at all.
+      UserError: the outputs do not react to the inputs, the outputs are random, or the model does not run at all.
     """
     start = loaded.model.export_checked(loaded.model.graph)
     verification = verify(loaded.model.source, start, num_inputs=num_inputs, inputs=loaded.inputs)
@@ -45,7 +47,7 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
     """Exports the best graph of the run and compares it with the original.
 
     Raises:
-      VerificationFailed: the outputs differ; names the first rewrite that broke them.
+      VerificationFailed: the outputs differ; the message names the first rewrite that broke equality.
     """
     actions = best.best_actions
     if not actions:

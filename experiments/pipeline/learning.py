@@ -1,13 +1,13 @@
-"""Trains world models and policies in rounds; `rlflow optimise`, `rlflow train` and every study go through it.
+"""Trains world models and policies in rounds, for `rlflow optimise`, `rlflow train` and every study.
 
     learning = Learning(run, loaded)
-    learning.model(0)            # collect random play, fit a world model
-    learning.controller(0)       # train a policy in its dream
-    learning.model(1)            # collect real episodes of that policy, go on learning
+    learning.model(0)            # collects random episodes and trains a world model on them
+    learning.controller(0)       # trains a policy in its dream
+    learning.model(1)            # collects real episodes of that policy and trains the world model further
     learning.controller(1)       # …
 
-Whatever a call needs and the run directory does not hold yet is made first. A finished stage is only read again, and a
-stage that takes long resumes inside.
+Each call first makes whatever it needs and the run directory does not hold yet. The results of finished stages are read
+from files, and a long stage continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from experiments.pipeline.world_model import RoundModel, train_further, train_wo
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.data.episodes import EpisodeBuffer
 
-if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from controller.ppo.controller import PpoController
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.world_model import WorldModel
@@ -39,27 +39,29 @@ STAGE, EXPLOIT = "controller", "exploit"
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
 PLANS = 20
-"""Episodes that a policy dreams for the comparison with reality."""
+"""Number of episodes that a policy plays in its dream for the comparison with reality."""
 IMPROVEMENT_REWARD = "log_ratio"
-"""The only reward whose sums are improvements."""
+"""The reward whose sums the comparison with reality can convert into improvements."""
 
 
 class Learning:
-    """World models of one graph, and policies trained in their dreams.
+    """The world models of one graph, and the policies trained in their dreams.
 
-    Round 0 learns from random play. The world model of each later round goes on from that of the round before, with
-    real episodes of its policy too, and a new policy is trained in its dream. Everything is a function of the settings.
+    Round 0 learns from random episodes. The world model of each later round starts from the world model of the round
+    before and learns from real episodes of that round's policy too; then a new policy is trained in its dream. All
+    results are determined by the settings.
 
     Attributes:
-      run: where the stages are kept.
+      run: the run that keeps the stages.
       loaded: the model, the rules and the real environment.
+      first: the run that keeps the random episodes and the world model of round 0.
     """
 
     def __init__(self, run: Run, loaded: Loaded, first: Run | None = None) -> None:
         """
         Args:
-          first: where random play and the world model of round 0 are kept, if runs with other policies share them;
-            None: in `run`.
+          first: the run that keeps the random episodes and the world model of round 0, if several runs with
+            different policies share them; None means `run`.
         """
         self.run, self.loaded, self.first = run, loaded, first or run
         self._models: dict[int, RoundModel] = {}
@@ -68,11 +70,11 @@ class Learning:
 
     @functools.cached_property
     def random_play(self) -> EpisodeBuffer:
-        """The episodes that round 0 learns from, and those that are held out."""
+        """The random episodes: those that round 0 learns from and those that are held out."""
         return collect_episodes(self.first, self.loaded)
 
     def episodes(self, number: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
-        """Returns (training, held out) of a round; only random play is held out."""
+        """Returns (training, held-out) episodes of a round; only random episodes are held out."""
         training, held_out = parted(self.run.config, self.random_play)
         return joined([training, *map(self.policy_play, range(number))]), held_out
 
@@ -96,21 +98,21 @@ class Learning:
         return self._models[number]
 
     def accuracy(self, number: int) -> list[dict[str, Any]]:
-        """Returns the accuracy of a round's world model on held-out episodes, see `measure_accuracy`."""
+        """Returns the accuracy of a round's world model on held-out episodes; see `measure_accuracy`."""
         run = self.run if number else self.first
         return world_model.measure_accuracy(run, self.model(number), *self.episodes(number))
 
     def root_dream(self, model: WorldModel) -> DreamEnv:
-        """Returns a model's dream of the start graph."""
+        """Returns the dream of a world model that begins at the start graph."""
         from worldmodel.dream.dream_env import DreamEnv
 
         return DreamEnv.of_root(model, self.loaded.env, self.run.config.dream)
 
     def controller(self, number: int) -> PpoController:
-        """Returns a round's policy, trained in nothing but the dream of that round's world model.
+        """Returns a round's policy, trained only in the dream of that round's world model.
 
         Raises:
-          UserError: the world model names rewrites in a way that no policy can take.
+          UserError: the world model names rewrites in a way that policies do not support.
         """
         if number not in self._controllers:
             self._controllers = {number: self._trained(number)}  # only the last one: each holds a world model
@@ -135,15 +137,15 @@ class Learning:
         return controller
 
     def plans(self, number: int) -> dict[str, float | None]:
-        """Compares what a round's policy dreams of with what is real, see `compare_with_reality`."""
+        """Compares the dreams of a round's policy with reality; see `compare_with_reality`."""
         return compare_with_reality(self, number)
 
     def round_row(self, number: int) -> dict[str, Any]:
         """Trains a round to its end.
 
         Returns:
-          For the report: the number of the round, episodes and real steps of training, the accuracy after most steps,
-          and under "plans" the figures of `compare_with_reality`.
+          A row of the report: the number of the round, the numbers of training episodes and of their real steps, the
+          accuracy after the largest number of steps, and under "plans" the figures of `compare_with_reality`.
         """
         accuracy = self.accuracy(number)
         training, _ = self.episodes(number)
@@ -151,7 +153,7 @@ class Learning:
         return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
 
     def best_episode(self) -> EpisodeRecord:
-        """Returns the best real episode so far: of random play, and of the policies of all rounds before the last."""
+        """Returns the best real episode so far, of random play and of the policies of all rounds before the last."""
         return best_collected(self.collected(), "recollection" if self._played else "collection")
 
     def collected(self) -> EpisodeBuffer:
@@ -160,14 +162,14 @@ class Learning:
 
 
 def compare_with_reality(learning: Learning, number: int) -> dict[str, float | None]:
-    """Lets a round's policy play wholly in its dream, from the model, and tries its rewrites in reality.
+    """Plays a round's policy wholly in its dream, from the start graph, and tries the same rewrites in reality.
 
-    A policy looks for the mistakes of the dream that it was trained in. Kept as `checkpoints/exploit.json`, in a later
-    round `exploit-<number>.json`.
+    This shows how much the policy exploits the mistakes of the dream that it was trained in. The result is kept as
+    `checkpoints/exploit.json`, of a later round as `checkpoints/exploit-<number>.json`.
 
     Returns:
-      The fields of `worldmodel.accuracy.exploit.Comparison`, None where undefined; nothing at all where the sums of
-      rewards are not improvements.
+      The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones; empty if the sums of rewards
+      are not improvements.
     """
     run, stage = learning.run, of_round(EXPLOIT, number)
     name = f"checkpoints/{stage}.json"
@@ -235,7 +237,7 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeReco
     """Trains a policy in the real environment, without a world model.
 
     Returns:
-      The controller, and the best episode of its training.
+      The controller and the best episode of its training.
     """
     start_tensorflow(run)
     from controller.worlds.real import RealWorld
@@ -263,16 +265,16 @@ def train(
     before_checkpoint: Callable[[], None] = lambda: None,
     number: int = 0,
 ) -> None:
-    """Trains `controller`, continuing from its last checkpoint.
+    """Trains a controller, continuing from its last checkpoint.
 
     Args:
       run: the run.
-      controller: changed in place.
-      make_world: what it trains in, a dream or the real environment; not called where all training is done.
-      total: units of work, for the progress bar.
-      checkpoint_every: units between checkpoints; None for a controller that cannot continue half-way.
-      before_checkpoint: saves what else must survive; work that an interruption makes come again may be in it twice.
-      number: of the round.
+      controller: the controller, which is changed in place.
+      make_world: makes the world to train in, a dream or the real environment; not called if no training is left.
+      total: number of units of work, for the progress bar.
+      checkpoint_every: number of units between checkpoints; None for a controller that cannot continue half-way.
+      before_checkpoint: saves whatever else must survive an interruption; it may include work that is then repeated.
+      number: number of the round.
     """
     stage = of_round(STAGE, number)
     if type(controller).train is Controller.train:  # it plays as it is
@@ -287,7 +289,7 @@ def train(
 
         def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
             nonlocal rewound
-            if not rewound:  # what came after the last checkpoint comes again
+            if not rewound:  # the work after the last checkpoint is repeated
                 run.metrics.rewind(stage, done)
                 rewound = True
             run.metrics.append(stage, done, metrics)

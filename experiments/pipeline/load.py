@@ -1,6 +1,6 @@
-"""Loads what a run works with: the model, the rules, the cost model and the environment.
+"""Loads the inputs of a run: the model, the rules, the cost model and the environment.
 
-Models are named as on the command line: by the path of an ONNX file, or by a name of the zoo.
+A model is given as on the command line: by the path of an ONNX file, or by a name of the zoo.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ from taso_ext.files import UNREADABLE_ARRAYS
 
 @dataclass(frozen=True)
 class ModelSource:
-    """
+    """An ONNX file or a graph of the zoo.
+
     Attributes:
-      name: for titles and files.
-      path: of the file; None for a graph of the zoo.
+      name: name in titles and files.
+      path: path of the file; None for a graph of the zoo.
     """
 
     name: str
     path: Path | None
 
     def build(self) -> onnx.ModelProto | Path:
-        """What `OnnxModel.load` takes."""
+        """Returns the argument for `OnnxModel.load`: the file's path, or the zoo's graph."""
         return self.path or zoo.build(self.name)
 
 
 def find_model(model: str) -> ModelSource:
-    """The file of this path, or else the zoo graph of this name.
+    """Returns the file of this path, or else the zoo graph of this name.
 
     Raises:
-      UserError: no file, and it can only have been meant as a name; lists the zoo.
+      UserError: there is no such file, and `model` can only be meant as a name; the message suggests the nearest one.
     """
     path = Path(model)
     if path.is_file() or model not in zoo.names():
@@ -63,7 +64,7 @@ def find_model(model: str) -> ModelSource:
 
 
 def find_models(models: Sequence[str]) -> list[ModelSource]:
-    """Those named, or the full-size graphs of the zoo."""
+    """Returns the named models, or the full-size graphs of the zoo if none is named."""
     return [find_model(model) for model in models or zoo.published_names()]
 
 
@@ -77,13 +78,15 @@ def _require_file_or_name(path: Path, model: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RunCosts:
-    """
+    """The cost model of a run.
+
     Attributes:
       costs: one cost model for all environments of the run.
-      clock_chooses: whether it was measured on the device that the result is for; then the clock has the last word on
-        what is exported.
-      caveat: one sentence where it was measured on a machine that is not here; else empty.
-      prices: what the costs depend on beside the configuration; empty where that is nothing.
+      clock_chooses: whether its prices are of the device that the result is for; then the clock has the last word on
+        which graph is exported.
+      caveat: one sentence if the prices were measured on another machine; else empty.
+      prices: identity of the prices or of the setting that they are measured in, on which the costs depend beside the
+        configuration; empty if they depend on nothing else.
     """
 
     costs: Costs
@@ -93,10 +96,10 @@ class RunCosts:
 
 
 def find_costs(config: RunConfig) -> RunCosts:
-    """The cost model that the configuration names.
+    """Returns the cost model that the configuration names.
 
     Raises:
-      UserError: an unknown one, or one of another device or number of threads than the result is measured with.
+      UserError: the cost model is unknown, or its device, threads or level differ from those of the final measurement.
     """
     kind, _, device = config.costs.partition(":")
     try:
@@ -109,7 +112,7 @@ def find_costs(config: RunConfig) -> RunCosts:
 
 
 def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
-    """What measures does it as the final measurement will."""
+    """Returns a cost model that measures as the final measurement will: same device, threads and level."""
     settings = config.measure
     runtime = OnnxRuntime(device, settings.threads, settings.level)
     if device != config.device:
@@ -127,7 +130,10 @@ def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
 
 
 def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
-    """Prices of this machine are as good as new ones; of another machine's nobody here can tell how true they are."""
+    """Returns a cost model of recorded prices.
+
+    Prices of this machine are as good as new ones. Whether those of another machine are true cannot be checked here.
+    """
     setting, measure = costs.setting, config.measure
     here = runtime_here(setting)
     if here is None or setting_of(here) != setting:
@@ -145,18 +151,19 @@ def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """
+    """The loaded inputs of a run.
+
     Attributes:
-      name: of the model, for titles and the run directory.
-      model: in the engine.
-      make_env: makes one more real environment on it, perhaps with another `max_steps`.
-      env_source: does too, and can be sent to another process.
-      env: the first of them.
-      num_candidates: rewrites that its initial graph allows.
-      inputs: arrays of `--inputs`, by input name; None without them.
-      fingerprint: what decides the result beside the configuration.
-      seconds: how long loading took.
-      clock_chooses, caveat: of the cost model, see `RunCosts`.
+      name: name of the model, for titles and the run directory.
+      model: the model in the native engine.
+      make_env: makes another real environment of the model; `max_steps` changes its limit of steps.
+      env_source: also makes one, and can be sent to another process.
+      env: the first real environment.
+      num_candidates: number of rewrites that the start graph allows.
+      inputs: arrays of `--inputs` by input name; None if none are given.
+      fingerprint: everything beside the configuration that decides the result.
+      seconds: wall-clock time of loading.
+      clock_chooses, caveat: see `RunCosts`.
     """
 
     name: str
@@ -172,24 +179,24 @@ class Loaded:
     caveat: str
 
     def environment(self, max_steps: int) -> GraphSubstitutionEnv:
-        """Makes a real environment with another limit of steps."""
+        """Returns a new real environment with another limit of steps."""
         return self.make_env(max_steps=max_steps)
 
     def figures(self, graph: Graph, cost_ms: float, cost_noise: float) -> GraphFigures:
-        """Returns what a graph costs by the run's cost model, which has found its `cost_ms` and their noise already."""
+        """Returns the figures of a graph by the run's cost model, given its cost in ms and the noise of that."""
         cost = graph.cost(self.env.cost_model)
         counts = cost.flops, cost.memory_bytes, cost.kernel_launches
         return GraphFigures(graph.num_runtime_nodes, cost_ms, *counts, cost_noise)
 
 
 def load(model: str, config: RunConfig) -> Loaded:
-    """Loads everything that bad input can be wrong with.
+    """Loads the model, the rules, the costs and the inputs, so that bad input fails before any work.
 
     Args:
-      model: path of an ONNX file or zoo name.
-      config: dims, clean-up, rules, costs, environment.
+      model: path of an ONNX file, or zoo name.
+      config: settings, of which the dims, clean-up, rules, opset, costs, device, environment and inputs matter here.
     Raises:
-      UserError, ModelError, UnavailableError: what is wrong with the input, and what to do.
+      UserError, ModelError, UnavailableError: the input is bad; the message says what is wrong and what to do.
     """
     start = time.perf_counter()
     require_working(config.device)  # now rather than after the search
@@ -234,7 +241,7 @@ def _load_rules(path: str | None) -> RuleSet:
 
 
 def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
-    """Returns the rules that `--opset` and `--portable` leave."""
+    """Returns the rules that `--opset` and `--portable` allow."""
     try:
         return rules.restricted(
             max_opset=model.opset if config.opset == "keep" else None, domains=[""] if config.portable else None
@@ -261,7 +268,7 @@ def _make_environment(
 
 
 def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
-    """Arrays of `--inputs`."""
+    """Returns the arrays of `--inputs` by input name; None if there is no path."""
     if path is None:
         return None
     try:

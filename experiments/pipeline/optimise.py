@@ -30,7 +30,7 @@ from experiments.runs.run import Run, of_round
 from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
-"""Parts of a run that `rlflow train` stops after."""
+"""Parts of a run after which `rlflow train` stops."""
 SOURCES = {
     "collection": "(a) random collection",
     "recollection": "(a) random collection and recollection",
@@ -39,13 +39,14 @@ SOURCES = {
     "sampled": "(c) controller, sampled episodes",
     "random": "(d) random, as many episodes as (b) and (c)",
 }
-"""Kinds of `EpisodeRecord`s, as the report calls them."""
+"""The report's name for each kind of `EpisodeRecord`."""
 
 
 def optimise(request: Request, progress: ProgressDisplay) -> Result:
-    """Runs, or resumes, one optimisation, writes its result and prints the summary.
+    """Runs or resumes one optimisation, writes its result and prints the summary.
 
-    Raises: as `optimised`.
+    Raises:
+      See `optimised`.
     """
     result, run_directory = optimised(request, progress)
     print_summary(result, str(request.output), str(run_directory))
@@ -53,12 +54,12 @@ def optimise(request: Request, progress: ProgressDisplay) -> Result:
 
 
 def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
-    """Runs, or resumes, one optimisation and writes its result.
+    """Runs or resumes one optimisation and writes its result.
 
     Returns:
-      The figures, and the run directory.
+      The figures and the run directory.
     Raises:
-      UserError, ModelError and their like: bad input; nothing was written.
+      UserError, ModelError and similar errors: the input is bad; OUT was not written.
       VerificationFailed: the result does not equal the model; OUT was not written.
     """
     progress.note(f"Loading {request.model}")
@@ -79,13 +80,15 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
 
 
 def train(request: Request, part: str, progress: ProgressDisplay) -> None:
-    """Trains, or goes on training, and prints a summary; `rlflow optimise` with the same options goes on from there.
+    """Trains a part of a run, or continues its training, and prints a summary.
+
+    `rlflow optimise` with the same options continues from there.
 
     Args:
-      part: `WORLD_MODEL` or `CONTROLLER`. With recollection it is that of the last round, and all rounds before it are
+      part: `WORLD_MODEL` or `CONTROLLER`. With recollection, the part of the last round; all rounds before it are
         trained in full.
     Raises:
-      UserError, ModelError and their like: bad input, or a controller that does not learn; nothing was written.
+      UserError, ModelError and similar errors: the input is bad, or the controller does not learn.
     """
     require_learning(request.config, part)
     progress.note(f"Loading {request.model}")
@@ -106,7 +109,7 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
 
 
 def require_learning(config: RunConfig, part: str) -> None:
-    """Raises UserError where the settings leave nothing to train."""
+    """Raises UserError if the settings leave nothing to train."""
     if config.controller != "ppo":
         raise UserError(
             f"rlflow train {part} is for a controller that learns, which --controller {config.controller} does not. "
@@ -119,7 +122,7 @@ def require_learning(config: RunConfig, part: str) -> None:
 
 
 def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Run:
-    """Creates the run directory, or reopens the one of the same model and configuration.
+    """Creates the run directory, or reopens that of the same model and configuration, and returns the run.
 
     Raises:
       UserError: the directory cannot be used, or no result could be verified; nothing was written.
@@ -153,7 +156,7 @@ def assemble_result(
     exported: Exported,
     measured: MeasuredRatio | None,
 ) -> Result:
-    """All figures of the run in one place."""
+    """Returns all figures of a run."""
     best = selected.record
     start, found = loaded.model.graph, loaded.env.replay(best.best_actions)
     sources = sources_of(evaluation)
@@ -197,7 +200,7 @@ def _raised_opset(loaded: Loaded, exported: Exported) -> str:
 
 
 def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
-    """Kind -> episodes of every part that has any."""
+    """Returns the episodes by kind, for every part that has any."""
     before = evaluation.collection
     parts = {
         **({} if before is None else {before.kind: (before,)}),
@@ -209,7 +212,7 @@ def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
 
 
 def leave_report(run: Run, result: Result, evaluation: Evaluation, best: EpisodeRecord) -> None:
-    """Writes the action log, the figures, the plots and the report; the run is complete then."""
+    """Writes the action log, the figures, the plots and the report, and marks the run as complete."""
     steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
     log = [
         {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}

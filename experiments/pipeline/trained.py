@@ -1,8 +1,8 @@
 """`rlflow optimise MODEL --from RUN`: the controller that another run has trained plays on this model's graph.
 
-On the graph that it was trained on it plays as it is. On another one, random play says which rewrites there are; the
-world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the policy carries its
-weights over to the other actions (`controller.policies.transfer`).
+On the graph that it was trained on, the controller plays as it is. On another graph, random play shows which rewrites
+there are. The world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the
+policy's weights are transferred to the actions of the other graph (`controller.policies.transfer`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "policy", "ppo", "ppo_real")
-"""Settings that the controller was trained with, and plays with."""
+"""Settings with which the controller was trained; it has to play with the same."""
 TAKEN = (*FIXED, "rules", "opset", "portable", "environment", "collect")
-"""Settings that are RUN's unless the command says otherwise."""
+"""Settings that are taken from RUN unless the command says otherwise."""
 FINGERPRINTS = {
     "rules": "other rules",
     "features": "other features of graphs",
     "formats": "other formats of checkpoints",
 }
-"""What has to be the same, and what is said if it is not."""
+"""Parts of the fingerprint that have to be the same, and what the error calls a difference."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ class TrainedRun:
     """A run that has trained a controller.
 
     Attributes:
-      path: of its directory.
-      config: its settings.
-      fingerprint: of its graph, rules, features and formats.
+      path: the run directory.
+      config: the settings of the run.
+      fingerprint: fingerprint of its graph, rules, features and formats.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class TrainedRun:
         """Reads a run directory.
 
         Raises:
-          UserError: it is none, or none that holds a trained controller.
+          UserError: it is no run directory, or it holds no trained controller.
         """
         if not RunDirectory.holds_run(path):
             raise UserError(
@@ -79,7 +79,7 @@ class TrainedRun:
         return run
 
     def require(self, fingerprint: Mapping[str, Any]) -> None:
-        """Raises UserError unless the controller was trained under the rules, features and formats at hand."""
+        """Raises UserError unless the controller was trained with the same rules, features and formats."""
         for name, said in FINGERPRINTS.items():
             there, here = self.fingerprint.get(name), fingerprint[name]
             if there != here:
@@ -90,11 +90,11 @@ class TrainedRun:
 
     @property
     def last_round(self) -> int:
-        """Number of the round whose policy plays."""
+        """The number of the round whose policy plays."""
         return self.config.recollect.rounds if self.config.uses_world_model else 0
 
     def checkpoint(self, name: str) -> Path:
-        """Path of an artefact of the last round."""
+        """Returns the path of an artefact of the last round."""
         return self.path / "checkpoints" / of_round(name, self.last_round)
 
 
@@ -102,10 +102,10 @@ def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignment
     """Returns the settings of a command that plays a trained controller.
 
     Args:
-      path: RUN.
-      preset, given, assignments: see `load_config`; what they say of training must be what RUN says.
+      path: run directory of the trained controller.
+      preset, given, assignments: see `load_config`; settings of training must be equal to those of the run.
     Raises:
-      UserError: RUN holds no trained controller, or was trained with other settings than the command asks for.
+      UserError: the run holds no trained controller, or the command asks for other settings of training.
     """
     trained = TrainedRun.read(path)
     stored = as_mapping(trained.config)
@@ -124,10 +124,10 @@ def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignment
 
 
 def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
-    """Makes the controller of another run ready to play on this run's graph.
+    """Prepares the controller of another run to play on this run's graph.
 
     Raises:
-      UserError: other rules, features or formats, or a controller that can only play on the graph that it learned on.
+      UserError: the rules, features or formats differ, or the controller can only play on the graph that it learned on.
     """
     trained = TrainedRun.read(path)
     trained.require(loaded.fingerprint)

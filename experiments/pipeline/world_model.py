@@ -1,4 +1,4 @@
-"""Trains the world model of each round on the collected episodes, and measures it on episodes that were held out."""
+"""Trains the world model of each round on the collected episodes and measures it on held-out episodes."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round
 from worldmodel.data.episodes import EpisodeBuffer
 
-if TYPE_CHECKING:  # TensorFlow is imported by the stage, not with the module
+if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
 ENCODER, MDN_RNN, ACCURACY = "encoder", "mdn-rnn", "accuracy"
 BUNDLE = "world_model"
-"""Name of a round's world model among the checkpoints."""
+"""Name of the world model among the checkpoints."""
 STEPS = (1, 5, 10, 20)
 """Numbers of steps after which open-loop predictions are measured."""
 FIRST = 5
-"""Depth from which on states are measured: training has met most that are shallower."""
+"""Smallest depth at which predictions start: training has met most states that are shallower."""
 ENOUGH = 10
-"""Windows that are enough for a number of steps."""
+"""Number of windows that are enough to measure a number of steps."""
 
 
 class RoundModel:
-    """The world model of a round, read anew wherever it is needed.
+    """The world model of a round, which each stage reads from its file anew.
 
     The last bits of an embedding depend on which graphs are encoded together, and a model keeps the embeddings of all
-    graphs that it has seen. If a stage used the model of the stage before it, an interrupted run, in which that stage
-    was finished before, would go another way.
+    graphs that it has seen. If a stage used the model object of the stage before it, a resumed run, which skips that
+    stage, would get other results.
 
     Attributes:
-      number: of the round.
-      signature: what it was trained for.
+      number: number of the round.
+      signature: signature of the environment that the model was trained for.
     """
 
     def __init__(self, run: Run, number: int, signature: Signature) -> None:
@@ -47,17 +47,17 @@ class RoundModel:
         self._hold_changes = run.config.world_model.mdn_rnn.hold_changes
 
     def fresh(self) -> WorldModel:
-        """Returns the model with the embeddings of its training data, and no others."""
+        """Returns the model with the embeddings of its training data and no others."""
         from worldmodel.world_model import WorldModel
 
         model = WorldModel.load(self._bundle, self.signature)
-        # Training is never held, so that runs which differ in this share a model.
+        # Training does not depend on `hold_changes`, so that runs which differ in it share a model.
         model.mdn_rnn.config = dataclasses.replace(model.mdn_rnn.config, hold_changes=self._hold_changes)
         return model
 
 
 def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundModel:
-    """Trains the world model of round 0 on episodes; continues from the last checkpoint of either part."""
+    """Trains the world model of round 0 on episodes, continuing from the last checkpoint of either part."""
     from worldmodel.fitting import fit
     from worldmodel.signature import Signature
 
@@ -83,10 +83,10 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
 
 
 def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundModel:
-    """Trains the world model of the next round: it goes on from the model of the round before.
+    """Trains the world model of the next round, starting from the model of the round before.
 
     Args:
-      before: not changed.
+      before: the world model of the round before; it is not changed.
       buffer: the episodes that `before` has learned from, and the new ones.
     """
     from worldmodel.fitting import refit
@@ -115,7 +115,7 @@ def measure_accuracy(
 ) -> list[dict[str, Any]]:
     """Returns the open-loop accuracy after each of `STEPS` that the episodes reach, from states unseen in training.
 
-    Kept as `checkpoints/accuracy.json`, of a later round as `accuracy-<number>.json`.
+    The result is kept as `checkpoints/accuracy.json`, of a later round as `checkpoints/accuracy-<number>.json`.
     """
     stage = of_round(ACCURACY, model.number)
     name = f"checkpoints/{stage}.json"
@@ -129,7 +129,7 @@ def measure_accuracy(
 
 
 def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer) -> list[dict[str, Any]]:
-    """Returns a row for each number of steps; None where a figure does not exist (a precision without predictions)."""
+    """Returns a row for each number of steps; undefined figures are None (such as a precision without predictions)."""
     from worldmodel.accuracy import figure_names as names
     from worldmodel.accuracy.baselines import Trivial
     from worldmodel.accuracy.latents import latent_figures
@@ -174,13 +174,13 @@ class _TrainingStages:
     """Opens the stage of the run that a training step belongs to, and closes the one before it.
 
     Args:
-      parts: by the world model's names for them, in order.
+      parts: the parts in their order, by the names that the world model gives them.
     """
 
     def __init__(self, run: Run, parts: Mapping[str, _Part]) -> None:
         self._run, self._parts = run, parts
         self._open = contextlib.ExitStack()
-        self._bars: dict[str, Bar] = {}  # of the stages begun by this command, the last one open
+        self._bars: dict[str, Bar] = {}  # of all stages that this command has begun; the last one is open
         self._logged: set[str] = set()
 
     def __enter__(self) -> _TrainingStages:
@@ -193,12 +193,12 @@ class _TrainingStages:
         return self._open.__exit__(kind, error, trace)
 
     def on_step(self, name: str, metrics: Mapping[str, float]) -> None:
-        """One training step of a part; `metrics` hold "step", the steps done."""
+        """Reports one training step of a part; `metrics` have the number of finished steps under "step"."""
         part, done = self._parts[name], int(metrics["step"])
         if part.stage not in self._bars:
             self._begin(part)
         if part.stage not in self._logged:
-            self._run.metrics.rewind(part.stage, done)  # steps after the last checkpoint come again
+            self._run.metrics.rewind(part.stage, done)  # the steps after the last checkpoint are repeated
             self._logged.add(part.stage)
         figures = {name: value for name, value in metrics.items() if name != "step"}
         self._run.metrics.append(part.stage, done, figures)

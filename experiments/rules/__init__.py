@@ -1,1 +1,1 @@
-"""The command `rlflow rules`: one module for each of its subcommands, imported when it is used."""
+"""The command `rlflow rules`: one module for each subcommand, imported when the subcommand is used."""

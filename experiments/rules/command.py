@@ -1,4 +1,4 @@
-"""The parser of `rlflow rules`; each subcommand's options stand here, so that --help imports nothing heavy."""
+"""The parser of `rlflow rules`, with the options of all subcommands, so that `--help` imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FILES = "rule files; the shipped ones, unless given"
 
 
 def add_subcommands(subcommands: Any) -> None:
-    """Adds the subcommands of `rlflow rules`, given what `add_subparsers` returns."""
+    """Adds the subcommands of `rlflow rules` to the object that `add_subparsers` returns."""
     _add_generate(subcommands)
     _add_verify(subcommands)
     _add_show(subcommands)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the subcommand; its module has its name. Returns the exit status."""
+    """Runs the subcommand, whose module has its name, and returns the exit status."""
     status: int = import_module(f"experiments.rules.{options.subcommand}").run(options)
     return status
 

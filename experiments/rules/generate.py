@@ -1,4 +1,4 @@
-"""`rlflow rules generate`: finds rules and writes them, with the counts of every stage."""
+"""`rlflow rules generate`: finds rules, writes them, and prints the counts of every stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the rule file and prints the counts; returns 0.
 
     Raises:
-      UserError: an option out of range, or an output that cannot be written.
+      UserError: an option is out of range, or an output cannot be written.
     """
     _require(options)
     print(grid_text())
@@ -54,12 +54,12 @@ def _require(options: argparse.Namespace) -> None:
 
 
 def command(settings: Settings) -> str:
-    """The command that finds these rules."""
+    """Returns the command that finds the rules of these settings."""
     return f"rlflow rules generate --operators {settings.operators} --seed {settings.seed}"
 
 
 def rule_file(generated: Generated, settings: Settings) -> str:
-    """The file with its header."""
+    """Returns the text of the rule file, with its header."""
     digest = hashlib.sha256(settings.beside.encode()).hexdigest()[:16]
     header = (
         f"# Written by `{command(settings)}`; do not edit.\n"
@@ -69,7 +69,7 @@ def rule_file(generated: Generated, settings: Settings) -> str:
 
 
 def _hand_written() -> str:
-    """The shipped rule files without the one that this command writes, in the order in which they are loaded."""
+    """Returns the text of the shipped rule files but the one that this command writes, in the order of loading."""
     return "\n".join(path.read_text() for path in rule_files([]) if path.name != GENERATED)
 
 

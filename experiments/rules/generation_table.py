@@ -1,4 +1,4 @@
-"""The counts of a generation as a table, beside those of TASO."""
+"""The counts of a generation of rules as a table, beside those of TASO."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TASO = {
     "equal pairs": "1,620,000",
     "rules": "619",
 }
-"""What TASO's generator reports (Jia et al. 2019; per second: measured)."""
+"""The counts of TASO's generator, as reported by Jia et al. 2019; the rate per second was measured."""
 
 
 def grid_text() -> str:
-    """What is enumerated: every operator with its attributes, and every tensor, in each domain."""
+    """Returns what is enumerated, as text: in each domain, every operator with its attributes, and every tensor."""
     return "\n".join(_domain_text(domain) for domain in DOMAINS)
 
 
@@ -47,11 +47,12 @@ def _domain_text(domain: Domain) -> str:
 
 @dataclass(frozen=True)
 class GenerationTable:
-    """The counts of one generation.
+    """The counts of one generation of rules.
 
     Attributes:
-      command: that made it.
-      memory_mb: the most that the process held.
+      generated: the rules and the counts of every stage.
+      command: the command that generated the rules.
+      memory_mb: peak memory of the process in MB.
     """
 
     generated: Generated
@@ -59,7 +60,7 @@ class GenerationTable:
     memory_mb: float
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(stage, here, TASO)."""
+        """Returns rows (stage, here, TASO)."""
         report = self.generated.report
         cpu = report.total("cpu_seconds")
         stages: list[tuple[str, float]] = [
@@ -82,7 +83,7 @@ class GenerationTable:
         return [(stage, f"{value:,.0f}", TASO.get(stage, "")) for stage, value in stages]
 
     def levels(self) -> list[tuple[str, ...]]:
-        """(domain, operators, evaluated, per second, classes, pairs)."""
+        """Returns rows (domain, operators, evaluated, per second and thread, classes, equal pairs)."""
         return [
             (
                 name,
@@ -97,7 +98,7 @@ class GenerationTable:
         ]
 
     def markdown(self) -> str:
-        """Both tables."""
+        """Returns both tables as Markdown."""
         levels = ("domain", "operators", "evaluated", "per second and thread", "classes", "equal pairs")
         return "\n".join(
             [
@@ -113,7 +114,7 @@ class GenerationTable:
         )
 
     def write(self, path: Path) -> None:
-        """Writes `path`, and the first table as CSV beside it."""
+        """Writes both tables to `path`, and the first one as CSV beside it."""
         write_text(path, self.markdown())
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -139,7 +140,7 @@ _ORDER = (
 
 
 def _place(row: tuple[str, int]) -> tuple[int, str]:
-    """Where a count of rewritings stands: in the order in which they are dropped."""
+    """Returns the sort key of a count of rewritings: the order in which they are dropped, then the name."""
     places = [place for place, head in enumerate(_ORDER) if row[0] == head or (place > 2 and row[0].startswith(head))]
     return (places[0] if places else len(_ORDER), row[0])
 

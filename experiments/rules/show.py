@@ -1,4 +1,4 @@
-"""`rlflow rules show`: names, operators and proofs of rules, one line each; and the rule files of all subcommands."""
+"""`rlflow rules show`: prints one line for each rule. All subcommands find and read rule files with this module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHIPPED = Path(taso_ext.__file__).parent / "rules"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table; 0 also where proofs are missing, since showing is not judging."""
+    """Prints name, operators and proof of each rule; returns 0 even if proofs are missing."""
     for path in rule_files(options.files):
         entries = read_entries(path)
         width = max(len(entry.name) for entry in entries)
@@ -28,7 +28,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def status(entry: RuleEntry) -> str:
-    """`proven for all shapes`, `tested on 64 shapes`, `no proof` or `stale proof`."""
+    """Returns `proven for all shapes`, `tested on 64 shapes`, `no proof` or `stale proof`.
+
+    The first is followed by `, rounds` if results differed by rounding in ONNX Runtime.
+    """
     if not entry.proof:
         return "no proof"
     if not entry.is_current:
@@ -50,15 +53,15 @@ def _side(statements: tuple[Statement, ...]) -> str:
 
 
 def rule_files(named: Sequence[Path]) -> list[Path]:
-    """The named files, or the shipped ones in the engine's order."""
+    """Returns the named files, or the shipped ones in the engine's order if none is named."""
     return list(named) or sorted(SHIPPED.glob("*.rules"))
 
 
 def read_entries(path: Path) -> list[RuleEntry]:
-    """The rules of a file.
+    """Returns the rules of a file.
 
     Raises:
-      UserError: `file:line:column`, what was expected and what came.
+      UserError: the file cannot be parsed; the message has `file:line:column`, what was expected and what came.
     """
     try:
         return read_rule_file(path)

@@ -1,4 +1,4 @@
-"""`rlflow rules verify`: verifies rules in several processes and records their proofs."""
+"""`rlflow rules verify`: verifies rules in several processes, and records their proofs if asked."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ class _Job(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verifies what is asked for.
+    """Verifies the chosen rules and prints the outcomes.
 
     Returns:
-      0 if every rule was verified; 2 if one was rejected, with `file:line:column` and the counterexample.
+      0 if every rule was verified; 2 if one was rejected, for which `file:line:column`, the reason and any
+      counterexample are printed.
+    Raises:
+      UserError: an option or a rule file is bad, or a process was ended from outside.
     """
     _check(options)
     start, progress = time.perf_counter(), make_progress()
@@ -68,7 +71,7 @@ def _chosen(jobs: list[_Job], names: Sequence[str]) -> list[_Job]:
 def _outcomes(
     jobs: Sequence[_Job], options: argparse.Namespace, progress: ProgressDisplay
 ) -> Iterator[tuple[_Job, Outcome]]:
-    """What came of each rule, in the order in which they finish."""
+    """Yields each rule with its outcome, in the order in which verifications finish."""
     if not jobs:
         return
     # Fresh processes: threads of ONNX Runtime do not survive a fork.
@@ -93,18 +96,23 @@ def _outcomes(
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes; the first one decides."""
+    """Makes a worker ignore Ctrl-C, which reaches all processes: the main process decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prove(entry: RuleEntry, instances: int, seed: int) -> Outcome:
     file, line, _ = entry.place.rsplit(":", 2)
-    text = "\n" * (int(line) - 1) + entry.text  # so that places are those of the file
+    text = "\n" * (int(line) - 1) + entry.text  # so that line numbers are those of the file
     return prove_rule(text, instances=instances, seed=seed, normwise=is_normwise(entry.proof), file=file)
 
 
 class _Recorder:
-    """Writes proofs into rule files every few seconds."""
+    """Collects proofs and writes them into their rule files every few seconds.
+
+    Attributes:
+      write: whether proofs are written at all.
+      written: number of proofs written so far.
+    """
 
     def __init__(self, *, write: bool) -> None:
         self.write, self.written = write, 0
@@ -118,7 +126,7 @@ class _Recorder:
             self.flush()
 
     def flush(self) -> None:
-        """Through a temporary file, so that no rule file is ever half written."""
+        """Writes the waiting proofs, through a temporary file, so that no rule file is ever half written."""
         for path, proofs in self._waiting.items():
             write_text(path, with_proofs(path, proofs))
             self.written += len(proofs)

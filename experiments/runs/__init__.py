@@ -1,1 +1,1 @@
-"""Run directories: what a run leaves behind, its progress, and its result."""
+"""Run directories: the files that a run leaves behind, its progress, and its result."""

@@ -1,12 +1,12 @@
-"""The run directory: everything a run leaves behind, written so that a killed run can be resumed.
+"""The run directory: all files of a run, written so that a killed run can be resumed.
 
-config.json      the complete configuration        metrics.jsonl   one line a measured step
-manifest.json    versions, cpu, git, argv, model   checkpoints/    artefact of each finished stage
+config.json      the complete configuration        metrics.jsonl   one line for each logged step
+manifest.json    versions, cpu, git, argv, model   checkpoints/    artefacts of the stages
 stages.json      finished stages and their times   actions.json    action log of the exported graph
 result.json      the figures of the report         plots/, report.md, DONE
 
-A directory is named by its settings and by fingerprints that are computed from the program and its input, so that
-nothing old is taken for something new. No fingerprint is a number that someone has to raise for this purpose alone.
+A directory is identified by its settings and by fingerprints of the program and its input, so that no old result is
+taken for a new one. No fingerprint is a number that someone has to raise for this purpose alone.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ def as_json(value: Any) -> str:
 
 
 class RunDirectory:
-    """One run's files. Create or reopen it with `open`.
+    """The files of one run. `open` creates or reopens them.
 
-    Attributes: path; resumed (whether an earlier command had begun the run).
+    Attributes:
+      path: the directory.
+      resumed: whether an earlier command began the run.
     """
 
     def __init__(self, path: Path, resumed: bool) -> None:
@@ -56,11 +58,11 @@ class RunDirectory:
         """Creates the directory, or reopens one that holds a run of the same configuration.
 
         Args:
-          path: the directory; parents are created.
-          config: plain values that decide the result; equal ones resume.
-          manifest: facts about this command; kept as a list, one entry each time the run is continued.
+          path: the directory; its parents are created.
+          config: plain values that decide the result; a run with equal ones is resumed.
+          manifest: facts about this command; the file keeps a list of them, one for each command of the run.
         Raises:
-          UserError: the directory holds another run, or something that is no run.
+          UserError: the directory holds another run or something that is no run, or it cannot be written.
         """
         resumed = cls.holds_run(path)
         if resumed:
@@ -72,7 +74,7 @@ class RunDirectory:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             directory = cls(path, resumed)
             directory.write_json("manifest.json", [*(directory.read_json("manifest.json") or []), manifest])
-            if not resumed:  # last: its presence means that the directory is a run
+            if not resumed:  # last, because this file marks the directory as a run
                 directory.write_json("config.json", config)
         except OSError as error:
             raise UserError(
@@ -82,21 +84,21 @@ class RunDirectory:
 
     @staticmethod
     def holds_run(path: Path) -> bool:
-        """Whether a run was begun there."""
+        """Returns whether a run was begun in this directory."""
         return (path / "config.json").is_file()
 
     def mark_done(self) -> None:
         write_text(self.path / "DONE", "")
 
     def checkpoint(self, name: str) -> Path:
-        """Path of a stage's artefact or checkpoint."""
+        """Returns the path of a stage's artefact or checkpoint."""
         return self.path / "checkpoints" / name
 
     def write_json(self, name: str, value: Any) -> None:
         write_text(self.path / name, as_json(value))
 
     def read_json(self, name: str) -> Any:
-        """The stored value, or None where the file is not there."""
+        """Returns the stored value, or None if there is no such file."""
         path = self.path / name
         return json.loads(path.read_text()) if path.is_file() else None
 
@@ -104,16 +106,17 @@ class RunDirectory:
         return bool(self._stages.get(stage, {}).get("finished"))
 
     def stage_seconds(self) -> dict[str, float]:
-        """Wall-clock seconds of every stage so far, summed over all commands that worked on it."""
+        """Returns the wall-clock seconds of every stage so far, summed over all commands that worked on it."""
         return {name: record["seconds"] for name, record in self._stages.items()}
 
     def peak_memory_bytes(self) -> int:
-        """Largest resident size that any process of this run has reported."""
+        """Returns the largest peak of resident memory that any command of this run recorded after a stage."""
         return max((record["peak_memory_bytes"] for record in self._stages.values()), default=0)
 
     def spent(self, *stages: str) -> dict[str, float] | None:
-        """Returns what finished stages took over all commands: "seconds", "cpu_seconds" and "peak_bytes"; None where
-        one of them is not finished.
+        """Returns the effort of some stages over all commands: "seconds", "cpu_seconds" and "peak_bytes".
+
+        Returns None if one of the stages is not finished.
         """
         if not all(map(self.finished, stages)):
             return None
@@ -124,7 +127,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Times a stage; it counts as finished only when the block ends without an exception."""
+        """Times a stage, which counts as finished only if the block ends without an exception."""
         start, cpu_start = time.perf_counter(), time.process_time()
         finished = False
         try:
@@ -135,7 +138,7 @@ class RunDirectory:
             self.record(name, seconds, cpu_seconds, finished=finished)
 
     def record(self, stage: str, seconds: float, cpu_seconds: float, *, finished: bool) -> None:
-        """Adds to a stage's time, of the clock and of the processor, and notes the memory used so far."""
+        """Adds wall-clock and CPU seconds to a stage, and records the peak memory of this process so far."""
         before = self._stages.get(stage, {})
         self._stages[stage] = {
             "finished": finished,
@@ -156,7 +159,7 @@ def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
 
 
 def differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
-    """Yields `a.b was 1, now 2` for each value in which two nested settings differ."""
+    """Yields `a.b was 1, now 2` for each value that differs between two nested settings."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in stored.keys() | wanted.keys():
             yield from differences(stored.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else key)
@@ -165,9 +168,9 @@ def differences(stored: Any, wanted: Any, prefix: str = "") -> Iterator[str]:
 
 
 class MetricsLog:
-    """`metrics.jsonl`: (stage, step, figures) a line, appended as it happens and cut back when a stage is resumed.
+    """`metrics.jsonl`: a line for each (stage, step, figures), appended at once and cut back when a stage is resumed.
 
-    It holds nothing that depends on the clock, so that two runs with one seed leave identical files.
+    It holds no times, so that two runs with one seed leave identical files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -176,16 +179,16 @@ class MetricsLog:
     def append(self, stage: str, step: int, figures: Mapping[str, Any]) -> None:
         """Adds one line; NumPy and TensorFlow scalars become plain numbers."""
         record = {"stage": stage, "step": int(step), **{key: _plain(value) for key, value in figures.items()}}
-        with self._path.open("a") as file:  # one write of a short line: a killed run leaves at most one broken line
+        with self._path.open("a") as file:  # a short line is one write: a killed run leaves at most one broken line
             file.write(json.dumps(record) + "\n")
 
     def rewind(self, stage: str, step: int) -> None:
-        """Drops the stage's lines from `step` on: a resumed stage repeats everything after its last checkpoint."""
+        """Removes the stage's lines from `step` on: a resumed stage repeats the steps after its last checkpoint."""
         kept = [record for record in self.read() if record["stage"] != stage or record["step"] < step]
         write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def read(self, stage: str | None = None) -> list[dict[str, Any]]:
-        """The lines of one stage, or all, in order; a line that a kill cut off is left out."""
+        """Returns the lines of one stage, or of all, in order; leaves out a line that a killed run left unfinished."""
         if not self._path.is_file():
             return []
         records = []
@@ -214,7 +217,7 @@ PACKAGES = (
 
 
 def make_manifest(arguments: Sequence[str], model: str, seed: int) -> dict[str, Any]:
-    """Returns facts about one command: what is needed to repeat it elsewhere, and to tell why it differs there."""
+    """Returns the facts that are needed to repeat a command elsewhere and to explain a different result there."""
     return {
         "argv": list(arguments),
         "model": model,
@@ -245,7 +248,7 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str | None:
-    """Commit of the source tree, with "+changes" if it is not what is checked out; None outside a clone."""
+    """Returns the commit of the source tree, with "+changes" if files differ from it; None outside a clone."""
     source = Path(__file__).parent
     git = ["git", "-C", str(source)]
     try:
@@ -257,16 +260,16 @@ def _commit() -> str | None:
 
 
 def digest(value: Any, digits: int = 16) -> str:
-    """Hexadecimal digits that differ where plain JSON values differ; the order of keys does not matter."""
+    """Returns the first hexadecimal digits of the hash of a plain JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]
 
 
 def features_fingerprint() -> str:
-    """Of what the columns of a graph observation are and mean."""
+    """Returns a fingerprint of the columns of a graph observation and of their meaning."""
     columns = [*features.NODE_FEATURES, *features.EDGE_FEATURES]
     return digest([features.FEATURES_VERSION, columns, features.NUM_OPERATORS, features.NUM_DTYPES])
 
 
 def stored_formats() -> dict[str, int]:
-    """Formats of what a run keeps in its checkpoints."""
+    """Returns the format versions of the files that a run keeps as checkpoints."""
     return {"episodes": EPISODES_FORMAT, "world_model": WORLD_MODEL_FORMAT, "controller": CONTROLLER_FORMAT}

@@ -1,11 +1,12 @@
-"""Progress of long work: bars with ETA on a terminal, a plain line every few seconds elsewhere; one interface for both.
+"""Progress of long work, by one interface: bars with ETA on a terminal, a plain line every few seconds elsewhere.
 
 with progress.stage("collect episodes", total=200) as bar:
     for episode in range(200):
         bar.update(episode + 1, best_percent=12.3)
 
-Ctrl-C and SIGTERM are raised at once, and once more at the next progress where Python swallowed them: exceptions that a
-signal handler raises are lost when they hit a destructor or a callback from C, and TensorFlow has many of both.
+Ctrl-C and SIGTERM raise an exception at once. If Python swallows it, the next report of progress raises it again:
+exceptions that a signal handler raises within a destructor or a callback from C are lost, and TensorFlow has many of
+both.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Bar(Protocol):
-    """One stage's progress."""
+    """The progress of one stage."""
 
     def update(self, done: int, **figures: float) -> None:
-        """Reports that `done` of the total are finished, with the newest figures to show beside it."""
+        """Reports that `done` steps of the total are finished, and the newest figures to show beside it."""
         ...
 
 
 class ProgressDisplay(Protocol):
-    """What stages report to."""
+    """The display that stages report their progress to."""
 
     def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
-        """Shows one stage while the block runs; `total` is its number of steps."""
+        """Shows a stage while the block runs; `total` is its number of steps."""
         ...
 
     def note(self, text: str) -> None:
@@ -46,18 +47,18 @@ class ProgressDisplay(Protocol):
 
 
 def make_progress(stream: TextIO | None = None) -> ProgressDisplay:
-    """Bars where the stream (standard error) is a terminal, plain lines where it is not."""
+    """Returns a display with bars if the stream (default: standard error) is a terminal, else one with plain lines."""
     stream = stream or sys.stderr
     return TerminalProgress(stream) if stream.isatty() else LineProgress(stream)
 
 
 def format_figures(figures: dict[str, float]) -> str:
-    """`loss 0.123 · best_percent 12.3`, three significant digits."""
+    """Returns figures as `loss 0.123 · best_percent 12.3`, with three significant digits."""
     return " · ".join(f"{name} {value:.3g}" for name, value in figures.items())
 
 
 def format_duration(seconds: float) -> str:
-    """`8 s`, `2 min 05 s`, `1 h 02 min`."""
+    """Returns a duration as `8.0 s`, `12 s`, `2 min 05 s` or `1 h 02 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
@@ -66,7 +67,7 @@ def format_duration(seconds: float) -> str:
 
 
 class TerminalProgress:
-    """rich bars; a finished stage leaves its bar behind."""
+    """A display with bars of rich; the bar of a finished stage stays on the screen."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream)
@@ -96,7 +97,7 @@ class TerminalProgress:
 
 
 class LineProgress:
-    """At most one line every few seconds, and one at the end of a stage."""
+    """A display that prints a line at the start and the end of a stage, and at most one every few seconds between."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -117,8 +118,8 @@ class _LineBar:
     def __init__(self, display: LineProgress, title: str, total: int, clock: Callable[[], float]) -> None:
         self._display, self._title, self._total, self._clock = display, title, total, clock
         self.started = self._printed = clock()
-        # Time and steps done at the first report. What came before is no measure of speed: a resumed stage begins
-        # above zero, and the first step of a training is compiled first.
+        # Time and steps done at the first report. The time before it says nothing about speed: a resumed stage begins
+        # above zero, and the first step of a training includes compilation.
         self._first: tuple[float, int] | None = None
         self.last_figures = ""
 
@@ -138,10 +139,10 @@ _received: list[int] = []
 
 
 class Interrupted(BaseException):
-    """A signal asks the run to stop; a BaseException, so that no stage takes it for an error of its own.
+    """A signal asks the run to stop. It is a BaseException, so that no stage takes it for an error of its own.
 
     Attributes:
-      signal: its number.
+      signal: number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -162,7 +163,7 @@ def listening() -> Iterator[None]:
 
 
 def raise_if_received() -> None:
-    """Raises `Interrupted` if a signal came; called wherever progress is reported."""
+    """Raises `Interrupted` if a signal has arrived; called wherever progress is reported."""
     if _received:
         raise Interrupted(_received[0])
 
@@ -174,7 +175,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def warnings_noted(progress: ProgressDisplay) -> Iterator[None]:
-    """Shows these warnings among the progress, without their places in the code; all others stay warnings."""
+    """Shows warnings of noisy clocks and missing prices as notes of the progress; all others stay warnings."""
     from environment.costs.limits import NoisyClockWarning, UnpricedWarning
 
     show = warnings.showwarning
@@ -186,5 +187,5 @@ def warnings_noted(progress: ProgressDisplay) -> Iterator[None]:
             show(message, category, filename, lineno, *rest)
 
     with warnings.catch_warnings():
-        warnings.showwarning = note  # type: ignore[assignment]  # `rest` stands for what it passes on
+        warnings.showwarning = note  # type: ignore[assignment]  # `rest` stands for the optional parameters
         yield

@@ -1,4 +1,4 @@
-"""`Result`: the figures of a finished run, as they stand in result.json, the summary and the report."""
+"""`Result`: the figures of a finished run, which result.json, the summary and the report show."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from controller.records import ratio_noise
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
 MORE_ROUNDS = 3
-"""Of recollection, where dreams are too good to be true: as many as `rlflow reproduce accuracy` goes through."""
+"""Rounds of recollection to suggest if dreams are too good to be true: as many as `rlflow reproduce accuracy` runs."""
 
 
 def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
-    """Whether a graph takes less time than the model, beyond noise.
+    """Returns whether a graph takes less time than the model, beyond noise.
 
     Args:
-      ratio, high: of their times, and the upper end of its interval.
+      ratio: time of the graph over time of the model.
+      high: upper end of the ratio's interval.
       floor: ratios closer to 1 than this are noise.
     """
     return high < 1 and ratio < 1 - floor
@@ -27,12 +28,12 @@ def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class GraphFigures:
-    """What one graph costs.
+    """The costs of one graph.
 
     Attributes:
-      operators: run-time operators.
-      cost_ms, flops, memory_bytes, kernel_launches: by the run's cost model.
-      cost_noise: half the width of the 95 % interval of `cost_ms`, as a part of it; 0 where that is exact.
+      operators: number of run-time operators.
+      cost_ms, flops, memory_bytes, kernel_launches: figures of the run's cost model.
+      cost_noise: half the width of the 95 % interval of `cost_ms`, as a fraction of it; 0 if the cost is exact.
     """
 
     operators: int
@@ -45,18 +46,18 @@ class GraphFigures:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredRatio:
-    """End-to-end time of the result over that of the model, in ONNX Runtime.
+    """The end-to-end time of the result over that of the model, in ONNX Runtime.
 
     Attributes:
       ratio, low, high: the ratio and its 95 % interval; below 1 is faster.
-      before_ms, after_ms: medians.
+      before_ms, after_ms: median times of the model and of the result.
       noise: interquartile range of the model's samples over their median.
-      device: what it was measured on.
-      runtime: the same with version and settings.
-      clock: what was read.
-      pairs, sessions: interleaved pairs of measurements, and the sessions they were spread over.
-      ending: one sentence on how precise that is, and why it ended.
-      control_ratio, control_low, control_high: the same for the model against itself; None if that was not measured.
+      device: device of the measurement.
+      runtime: label of the runtime, with device, version and settings.
+      clock: name of the clock.
+      pairs, sessions: number of interleaved pairs of measurements, and of the sessions over which they were spread.
+      ending: one sentence that says how precise the measurement is and why it ended.
+      control_ratio, control_low, control_high: ratio and interval of the model against itself; None if not measured.
     """
 
     ratio: float
@@ -76,7 +77,10 @@ class MeasuredRatio:
     control_high: float | None = None
 
     def floor(self) -> float:
-        """Ratios closer to 1 than this are noise: so far has the model been from itself, beyond its interval."""
+        """Returns how close to 1 a ratio is noise.
+
+        It is `NOISE`, or the model's distance from itself if that is larger and the control's interval excludes 1.
+        """
         if self.control_ratio is None or self.control_low is None or self.control_high is None:
             return NOISE
         deviates = not self.control_low <= 1 <= self.control_high
@@ -88,7 +92,7 @@ class MeasuredRatio:
         return is_faster(self.ratio, self.high, self.floor())
 
     def verdict(self) -> str:
-        """One sentence that says whether the result is faster or slower beyond noise."""
+        """Returns a sentence that says whether the result is faster or slower, beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"
         where = f"on this machine's {self.device}"
         if self.low > 1 and self.ratio > 1 + self.floor():
@@ -100,31 +104,34 @@ class MeasuredRatio:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """The figures of a finished run.
 
     Attributes:
-      model, controller, world, costs, seed, preset: what was asked for; world is empty where there is none.
-      before, after: the model after its clean-up, and the exported graph.
+      model, controller, world, costs, seed: the settings of the run; world is empty unless the controller is ppo.
+      before, after: figures of the model after its clean-up, and of the exported graph.
       improvements: 1 - cost/cost₀ of the best graph of each source, in percent.
-      episodes: number of episodes behind each source.
-      rules_applied: rule name -> count, in order of first use, on the way to the exported graph.
+      episodes: number of episodes of each source.
+      rules_applied: number of uses of each rule on the way to the exported graph, by name, in order of first use.
       found_by: the source of the exported graph.
-      stop_reason: why a search stopped; empty where nothing searched.
-      candidates: rewrites that the initial graph allows.
-      accuracy: of the last world model on held-out episodes, a row for each number of steps (`stages.accuracy`).
-      largest_difference: between outputs of model and result; 0 where the model itself was written.
-      tolerance: what was allowed.
-      measured: None where the model itself was written.
-      stage_seconds: wall-clock time of each stage, over all commands that worked on the run.
+      stop_reason: why a search stopped; empty if there was no search.
+      candidates: number of rewrites that the start graph allows.
+      accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps; see
+        `pipeline.world_model.measure_accuracy`.
+      largest_difference: largest difference between outputs of the model and the result, in standard deviations of the
+        output's values; 0 if the model itself was written.
+      tolerance: largest difference that was allowed, in the same unit.
+      measured: the end-to-end measurement; None if the model itself was written.
+      stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
-      graph_hash: of the exported graph.
-      raised_opset: "13 to 20" where the rewrites needed a newer opset than the model's; else empty.
-      selection: one sentence where the clock chose another graph than the one that costs least, or could not confirm
-        that one; else empty.
-      noise: source -> half the width of the 95 % interval of its improvement, in points; 0 where costs are exact.
-      reward_noise: the largest such half of a reward of the evaluated episodes, in the reward's unit.
-      rounds: where there was a dream, a row for each round of recollection, that before the first included
-        (`stages.controller`).
+      graph_hash: hash of the exported graph.
+      raised_opset: "13 to 20" if the rewrites needed a newer opset than the model's; else empty.
+      selection: one sentence if the clock chose another graph than the cheapest or did not confirm that one, or if
+        prices are of another machine; else empty.
+      noise: half the width of the 95 % interval of each source's improvement, in percentage points; 0 if costs are
+        exact.
+      reward_noise: the largest half width of an interval of a reward in the evaluated episodes, in the reward's unit.
+      rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
+        no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
     """
 
     model: str
@@ -155,22 +162,22 @@ class Result:
 
     @property
     def last_round(self) -> int:
-        """Number of the round whose policy was evaluated; 0 without recollection."""
+        """The number of the round whose policy was evaluated; 0 without recollection."""
         return max(0, len(self.rounds) - 1)
 
     @property
     def improvement_percent(self) -> float:
-        """Estimated improvement of the exported graph."""
+        """The estimated improvement of the exported graph, in percent of the model's cost."""
         return 100 * (1 - self.after.cost_ms / self.before.cost_ms) if self.before.cost_ms else 0.0
 
     @property
     def improvement_noise(self) -> float:
-        """Half the width of the 95 % interval of `improvement_percent`, in points; 0 where costs are exact."""
+        """Half the width of the 95 % interval of `improvement_percent`, in percentage points; 0 if costs are exact."""
         ratio = 1 - self.improvement_percent / 100
         return 100 * ratio_noise(ratio, self.before.cost_noise, self.after.cost_noise)
 
     def conclusion(self) -> str:
-        """What the user should know first."""
+        """Returns the sentences that the user should read first."""
         if not self.candidates:
             return "No rule applies anywhere in this model, so nothing could be rewritten: the result equals the model."
         if not self.rules_applied and self.selection:
@@ -182,7 +189,7 @@ class Result:
         return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
 
     def alarm(self) -> str:
-        """One sentence where the last policy dreams of more than all that is known to be real; else empty."""
+        """Returns a warning if the last policy dreams of more than the best real result; else an empty text."""
         plans = [row["plans"] for row in self.rounds if row["plans"]]
         if not plans:
             return ""
@@ -197,7 +204,7 @@ class Result:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` is its inverse."""
+        """Returns plain JSON values; `from_json` is the inverse."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -212,19 +219,19 @@ class Result:
 
 
 def plus_minus(noise: float) -> str:
-    """` ± 0.50`; nothing where there is no noise."""
+    """Returns noise as ` ± 0.50`; an empty text if it is 0."""
     return f" ± {noise:.2f}" if noise else ""
 
 
 def count_rules(rule_names: Sequence[str]) -> dict[str, int]:
-    """Name -> how often, in order of first use."""
+    """Returns the number of uses of each rule by name, in order of first use."""
     return dict(Counter(rule_names))
 
 
 PRINTED = 0.01
-"""Points: percents that differ by less are printed alike."""
+"""Percentage points: percentages that differ by less are printed alike."""
 
 
 def is_too_good(dreamed_percent: float, real_percent: float) -> bool:
-    """Whether a dreamed improvement is more than the best real one that is known."""
+    """Returns whether a dreamed improvement is larger than the best known real one."""
     return dreamed_percent - real_percent >= PRINTED

@@ -1,4 +1,4 @@
-"""`Run`: what every stage of a run works with; its seeds, and the import of TensorFlow."""
+"""`Run`: the settings, files, seeds and progress that every stage of a run uses; and the import of TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
 
 
 def seed_for(seed: int, purpose: str) -> int:
-    """Seed of one purpose: independent of all others, the same in a resumed run; fits into int32."""
+    """Returns the seed of one purpose: independent of all other purposes, equal in a resumed run, and fit for int32."""
     sequence = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
     return int(sequence.generate_state(1)[0] >> 1)
 
 
 def of_round(name: str, number: int) -> str:
-    """Name of a stage, a checkpoint or a seed in a round of recollection; what is before the first has no number."""
+    """Returns the name of a stage, a checkpoint or a seed in a round; round 0, before recollection, adds no number."""
     return f"{name}-{number}" if number else name
 
 
 def in_round(title: str, number: int) -> str:
-    """Title of a stage in a round."""
+    """Returns the title of a stage in a round."""
     return f"{title}, round {number}" if number else title
 
 
@@ -37,10 +37,10 @@ class Run:
     """One run.
 
     Attributes:
-      config: its settings.
-      directory: its files.
-      progress: where it reports to.
-      label: before the title of every stage, where several runs report to one place ("bert-base seed 0: ").
+      config: the settings.
+      directory: the files.
+      progress: the display that the run reports to.
+      label: prefix of the title of every stage, for several runs that report to one display ("bert-base seed 0: ").
     """
 
     config: RunConfig
@@ -53,26 +53,26 @@ class Run:
         return MetricsLog(self.directory.path / "metrics.jsonl")
 
     def seed(self, purpose: str) -> int:
-        """Seed of one purpose; see `seed_for`."""
+        """Returns the seed of one purpose; see `seed_for`."""
         return seed_for(self.config.seed, purpose)
 
     @contextlib.contextmanager
     def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:
-        """Times a stage and shows its progress; it is finished when the block ends without an exception."""
+        """Times a stage and shows its progress; the stage is finished if the block ends without an exception."""
         raise_if_received()
         with self.directory.stage(name), self.progress.stage(f"{self.label}{title}", total) as bar:
             yield _InterruptibleBar(bar)
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int) -> Iterator[Bar]:
-        """Shows the progress of work that is no stage: nothing of it is kept."""
+        """Shows the progress of work that is no stage: no time of it is kept."""
         raise_if_received()
         with self.progress.stage(f"{self.label}{title}", total) as bar:
             yield _InterruptibleBar(bar)
 
 
 class _InterruptibleBar:
-    """Reports progress, and is where a signal that Python swallowed takes effect."""
+    """A bar that raises `Interrupted` after a report if Python has swallowed the exception of a signal."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -83,36 +83,36 @@ class _InterruptibleBar:
 
 
 TENSORFLOW = "start TensorFlow"
-"""Stage of the import."""
+"""The stage in which TensorFlow is imported."""
 TENSORFLOW_SETTINGS = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    # These nets are so small that a second thread only costs; and with one, sums are always taken in the same order.
+    # The networks are so small that a second thread only costs time; with one, sums always have the same order.
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
 }
-"""Environment variables that TensorFlow reads when it is imported; what the user has set stays."""
+"""Environment variables that TensorFlow reads when it is imported; values that the user has set stay."""
 
 
 def start_tensorflow(run: Run) -> None:
-    """Imports TensorFlow as a stage of its own, since it takes seconds; nothing the second time."""
+    """Imports TensorFlow as a stage of its own, because that takes seconds; does nothing the second time."""
     if "tensorflow" in sys.modules:
         return
     run.progress.note("Starting TensorFlow")
-    with run.directory.stage(TENSORFLOW):  # no bar: it would be redirected too
+    with run.directory.stage(TENSORFLOW):  # no bar, because the import redirects standard error
         import_tensorflow()
 
 
 def import_tensorflow() -> None:
-    """The import, with `TENSORFLOW_SETTINGS` and without notes."""
+    """Imports TensorFlow with `TENSORFLOW_SETTINGS` and without its messages on standard error."""
     for name, value in TENSORFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     sys.stderr.flush()
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)  # the notes come from C++: redirecting sys.stderr would not catch them
+    os.dup2(nowhere, 2)  # the messages come from C++: redirecting sys.stderr would not catch them
     try:
         import tensorflow as tf
 
-        tf.get_logger().setLevel("ERROR")  # its warnings are about how often functions are traced
+        tf.get_logger().setLevel("ERROR")  # its warnings only say how often functions are traced
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)

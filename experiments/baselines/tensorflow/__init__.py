@@ -1,1 +1,1 @@
-"""ONNX models as TensorFlow functions, the baseline of the papers."""
+"""TensorFlow, the baseline of the papers: ONNX models as TensorFlow functions."""

@@ -1,4 +1,4 @@
-"""Operators that work element by element, in whatever order the axes lie; matrix products, norms and reductions."""
+"""Elementwise operators, which accept any order of axes; matrix products, norms and reductions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _folded(function: Callable[[Any, Any], Any]) -> Operator:
 
 
 def _add(node: Node, inputs: Inputs) -> list[Laid]:
-    """A constant for each channel is a bias to TensorFlow, which fuses those."""
+    """Builds Add; a constant for each channel becomes a bias, which TensorFlow can fuse."""
     left, right = required(inputs, 2)
     (x, y), order = aligned([left, right])
     for value, bias, constant in ((x, y, right.is_constant), (y, x, left.is_constant)):
@@ -48,7 +48,7 @@ def _is_bias(dims: Any, of: Any) -> bool:
 
 
 def _div(x: Any, y: Any) -> Any:
-    """ONNX's division of integers rounds towards zero."""
+    """Divides two tensors; integers are rounded towards zero, as in ONNX."""
     return tf.truncatediv(x, y) if tf.as_dtype(x.dtype).is_integer else tf.divide(x, y)
 
 
@@ -127,7 +127,7 @@ ELEMENTWISE: dict[str, Operator] = {
 def _matmul(node: Node, inputs: Inputs) -> list[Laid]:
     left, right = required(inputs, 2)
     a, b = left.plain(), right.plain()
-    if left.rank > 2 and right.rank == 2:  # one large product instead of a batch of small ones, as Keras' Dense
+    if left.rank > 2 and right.rank == 2:  # one large product instead of a batch of small ones, as in Keras' Dense
         rows = tf.matmul(tf.reshape(a, [-1, left.dims[-1]]), b)
         return [Laid(tf.reshape(rows, [*left.dims[:-1], right.dims[-1]]))]
     if left.rank == 1:
@@ -160,7 +160,10 @@ def _gemm(node: Node, inputs: Inputs) -> list[Laid]:
 
 
 def _layer_normalization(node: Node, inputs: Inputs) -> list[Laid]:
-    """Not as Keras writes it: TensorFlow 2.21 fuses that form into an operator that takes any epsilon for 0.001."""
+    """Builds LayerNormalization in another form than Keras.
+
+    TensorFlow 2.21 fuses Keras' form into an operator that uses 0.001 whatever the epsilon is.
+    """
     if len(node.proto.output) > 1:
         raise node.unsupported("the mean and deviation")
     x, scale = required(inputs, 2)
@@ -211,7 +214,7 @@ def _reduction(function: Callable[..., Any]) -> Operator:
 
 
 def _without(x: Laid, axes: list[int]) -> tuple[int, ...]:
-    """The order of what is left when axes are gone."""
+    """Returns the order of the remaining axes after some axes are removed."""
     left = [axis for axis in range(x.rank) if axis not in axes]
     return tuple(left.index(axis) for axis in x.order if axis not in axes)
 

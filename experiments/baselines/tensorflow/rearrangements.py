@@ -1,4 +1,4 @@
-"""Operators that move data, or say what shape they have."""
+"""Operators that move data, make constants or return a shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _shape(node: Node, inputs: Inputs) -> list[Laid]:
 def _reshape(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     wanted = node.constant(inputs, 1, "shape")
-    assert wanted is not None  # an input that a valid model has
+    assert wanted is not None  # every valid model has this input
     dims = wanted.tolist()
     if not node.attribute("allowzero", 0):
         dims = [x.dims[i] if dim == 0 else dim for i, dim in enumerate(dims)]
@@ -60,14 +60,14 @@ def _squeeze(node: Node, inputs: Inputs) -> list[Laid]:
 def _unsqueeze(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     given = node.constant(inputs, 1, "axes")
-    assert given is not None  # an input that a valid model has
+    assert given is not None  # every valid model has this input
     rank = x.rank + given.size
     axes, dims = {int(axis) % rank for axis in given.reshape(-1)}, iter(x.dims)
     return [Laid(tf.reshape(x.plain(), [1 if axis in axes else next(dims) for axis in range(rank)]))]
 
 
 def _transpose(node: Node, inputs: Inputs) -> list[Laid]:
-    """Data are moved at most once: what lay in another order before is turned from there."""
+    """Builds Transpose with at most one transposition of the data, from the order in which they lie."""
     (x,) = required(inputs)
     permutation = node.attribute("perm", list(range(x.rank))[::-1])
     order = tuple(list(permutation).index(axis) for axis in x.order)
@@ -95,20 +95,23 @@ def _split(node: Node, inputs: Inputs) -> list[Laid]:
 def _slice(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     starts, ends = (node.constant(inputs, index, name) for index, name in ((1, "starts"), (2, "ends")))
-    assert starts is not None and ends is not None  # inputs that a valid model has
+    assert starts is not None and ends is not None  # every valid model has these inputs
     axes = node.constant(inputs, 3, "axes", np.arange(starts.size))
     steps = node.constant(inputs, 4, default=np.ones(starts.size, np.int64))
     assert axes is not None and steps is not None
     parts = [slice(None)] * x.rank
     for start, end, axis, step in zip(*(each.tolist() for each in (starts, ends, axes, steps)), strict=True):
         parts[x.place(axis)] = slice(*slice(start, _end(end, step), step).indices(x.dims[axis]))
-        if step < 0 and parts[x.place(axis)].stop < 0:  # Python reads this as counted from the end
+        if step < 0 and parts[x.place(axis)].stop < 0:  # Python would count a negative end from the last element
             parts[x.place(axis)] = slice(parts[x.place(axis)].start, None, step)
     return [Laid(x.laid(x.order)[tuple(parts)], x.order)]
 
 
 def _end(end: int, step: int) -> int | None:
-    """ONNX ends a slice that goes backwards to the first element at any very negative number."""
+    """Returns the end of a Python slice for ONNX's `end`.
+
+    ONNX ends a backward slice after the first element if `end` is a very negative number; Python does so for None.
+    """
     return None if step < 0 and end < -(2**31) else end
 
 
@@ -126,14 +129,14 @@ def _gather(node: Node, inputs: Inputs) -> list[Laid]:
 def _expand(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     shape = node.constant(inputs, 1, "shape")
-    assert shape is not None  # an input that a valid model has
+    assert shape is not None  # every valid model has this input
     return [Laid(tf.broadcast_to(x.plain(), np.broadcast_shapes(tuple(x.dims), tuple(shape.tolist()))))]
 
 
 def _tile(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     repeats = node.constant(inputs, 1, "repeats")
-    assert repeats is not None  # an input that a valid model has
+    assert repeats is not None  # every valid model has this input
     return [Laid(tf.tile(x.laid(x.order), repeats[list(x.order)]), x.order)]
 
 
@@ -148,7 +151,7 @@ def _pad(node: Node, inputs: Inputs) -> list[Laid]:
     around = np.zeros((x.rank, 2), np.int64)
     around[x.places(axes.tolist())] = pads.reshape(2, -1).T
     data = x.laid(x.order)
-    if (around < 0).any():  # what is cut off
+    if (around < 0).any():  # negative pads cut elements off
         data = data[tuple(slice(max(-before, 0), min(after, 0) or None) for before, after in around.tolist())]
     if (around <= 0).all():
         return [Laid(data, x.order)]

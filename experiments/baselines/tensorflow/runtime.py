@@ -2,8 +2,8 @@
 
 The conversion is our own because no maintained converter works with the TensorFlow and NumPy of this project. onnx2tf
 1.29 requires exactly tensorflow 2.19.0, numpy 1.26.4 and onnx 1.19.1. Installed without these requirements, it converts
-SqueezeNet1.1 (largest difference 1.1e-6 of an output's spread), but fails on BERT-Base at a quotient of constants, or,
-with its checks switched off, had not finished after 15 minutes; and it downloads sample images while it converts.
+SqueezeNet1.1 (largest difference 1.1e-6 of an output's spread). On BERT-Base it fails at a quotient of constants; with
+its checks switched off, it had not finished after 15 minutes. It also downloads sample images while it converts.
 onnx-tf has had no release since 2022.
 """
 
@@ -38,11 +38,11 @@ class TensorFlow:
     """TensorFlow on the CPU, in single precision.
 
     Attributes:
-      xla: compile with XLA; otherwise the graph is optimised by Grappler and run operator by operator.
-      threads: of one operator, for the whole process: TensorFlow fixes it when it first computes something.
+      xla: whether XLA compiles the graph; otherwise Grappler optimises it and it runs operator by operator.
+      threads: number of threads of one operator, for the whole process: TensorFlow fixes it at its first computation.
     Raises:
       UnavailableError: TensorFlow has already started with another number of threads.
-      ValueError: no threads.
+      ValueError: the number of threads is less than 1.
     """
 
     xla: bool = False
@@ -60,16 +60,19 @@ class TensorFlow:
 
     @property
     def clock(self) -> Clock:
-        """Operators run in TensorFlow's own threads: with one, one at a time."""
+        """The CPU clock of the process if there is one thread, else the wall clock.
+
+        Operators run in TensorFlow's own threads; if there is one thread, they run one at a time.
+        """
         return PROCESS_CPU if self.threads == 1 else WALL
 
     def open(self, model: CheckedModel | Path, feeds: Feeds) -> TensorFlowSession:
-        _set_threads(self.threads)  # in a process that this runtime was sent to, nobody has
+        _set_threads(self.threads)  # a process that received this runtime by pickling has not set them
         return TensorFlowSession(read_model(model) if isinstance(model, Path) else model, feeds, xla=self.xla)
 
 
 class TensorFlowSession:
-    """A concrete function with its inputs in place."""
+    """A session: a concrete function with its inputs in place."""
 
     def __init__(self, model: CheckedModel, feeds: Feeds, *, xla: bool) -> None:
         names = input_names(model)
@@ -85,7 +88,7 @@ class TensorFlowSession:
     def run(self) -> None:
         try:
             self._outputs = self._function(*self._inputs)
-        except tf.errors.OpError as error:  # its message names the node: operators bear the names of the model's
+        except tf.errors.OpError as error:  # its message names the node: operators are named after the nodes
             raise ModelError(f"TensorFlow {tf.__version__} cannot run the model: {one_paragraph(error)}") from error
 
     def outputs(self) -> list[np.ndarray]:
@@ -93,14 +96,18 @@ class TensorFlowSession:
 
 
 def _set_threads(threads: int) -> None:
-    """Settles the number of threads, or finds it settled."""
+    """Sets TensorFlow's number of threads; does nothing if it is set already.
+
+    Raises:
+      UnavailableError: TensorFlow has already started with another number of threads.
+    """
     settings = tf.config.threading
     if (settings.get_intra_op_parallelism_threads(), settings.get_inter_op_parallelism_threads()) == (threads, 1):
         return
     try:
         settings.set_intra_op_parallelism_threads(threads)
         settings.set_inter_op_parallelism_threads(1)
-    except RuntimeError:  # it has computed something already, as the environment said
+    except RuntimeError:  # TensorFlow has computed already: the environment variables decided
         asked = [os.environ.get(name, "0") for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")]
         if asked != [str(threads), "1"]:
             raise UnavailableError(
@@ -112,18 +119,19 @@ def _set_threads(threads: int) -> None:
 OPERATORS: dict[str, Operator] = {**ELEMENTWISE, **PRODUCTS, **REARRANGEMENTS, **WINDOWS}
 _NO_SCOPE = re.compile(r"[^A-Za-z0-9_.\-]")
 OLDEST_OPSET = 13
-"""Before it, Softmax worked on a flattened matrix and many parameters were attributes."""
+"""In older opsets, Softmax worked on a flattened matrix and many parameters were attributes."""
 LARGEST_GRAPH = 2**31 - 2**24
-"""TensorFlow keeps a function as a protobuf message, which ends at 2 GiB; the margin is for all but the kernels."""
+"""Most bytes of kernels: TensorFlow keeps a function as a protobuf message below 2 GiB, with a margin for the rest."""
 
 
 def tensorflow_function(model: CheckedModel, *, xla: bool) -> Any:
-    """A concrete function of the model's inputs, in their order, that returns a list of its outputs.
+    """Returns a concrete function that takes the model's inputs in their order and returns a list of its outputs.
 
     Args:
-      xla: compile it with XLA when it is first called; else Grappler optimises it then.
+      xla: whether XLA compiles the function at the first call; else Grappler optimises it then.
     Raises:
-      ModelError: an operator that is not known (it is named), an open dimension, an old opset or over 2 GiB of kernels.
+      ModelError: an operator is not supported (the message names it), a dimension is open, the opset is too old, or the
+        kernels have more than 2 GiB.
     """
     _require_convertible(model)
     embedded = set() if xla else _kernels(model)
@@ -148,9 +156,14 @@ def _require_convertible(model: CheckedModel) -> None:
 
 
 def _kernels(model: CheckedModel) -> set[str]:
-    """Weights of convolutions: as constants, TensorFlow turns them into oneDNN's layout once instead of each time.
+    """Returns the names of the weights of convolutions, which become constants of the function.
 
-    ResNet-50 is 12 % faster so. XLA does not, and would keep them in memory for good."""
+    TensorFlow converts constants into oneDNN's layout once instead of at each run, which makes ResNet-50 12 % faster.
+    XLA does not, and would keep them in memory for good.
+
+    Raises:
+      ModelError: these weights have more than 2 GiB.
+    """
     nodes = (node for node in model.skeleton.graph.node if node.op_type == "Conv")
     names = {node.input[1] for node in nodes} & set(model.tensors)
     size = sum(model.tensors[name].nbytes for name in names)
@@ -163,7 +176,7 @@ def _kernels(model: CheckedModel) -> set[str]:
 
 
 def input_names(model: CheckedModel) -> list[str]:
-    """In the order in which the function takes them."""
+    """Returns the names of the inputs in the order in which the function takes them."""
     return [value.name for value in _inputs(model)]
 
 
@@ -183,7 +196,11 @@ def _signature(value: Any) -> tf.TensorSpec:
 
 
 def _build(model: CheckedModel, inputs: tuple[tf.Tensor, ...], embedded: set[str]) -> list[tf.Tensor]:
-    """The operators, in a function that is being traced, with some large weights as constants."""
+    """Builds all operators in a function that is being traced, and returns its outputs.
+
+    Args:
+      embedded: names of the large weights that become constants of the function.
+    """
     graph = model.skeleton.graph
     values: dict[str, Laid | None] = {"": None}
     values |= {value.name: Laid(tensor) for value, tensor in zip(_inputs(model), inputs, strict=True)}
@@ -198,12 +215,12 @@ def _build(model: CheckedModel, inputs: tuple[tf.Tensor, ...], embedded: set[str
 
 
 def _scope(node: onnx.NodeProto) -> str:
-    """What TensorFlow calls an operator, in its errors too."""
+    """Returns the name of an operator in TensorFlow, which its errors show too."""
     return _NO_SCOPE.sub("_", f"{node.op_type}.{node.name or node.output[0]}")
 
 
 def _apply(node: Node, inputs: list[Laid | None]) -> list[Laid]:
-    """One operator; of constants, it is computed now."""
+    """Builds an operator and returns its outputs; if all inputs are constants, it is computed at once."""
     operator = OPERATORS[node.proto.op_type]
     try:
         if any(value is not None and not value.is_constant for value in inputs):

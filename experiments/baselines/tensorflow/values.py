@@ -1,7 +1,7 @@
-"""What operators of TensorFlow are built from: values with their axes in an order of our choosing, and the ONNX node.
+"""The parts from which TensorFlow operators are built: values with their axes in any order, and ONNX nodes.
 
-TensorFlow convolves on CPUs with channels last, ONNX knows channels first only. So a value remembers in which order its
-axes lie, and is transposed where an operator needs another order, instead of before and after each convolution.
+On CPUs, TensorFlow convolves with channels last, but ONNX only has channels first. A value therefore remembers the
+order of its axes. It is transposed only if an operator needs another order, instead of around each convolution.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from onnx import helper
 from taso_ext.errors import ModelError
 
 Order = tuple[int, ...]
-"""The ONNX axis that lies at each place."""
+"""The ONNX axis at each position of the data."""
 
 LARGEST_EMBEDDED = 1 << 16
-"""Bytes up to which a constant becomes part of the function, where both compilers can fold it. Larger ones are handed
-to the function as tensors: as constants, BERT-Base's took 7.5 GB to optimise instead of 2.4, and were no faster."""
+"""Most bytes of a constant that becomes part of the function, where both compilers can fold it. Larger constants are
+captured as tensors: as constants, those of BERT-Base took 7.5 GB to optimise instead of 2.4, and were no faster."""
 
 
 def plain(rank: int) -> Order:
-    """As ONNX has it."""
+    """Returns the order of ONNX."""
     return tuple(range(rank))
 
 
 def channels_last(rank: int) -> Order:
-    """Batch, space, channels."""
+    """Returns the order batch, space, channels."""
     return (0, *range(2, rank), 1)
 
 
@@ -39,9 +39,9 @@ class Laid:
     """An ONNX value: a constant array, or a tensor of the function that is being built.
 
     Attributes:
-      data: with its axes in `order`.
-      order: the ONNX axis that each axis of `data` is.
-      embedded: whether a large constant becomes part of the function all the same.
+      data: the array or tensor, with its axes in `order`.
+      order: the ONNX axis of each axis of `data`.
+      embedded: whether the value becomes part of the function even if it is a large constant.
     """
 
     def __init__(self, data: np.ndarray | tf.Tensor, order: Order | None = None, *, embedded: bool = False) -> None:
@@ -59,27 +59,27 @@ class Laid:
 
     @property
     def dims(self) -> list[int]:
-        """Of the ONNX value."""
+        """The dims of the ONNX value, in ONNX's order."""
         return [int(self.data.shape[self.order.index(axis)]) for axis in range(self.rank)]
 
     @property
     def array(self) -> np.ndarray:
-        """Of a constant, as ONNX has it."""
+        """The array of a constant, with its axes in ONNX's order."""
         return np.transpose(self.data, np.argsort(self.order))
 
     def place(self, axis: int) -> int:
-        """Where an ONNX axis lies, which may count from the end."""
+        """Returns the position of an ONNX axis in `data`; a negative axis counts from the end."""
         return self.order.index(axis % self.rank)
 
     def places(self, axes: Sequence[int]) -> list[int]:
         return [self.place(axis) for axis in axes]
 
     def plain(self) -> np.ndarray | tf.Tensor:
-        """In ONNX's order."""
+        """Returns the data in ONNX's order."""
         return self.laid(plain(self.rank))
 
     def laid(self, order: Order) -> np.ndarray | tf.Tensor:
-        """In a given order; of a constant that is used several times the function gets one copy."""
+        """Returns the data in a given order; the function gets one copy for each order, however often it is used."""
         if tf.executing_eagerly():
             return turned(self.data, self.order, order)
         if order not in self._tensors:
@@ -94,27 +94,31 @@ class Laid:
 
 
 def turned(data: np.ndarray | tf.Tensor, order: Order, wanted: Order) -> np.ndarray | tf.Tensor:
-    """`data` with its axes in another order."""
+    """Returns `data`, whose axes lie in `order`, with its axes in the order `wanted`."""
     if order == wanted:
         return data
     permutation = [order.index(axis) for axis in wanted]
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(np.transpose(data, permutation))
     moved = [place for place in permutation if data.shape[place] != 1]
-    if moved == sorted(moved):  # only axes of one element move: no data do
+    if moved == sorted(moved):  # only axes of size 1 move, so the data stay in place
         return tf.reshape(data, [data.shape[place] for place in permutation])
     return tf.transpose(data, permutation)
 
 
 def common_order(values: Sequence[Laid]) -> Order:
-    """The order in which values meet: that of the largest that is not a constant, if possible one of our choosing."""
+    """Returns the order for values that are combined.
+
+    It is the order of a value of the largest rank that is no constant, preferably another one than ONNX's; or else
+    ONNX's.
+    """
     rank = max(value.rank for value in values)
     orders = [value.order for value in values if value.rank == rank and not value.is_constant]
     return next((order for order in orders if order != plain(rank)), plain(rank))
 
 
 def aligned(values: Sequence[Laid]) -> tuple[list[np.ndarray | tf.Tensor], Order]:
-    """Values that are broadcast to one another, in one order; smaller ones get the axes that they lack."""
+    """Returns (values in one order, that order) for broadcasting; values of smaller rank get the axes they lack."""
     order = common_order(values)
     return [_broadcastable(value, order) for value in values], order
 
@@ -130,11 +134,11 @@ def _broadcastable(value: Laid, order: Order) -> np.ndarray | tf.Tensor:
 
 
 Inputs = Sequence[Laid | None]
-"""None stands for an optional input that is left out."""
+"""The inputs of an operator; None stands for an optional input that is left out."""
 
 
 class Node:
-    """An operator with its attributes."""
+    """An ONNX node with its attributes."""
 
     def __init__(self, proto: onnx.NodeProto) -> None:
         self.proto = proto
@@ -145,25 +149,26 @@ class Node:
         return f"the operator {self.proto.op_type} (node '{name}')"
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Its value; texts as such."""
+        """Returns the value of an attribute, decoded if it is a text; `default` if there is none."""
         value = self._attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
 
     def unsupported(self, what: str) -> ModelError:
-        """An error that says what of this operator TensorFlow cannot be given."""
+        """Returns an error that says which part of this operator is not supported."""
         return ModelError(
             f"TensorFlow as a baseline knows the operators of the zoo, but not {what} of {self}. Leave TensorFlow out "
             f"for this model, or extend experiments/baselines."
         )
 
     def constant(self, inputs: Inputs, index: int, attribute: str = "", default: Any = None) -> np.ndarray | None:
-        """A parameter that TensorFlow has to know beforehand.
+        """Returns a parameter that TensorFlow has to know when the function is built.
 
         Args:
-          index: of the input that holds it.
-          attribute: that held it in older opsets.
+          index: index of the input that holds the parameter.
+          attribute: name of the attribute that held it in older opsets.
+          default: value if there is neither.
         Raises:
-          ModelError: it is computed from the inputs of the model.
+          ModelError: the parameter is computed from the inputs of the model.
         """
         value = inputs[index] if index < len(inputs) else None
         if value is None:
@@ -174,7 +179,7 @@ class Node:
         return value.array
 
     def axes(self, inputs: Inputs, index: int, rank: int) -> list[int]:
-        """The axes of an input or attribute, from 0 on; all of them where none are given."""
+        """Returns the sorted axes, from 0 on, of input `index` or the attribute "axes"; all axes if none are given."""
         found = self.constant(inputs, index, "axes")
         if found is None or not found.size:
             return list(range(rank))
@@ -182,9 +187,9 @@ class Node:
 
 
 Operator = Callable[[Node, Inputs], Sequence[Laid]]
-"""Builds an operator: its inputs in ONNX's order, its outputs likewise."""
+"""Builds an operator: maps its node and the list of its inputs to the list of its outputs, both as ONNX lists them."""
 
 
 def required(inputs: Inputs, count: int = 1) -> list[Laid]:
-    """The first inputs, which a valid model has."""
+    """Returns the first `count` inputs, which every valid model has."""
     return [value for value in inputs[:count] if value is not None]

@@ -1,4 +1,4 @@
-"""Convolutions and pools, channels last."""
+"""Convolutions and pooling operators, with channels last."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import tensorflow as tf
 from experiments.baselines.tensorflow.values import Inputs, Laid, Node, Operator, channels_last, plain, required
 
 Pads = list[tuple[int, int]]
-"""Before and after, for each axis of space."""
+"""Elements of padding before and after, for each spatial axis."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel moves over two axes of space; of one axis, the second one has one element.
+    """How a kernel moves over two spatial axes; if there is only one, the second axis has size 1.
 
     Attributes:
-      kernel, strides, dilations: by axis.
-      pads: by axis.
-      counted: those of the pads that belong to the input; the others only complete the last window.
+      kernel, strides, dilations: sizes by spatial axis.
+      pads: all padding, by spatial axis.
+      counted: the padding that the node asks for; the rest of `pads` only completes the last window.
     """
 
     kernel: tuple[int, int]
@@ -33,7 +33,7 @@ class Window:
 
     @property
     def extent(self) -> list[int]:
-        """What the kernel covers, with its gaps."""
+        """The elements that the kernel covers on each spatial axis, with its gaps."""
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     @property
@@ -41,11 +41,11 @@ class Window:
         return any(any(pair) for pair in self.pads)
 
     def around(self) -> list[list[int]]:
-        """The pads as TensorFlow writes them, for all four axes."""
+        """Returns the pads of all four axes, in TensorFlow's form."""
         return [[0, 0], *(list(pair) for pair in self.pads), [0, 0]]
 
     def is_same(self, space: Sequence[int]) -> bool:
-        """Whether the pads are those that TensorFlow calls SAME."""
+        """Returns whether the pads are those that TensorFlow calls SAME."""
         return all(
             pair == (total // 2, total - total // 2)
             for pair, total in zip(self.pads, self._same_totals(space), strict=True)
@@ -57,7 +57,7 @@ class Window:
 
 
 def _window(node: Node, kernel: Sequence[int], space: Sequence[int]) -> Window:
-    """The window of a node, whatever way its pads are given in."""
+    """Returns the window of a node, in whatever form its pads are given."""
     flat = len(kernel) == 1
 
     def pair(values: Sequence[int]) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def _pads(node: Node, space: Sequence[int], strides: Sequence[int], extent: Sequ
 
 
 def _until_the_end(pads: tuple[int, int], size: int, stride: int, extent: int) -> tuple[int, int]:
-    """Pads with which the last, incomplete window is complete; windows that begin behind everything do not count."""
+    """Returns pads that complete the last window; a window that begins behind the input does not count."""
     before, after = pads
     windows = -(-(size + before + after - extent) // stride) + 1
     if (windows - 1) * stride >= size + before:
@@ -94,7 +94,7 @@ def _until_the_end(pads: tuple[int, int], size: int, stride: int, extent: int) -
 
 
 def _spatial(node: Node, x: Laid) -> Any:
-    """A value with two axes of space, channels last."""
+    """Returns a value with channels last and two spatial axes; a single spatial axis gets a second one of size 1."""
     if x.rank not in (3, 4):
         raise node.unsupported(f"{x.rank - 2} axes of space")
     data = x.laid(channels_last(x.rank))
@@ -109,7 +109,7 @@ def _conv(node: Node, inputs: Inputs) -> list[Laid]:
     x, weight = required(inputs, 2)
     data = _spatial(node, x)
     window = _window(node, weight.dims[2:], x.dims[2:])
-    kernel = weight.laid((*range(2, weight.rank), 1, 0))  # space, inputs of a group, outputs
+    kernel = weight.laid((*range(2, weight.rank), 1, 0))  # spatial axes, input channels of a group, output channels
     kernel = tf.expand_dims(kernel, 1) if weight.rank == 3 else kernel
     space = [int(size) for size in data.shape[1:3]]
     padding = "VALID" if not window.padded else "SAME" if window.is_same(space) else window.around()
@@ -117,7 +117,7 @@ def _conv(node: Node, inputs: Inputs) -> list[Laid]:
     if groups == x.dims[1] > 1 and len(set(window.strides)) == 1 and window.dilations == (1, 1):
         multiplier = weight.dims[0] // groups
         filters = tf.reshape(kernel, [*kernel.shape[:2], groups, multiplier])
-        if isinstance(padding, list):  # once TensorFlow 2.21 has fused a bias into it, it aborts the process
+        if isinstance(padding, list):  # with a bias fused into it, TensorFlow 2.21 aborts the process
             data, padding = tf.pad(data, padding), "VALID"
         found = tf.nn.depthwise_conv2d(data, filters, [1, *window.strides, 1], padding)
     else:
@@ -136,7 +136,7 @@ def _max_pool(node: Node, inputs: Inputs) -> list[Laid]:
         padding = "SAME" if window.padded else "VALID"
         return _result(tf.nn.max_pool2d(data, window.kernel, window.strides, padding), x.rank)
     lowest = tf.as_dtype(data.dtype).min if tf.as_dtype(data.dtype).is_integer else -np.inf
-    padded = tf.pad(data, window.around(), constant_values=tf.cast(lowest, data.dtype))  # XLA pads no pools
+    padded = tf.pad(data, window.around(), constant_values=tf.cast(lowest, data.dtype))  # XLA cannot pad pools
     return _result(tf.nn.max_pool2d(padded, window.kernel, window.strides, "VALID"), x.rank)
 
 
@@ -155,7 +155,7 @@ def _average_pool(node: Node, inputs: Inputs) -> list[Laid]:
 
 
 def _counted(node: Node, window: Window, space: Sequence[int]) -> np.ndarray:
-    """[1, rows, columns, 1] the part of each window's elements that ONNX divides by."""
+    """Returns the fraction of each window's elements that ONNX counts in the divisor: [1, rows, columns, 1]."""
     counted = window.counted if node.attribute("count_include_pad", 0) else [(0, 0)] * 2
     rest = [(all_[0] - own[0], all_[1] - own[1]) for all_, own in zip(window.pads, counted, strict=True)]
     ones = np.pad(np.pad(np.ones(space), counted, constant_values=1), rest)
