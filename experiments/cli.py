@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -200,7 +201,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     from experiments.runs.progress import make_progress
 
     directory = options.output or Path("runs/reproduce") / options.table
-    options.command_line = " ".join(["rlflow", *sys.argv[1:]])
+    options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
     table = reproduce.load(options.table).reproduce(options, make_progress())
     table.write(directory)
@@ -215,11 +216,14 @@ def _with_subcommands(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
+    from experiments.errors import UserError
     from experiments.output_file import require_writable
     from taso_ext.onnx_io.model_file import write_model
     from taso_ext.onnx_io.reading import read_model
 
     if options.name is None:
+        if options.output is not None or options.force:
+            raise UserError("-o and --force write a graph of the zoo, but no graph is named: rlflow zoo NAME -o OUT.")
         print("\n".join(zoo.names()))
         return 0
     output = options.output or Path(f"{options.name}.onnx")

@@ -14,6 +14,17 @@ class VerificationFailed(UserError):
     """The result could not be shown to equal the model, so it was not written."""
 
 
+def require_at_least(least: int, **values: int) -> None:
+    """Checks the values of options, which are named without the leading dashes.
+
+    Raises:
+      UserError: if one of them is less than `least`.
+    """
+    for name, value in values.items():
+        if value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}, got {value}.")
+
+
 def nearest_match(name: str, known: Iterable[str]) -> str:
     """Returns a hint with the nearest of `known`, then all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
     names = sorted(known)

@@ -356,9 +356,13 @@ def parse_dims(bindings: Sequence[str]) -> dict[str, int]:
     """Returns the sizes of symbolic dimensions from `name=value` texts.
 
     Raises:
-      UserError: a text has another form, or its value is no positive integer.
+      UserError: a text has another form, its value is no positive integer, or two texts bind one dimension.
     """
-    return dict(_parse_dim(binding) for binding in bindings)
+    sizes: dict[str, int] = {}
+    for name, size in map(_parse_dim, bindings):
+        if sizes.setdefault(name, size) != size:
+            raise UserError(f"--dim binds '{name}' to {sizes[name]} and to {size}: give one size for each dimension.")
+    return sizes
 
 
 def _parse_dim(binding: str) -> tuple[str, int]:

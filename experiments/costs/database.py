@@ -18,7 +18,7 @@ from environment.costs.prices.price_list import Price, PriceList
 from environment.costs.prices.settings import Setting
 from environment.costs.prices.sqlite_file import sidecars
 from experiments.config.run import parse_dims
-from experiments.errors import UserError
+from experiments.errors import UserError, require_at_least
 from experiments.output_file import require_writable
 from experiments.pipeline.load import find_models
 from taso_ext import OnnxModel
@@ -26,8 +26,7 @@ from taso_ext import OnnxModel
 
 def show(options: argparse.Namespace) -> int:
     """Prints each setting with its numbers of prices, and the kernels that the options ask for; returns 0."""
-    if options.slowest < 0:
-        raise UserError(f"--slowest must be at least 0, got {options.slowest}.")
+    require_at_least(0, slowest=options.slowest)
     dims = parse_dims(options.dim)
     with PriceDatabase(path_of(options.database), create=False) as database:
         settings = chosen_settings(database, options.setting)

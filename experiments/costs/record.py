@@ -19,7 +19,7 @@ from environment.policies.random import random_step
 from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import parse_dims
 from experiments.costs.database import counted
-from experiments.errors import UserError
+from experiments.errors import UserError, require_at_least
 from experiments.pipeline.load import ModelSource, find_models
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received, warnings_noted
 from taso_ext import CostModel, OnnxModel, RuleSet, State
@@ -49,9 +49,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name, least in (("threads", 1), ("walks", 0), ("steps", 1), ("seed", 0)):
-        if getattr(options, name) < least:
-            raise UserError(f"--{name} must be at least {least}, got {getattr(options, name)}.")
+    require_at_least(1, threads=options.threads, steps=options.steps)
+    require_at_least(0, walks=options.walks, seed=options.seed)
 
 
 def _costs(options: argparse.Namespace) -> Measured:

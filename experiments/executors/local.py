@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
 
-from experiments.errors import UserError
+from experiments.errors import require_at_least
 from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
 
@@ -118,8 +118,7 @@ class LocalExecutor:
     """
 
     def __init__(self, title: str, processes: int, progress: ProgressDisplay) -> None:
-        if processes < 1:
-            raise UserError(f"--processes must be at least 1, got {processes}.")
+        require_at_least(1, processes=processes)
         self._title, self._processes, self._progress = title, processes, progress
         self._lanes: dict[object, deque[Unit]] = {}
 

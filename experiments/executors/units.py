@@ -12,13 +12,13 @@ own: units of such tables come with the source only for people to read.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from experiments.runs.directory import digest
 from taso_ext.files import write_text
 
 DIRECTORY = Path("runs/reproduce")
@@ -97,8 +97,7 @@ def _read(file: Path) -> Record:
 
 def unit_path(table: str, name: str, settings: Record) -> Path:
     """Returns the path of a unit's file; other files of the unit lie beside it and have the same stem."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return DIRECTORY / table / UNITS / f"{name}-{digest}.json"
+    return DIRECTORY / table / UNITS / f"{name}-{digest(settings)}.json"
 
 
 def _rounded(value: Any) -> Any:

@@ -67,7 +67,7 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 def _searched(run: Run, loaded: Loaded) -> Prepared:
     """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices."""
     config = run.config.search
-    rounds = config.rounds if can_retime(loaded) and config.retiming_seconds else 1
+    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds else 1
     searches: list[Search] = []
     for number in range(rounds):
         search = _new_controller(run.config, _time_left(run, number) / (rounds - number))
@@ -125,7 +125,7 @@ def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
     return Prepared(controller, best, TrainingFacts(run.config.ppo_real.updates * run.config.ppo_real.batch))
 
 
-def can_retime(loaded: Loaded) -> bool:
+def _can_retime(loaded: Loaded) -> bool:
     """Returns whether kernels are priced by measuring them on this machine."""
     return isinstance(loaded.env.costs, Measured)
 

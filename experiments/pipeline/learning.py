@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from experiments.pipeline import world_model
 from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted, recollect_episodes
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
+from experiments.runs.directory import finite
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.data.episodes import EpisodeBuffer
 
@@ -137,15 +137,33 @@ class Learning:
         return controller
 
     def plans(self, number: int) -> dict[str, float | None]:
-        """Compares the dreams of a round's policy with reality; see `compare_with_reality`."""
-        return compare_with_reality(self, number)
+        """Plays a round's policy wholly in its dream, from the start graph, and tries the same rewrites in reality.
+
+        This shows how much the policy exploits the mistakes of the dream that it was trained in. The result is kept as
+        `checkpoints/exploit.json`, of a later round as `checkpoints/exploit-<number>.json`.
+
+        Returns:
+          The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones; empty if the sums of
+          rewards are not improvements.
+        """
+        run, stage = self.run, of_round(EXPLOIT, number)
+        name = f"checkpoints/{stage}.json"
+        if run.config.environment.reward != IMPROVEMENT_REWARD:
+            self.controller(number)
+            return {}
+        if not run.directory.finished(stage):
+            controller = self.controller(number)
+            with run.stage(stage, in_round("compare dream and reality", number), 1) as bar:
+                run.directory.write_json(name, _dreamed_and_real(self, number, controller))
+                bar.update(1)
+        return dict(run.directory.read_json(name))
 
     def round_row(self, number: int) -> dict[str, Any]:
         """Trains a round to its end.
 
         Returns:
           A row of the report: the number of the round, the numbers of training episodes and of their real steps, the
-          accuracy after the largest number of steps, and under "plans" the figures of `compare_with_reality`.
+          accuracy after the largest number of steps, and under "plans" the figures of `plans`.
         """
         accuracy = self.accuracy(number)
         training, _ = self.episodes(number)
@@ -159,29 +177,6 @@ class Learning:
     def collected(self) -> EpisodeBuffer:
         """Returns all real episodes so far."""
         return joined([self.random_play, *self._played.values()])
-
-
-def compare_with_reality(learning: Learning, number: int) -> dict[str, float | None]:
-    """Plays a round's policy wholly in its dream, from the start graph, and tries the same rewrites in reality.
-
-    This shows how much the policy exploits the mistakes of the dream that it was trained in. The result is kept as
-    `checkpoints/exploit.json`, of a later round as `checkpoints/exploit-<number>.json`.
-
-    Returns:
-      The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones; empty if the sums of rewards
-      are not improvements.
-    """
-    run, stage = learning.run, of_round(EXPLOIT, number)
-    name = f"checkpoints/{stage}.json"
-    if run.config.environment.reward != IMPROVEMENT_REWARD:
-        learning.controller(number)
-        return {}
-    if not run.directory.finished(stage):
-        controller = learning.controller(number)
-        with run.stage(stage, in_round("compare dream and reality", number), 1) as bar:
-            run.directory.write_json(name, _dreamed_and_real(learning, number, controller))
-            bar.update(1)
-    return dict(run.directory.read_json(name))
 
 
 def _dreamed_and_real(learning: Learning, number: int, controller: PpoController) -> dict[str, float | None]:
@@ -199,7 +194,7 @@ def _dreamed_and_real(learning: Learning, number: int, controller: PpoController
         settle=settled if config.ppo.telescoping else None,
     )
     found = dataclasses.asdict(compare(played))
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+    return {name: finite(value) for name, value in found.items()}
 
 
 def dream_policy(config: RunConfig, model: WorldModel, seed: int) -> PpoController:

@@ -162,7 +162,7 @@ class Loaded:
       num_candidates: number of rewrites that the start graph allows.
       inputs: arrays of `--inputs` by input name; None if none are given.
       fingerprint: everything beside the configuration that decides the result.
-      seconds: wall-clock time of loading.
+      seconds, cpu_seconds: wall-clock time and CPU time of loading.
       clock_chooses, caveat: see `RunCosts`.
     """
 
@@ -175,6 +175,7 @@ class Loaded:
     inputs: dict[str, np.ndarray] | None
     fingerprint: dict[str, Any]
     seconds: float
+    cpu_seconds: float
     clock_chooses: bool
     caveat: str
 
@@ -198,7 +199,7 @@ def load(model: str, config: RunConfig) -> Loaded:
     Raises:
       UserError, ModelError, UnavailableError: the input is bad; the message says what is wrong and what to do.
     """
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
     source = find_model(model)
     loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
@@ -222,6 +223,7 @@ def load(model: str, config: RunConfig) -> Loaded:
             "formats": stored_formats(),
         },
         seconds=time.perf_counter() - start,
+        cpu_seconds=time.process_time() - cpu_start,
         clock_chooses=found.clock_chooses,
         caveat=found.caveat,
     )
@@ -272,7 +274,10 @@ def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
     if path is None:
         return None
     try:
-        with np.load(path) as arrays:
+        arrays = np.load(path)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with arrays:
             return dict(arrays)
     except UNREADABLE_ARRAYS as error:
         raise UserError(f"Cannot read the inputs {path}: {error}. Expected an npz file (numpy.savez).") from error

@@ -8,21 +8,22 @@ from environment.inputs import Feeds, check_given, input_specs
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
+from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.result import MeasuredRatio
-from experiments.runs.run import Run
+from experiments.runs.run import Run, seed_for
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 STAGE = "measure"
 
 
 def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
-    """Returns the result's time over the model's on the run's device; kept as `checkpoints/measured.json`."""
+    """Returns the result's time over the model's on the run's device, and keeps it as `checkpoints/measured.json`."""
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
         return MeasuredRatio(**run.directory.read_json(name))
     settings = run.config.measure
-    runtime, effort = runtime_of(run), effort_of(run, STAGE, control=settings.control)
+    runtime, effort = runtime_of(run.config), effort_of(run.config, STAGE, control=settings.control)
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
         found = timing.measure(
             timing.Variant("model", runtime, loaded.model.source),
@@ -36,29 +37,28 @@ def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     return measured
 
 
-def runtime_of(run: Run) -> OnnxRuntime:
-    """Returns the runtime in which a run measures whole graphs."""
-    settings = run.config.measure
-    return OnnxRuntime(run.config.device, settings.threads, settings.level)
+def runtime_of(config: RunConfig) -> OnnxRuntime:
+    """Returns the runtime in which whole models are measured."""
+    return OnnxRuntime(config.device, config.measure.threads, config.measure.level)
 
 
 def feeds_of(loaded: Loaded) -> Feeds | None:
-    """Returns the first input set that the user gave; None where timing makes one up."""
+    """Returns the first input set that the user gave; None if there is none, so that timing makes one up."""
     if loaded.inputs is None:
         return None
     return check_given(input_specs(loaded.model.source), loaded.inputs)[0]
 
 
-def effort_of(run: Run, stage: str, *, control: bool) -> Effort:
-    """Returns what a run spends on measuring whole graphs in a stage."""
-    settings = run.config.measure
+def effort_of(config: RunConfig, stage: str, *, control: bool) -> Effort:
+    """Returns the effort of measuring whole models in a stage."""
+    settings = config.measure
     return Effort(
         resolution=settings.resolution,
         pairs=settings.pairs,
         seconds=settings.seconds,
         sessions=settings.sessions,
         control=control,
-        seed=run.seed(stage),
+        seed=seed_for(config.seed, stage),
     )
 
 

@@ -141,7 +141,7 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest)
-    directory.record("load", loaded.seconds + seconds, loaded.seconds + cpu_seconds, finished=True)
+    directory.record("load", loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds, finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
     return Run(config, directory, progress)
 

@@ -1,7 +1,7 @@
 """Chooses among the cheapest graphs of a run by the clock, so that no result is slower than its model.
 
-Only where costs were measured on the device at hand: a roofline speaks of another one, and so do prices that were
-recorded on another machine.
+The clock chooses only if costs were measured on the device at hand: a roofline describes another device, and so do
+prices that were recorded on another machine.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from experiments.runs.run import Run
 STAGE = "select"
 CHECKPOINT = "checkpoints/selected.json"
 MOST = 6
-"""Graphs that are measured."""
+"""Largest number of graphs that are measured."""
 APART = 0.003
-"""By how much they differ in cost, as a part of it: the clock could not tell nearer ones apart."""
+"""Least difference of their costs, as a fraction of the cost: the clock could not tell nearer ones apart."""
 TOGETHER = 3
-"""Graphs that are in memory at once, beside the model."""
+"""Number of graphs that are in memory at once, beside the model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Selected:
-    """
+    """The graph that was chosen for export.
+
     Attributes:
-      record: ends with the chosen graph; without actions it is the model itself.
-      note: one sentence, where it is not the graph that costs least or the clock could not confirm it; else empty.
+      record: episode that ends with the chosen graph; if it has no actions, the chosen graph is the model itself.
+      note: one sentence if the cheapest graph was not chosen, or if its prices are of another machine; else empty.
     """
 
     record: EpisodeRecord
@@ -42,7 +43,7 @@ class Selected:
 
 
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
-    """Returns the graph to export: where the clock chooses, the fastest that it confirms, or the model."""
+    """Returns the graph to export: the cheapest; if the clock chooses, the fastest that it confirms, else the model."""
     best = evaluation.best
     if not best.best_actions:
         return Selected(best)
@@ -60,7 +61,11 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
-    """Returns the same, or the model itself if a measurement of its own does not confirm that the graph is faster."""
+    """Returns the selected graph, or the model if the end-to-end measurement does not confirm that the graph is faster.
+
+    Args:
+      measured: the end-to-end measurement of the selected graph; None if it was not measured.
+    """
     if measured is None or measured.is_faster:
         return selected
     ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
@@ -69,7 +74,10 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
 
 
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
-    """Yields the episodes up to their cheapest graphs so far, cheapest first, and none too near to one before."""
+    """Yields episodes that end with the cheapest graphs, cheapest first.
+
+    Graphs whose cost is within `APART` of one before are left out, and at most `MOST` are yielded.
+    """
     ends = [record.until(step) for record in records for step in _improvements(record)]
     hashes: set[str] = set()
     last = 0.0
@@ -88,7 +96,7 @@ def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[Epis
 
 
 def _improvements(record: EpisodeRecord) -> Iterator[int]:
-    """Yields the steps after which the graph costs less than any before."""
+    """Yields the steps after which the graph costs less than all graphs before."""
     least = record.costs_ms[0]
     for step, cost_ms in enumerate(record.costs_ms):
         if is_improvement(cost_ms, least):
@@ -97,13 +105,14 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
 
 
 def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
-    runtime = runtime_of(run)
+    runtime = runtime_of(run.config)
     variants = [
         timing.Variant(str(index), runtime, loaded.model.export_checked(loaded.env.replay(record.best_actions)))
         for index, record in enumerate(records)
     ]
     model = timing.Variant("model", runtime, loaded.model.source)
-    return timing.measure(model, variants, effort_of(run, STAGE, control=False), feeds=feeds_of(loaded)).candidates
+    effort = effort_of(run.config, STAGE, control=False)
+    return timing.measure(model, variants, effort, feeds=feeds_of(loaded)).candidates
 
 
 def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
@@ -112,7 +121,7 @@ def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) 
     cheapest, first = offered[0], ratios[0]["value"]
     if not faster:
         return Selected(cheapest.until(0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
-    least, fastest = min(faster, key=lambda pair: pair[0])  # of equals the one that costs less
+    least, fastest = min(faster, key=lambda pair: pair[0])  # among equals, the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)
     return Selected(fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}.")

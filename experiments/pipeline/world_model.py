@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.pipeline.load import Loaded
+from experiments.runs.directory import finite
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round
 from worldmodel.data.episodes import EpisodeBuffer
@@ -157,8 +157,8 @@ def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
             *total_figures(played, trivial, step, resamples=0),
         ]
         values = {shown[figure.name]: figure.model.value for figure in figures if figure.name in shown}
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        rows.append({"step": step, "windows": len(played.real.episode), **finite})
+        stored = {name: finite(value) for name, value in values.items()}
+        rows.append({"step": step, "windows": len(played.real.episode), **stored})
     return rows
 
 

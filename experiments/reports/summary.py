@@ -109,9 +109,13 @@ def graph_rows(result: Result) -> list[Row]:
         _row("estimated time [ms]", before.cost_ms, after.cost_ms, result.improvement_noise),
         _scaled_row("FLOPs", "", before.flops, after.flops),
         _scaled_row("memory", "B", before.memory_bytes, after.memory_bytes),
-        ("kernel launches", f"{before.kernel_launches}", f"{after.kernel_launches}", ""),
+        (
+            "kernel launches",
+            f"{before.kernel_launches}",
+            f"{after.kernel_launches}",
+            _change(before.kernel_launches, after.kernel_launches),
+        ),
     ]
-    rows[-1] = (*rows[-1][:3], _change(before.kernel_launches, after.kernel_launches))
     if result.measured:
         measured = result.measured
         interval = f"ratio {measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from environment import zoo
-from experiments.errors import UserError, nearest_match
+from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.local import LocalExecutor, Record, Unit, records
 from experiments.runs.progress import ProgressDisplay
 
@@ -34,6 +34,21 @@ def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument("--device", default="cpu", help=f"where to measure (cpu){more}")
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the threads of ONNX Runtime."""
+    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+
+
+def chosen_threads(options: argparse.Namespace) -> int:
+    """Returns the number of threads.
+
+    Raises:
+      UserError: if it is below 1.
+    """
+    require_at_least(1, threads=options.threads)
+    return int(options.threads)
+
+
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Adds the option for the seed of random rewriting."""
     parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
@@ -45,9 +60,21 @@ def chosen_seed(options: argparse.Namespace) -> int:
     Raises:
       UserError: if the seed is negative.
     """
-    if options.seed < 0:
-        raise UserError(f"--seed must be at least 0, got {options.seed}.")
+    require_at_least(0, seed=options.seed)
     return int(options.seed)
+
+
+def require_one_process(options: argparse.Namespace) -> None:
+    """Checks `--processes` of a table that measures times: two measurements at a time would disturb each other.
+
+    Raises:
+      UserError: if it is not 1.
+    """
+    if options.processes != 1:
+        raise UserError(
+            f"--processes is {options.processes}, but {options.table} measures times, and measurements that run at the "
+            "same time would disturb one another. Leave it at 1."
+        )
 
 
 def run_units(
@@ -58,14 +85,11 @@ def run_units(
     Args:
       measures: whether the units measure times, so that two at a time would disturb each other.
     Raises:
-      UserError: if `--processes` is below 1, or above 1 although the units measure times.
+      UserError: if `--processes` is below 1, or not 1 although the units measure times.
       Exception: the error of the first unit that failed, after all others have ended.
     """
-    if measures and options.processes > 1:
-        raise UserError(
-            f"--processes is {options.processes}, but the units of {options.table} measure times, and would disturb "
-            "one another. Leave it at 1."
-        )
+    if measures:
+        require_one_process(options)
     if not units:
         return []
     kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # units of tables use `once`

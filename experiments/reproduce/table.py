@@ -26,6 +26,7 @@ Row = Mapping[str, str | int | float]
 Figure = Callable[[Path], None]
 """Draws a figure into a file; the suffix of the file gives the format."""
 
+SUFFIXES = ("svg", "png")
 UNDEFINED = "–"
 """Stands for a value that does not exist, such as the correlation with something that never changes."""
 
@@ -96,11 +97,13 @@ class Table:
         return text.getvalue()
 
     def write(self, directory: Path) -> None:
-        """Writes all files of the folder except its units."""
+        """Writes all files of the folder except its units; figures of an earlier table go."""
         require_writable_directory(directory)
-        for name, draw in self._figures().items():
-            for suffix in ("svg", "png"):
-                draw(directory / f"{name}.{suffix}")
+        files = {directory / f"{name}.{suffix}": draw for name, draw in self._figures().items() for suffix in SUFFIXES}
+        for file, draw in files.items():
+            draw(file)
+        for stale in set(_figures_in(directory)) - files.keys():
+            stale.unlink()
         write_text(directory / "table.md", self.markdown())
         write_text(directory / "table.csv", self.csv())
         write_text(directory / "README.md", self.readme())
@@ -152,4 +155,8 @@ def require_writable_folder(directory: Path, *, force: bool) -> None:
 
 def _files_of_a_table(directory: Path) -> Iterator[Path]:
     yield from (directory / name for name in ("table.csv", "table.md", "README.md"))
-    yield from (file for suffix in ("svg", "png") for file in directory.glob(f"figure*.{suffix}"))
+    yield from _figures_in(directory)
+
+
+def _figures_in(directory: Path) -> Iterator[Path]:
+    return (file for suffix in SUFFIXES for file in directory.glob(f"figure*.{suffix}"))

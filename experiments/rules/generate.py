@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import resource
 from pathlib import Path
 
+from environment.measurement.memory import peak_bytes
 from experiments.errors import UserError
 from experiments.output_file import require_writable
 from experiments.rules.command import GENERATED
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(operators=options.operators, seed=options.seed, beside=_hand_written())
     generated = generate(settings, CHECKPOINTS, make_progress(), threads=options.threads)
     write_text(options.output, rule_file(generated, settings))
-    table = GenerationTable(generated, command(settings), _memory_mb())
+    table = GenerationTable(generated, command(settings), peak_bytes() / 2**20)
     print(table.markdown(), end="")
     if options.table is not None:
         table.write(options.table)
@@ -71,7 +71,3 @@ def rule_file(generated: Generated, settings: Settings) -> str:
 def _hand_written() -> str:
     """Returns the text of the shipped rule files but the one that this command writes, in the order of loading."""
     return "\n".join(path.read_text() for path in rule_files([]) if path.name != GENERATED)
-
-
-def _memory_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.errors import UserError, nearest_match
+from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.rules.show import read_entries, rule_files
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
 from taso_ext.files import write_text
@@ -55,9 +55,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name, least in (("instances", 1), ("processes", 1), ("seed", 0)):
-        if getattr(options, name) < least:
-            raise UserError(f"--{name} must be at least {least}, got {getattr(options, name)}.")
+    require_at_least(1, instances=options.instances, processes=options.processes)
+    require_at_least(0, seed=options.seed)
 
 
 def _chosen(jobs: list[_Job], names: Sequence[str]) -> list[_Job]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -35,7 +36,7 @@ from worldmodel.config import FORMAT_VERSION as WORLD_MODEL_FORMAT
 from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
 
 
-def as_json(value: Any) -> str:
+def _as_json(value: Any) -> str:
     """Returns readable JSON with a stable order of keys."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -95,7 +96,7 @@ class RunDirectory:
         return self.path / "checkpoints" / name
 
     def write_json(self, name: str, value: Any) -> None:
-        write_text(self.path / name, as_json(value))
+        write_text(self.path / name, _as_json(value))
 
     def read_json(self, name: str) -> Any:
         """Returns the stored value, or None if there is no such file."""
@@ -257,6 +258,11 @@ def _commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+changes" if changes.strip() else commit
+
+
+def finite(number: float) -> float | None:
+    """Returns a number as JSON can hold it: None if it is NaN or infinite."""
+    return float(number) if math.isfinite(number) else None
 
 
 def digest(value: Any, digits: int = 16) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from controller.records import ratio_noise
@@ -204,18 +204,8 @@ class Result:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values; `from_json` is the inverse."""
+        """Returns plain JSON values."""
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Result:
-        measured = fields["measured"]
-        nested = {
-            "before": GraphFigures(**fields["before"]),
-            "after": GraphFigures(**fields["after"]),
-            "measured": None if measured is None else MeasuredRatio(**measured),
-        }
-        return cls(**{**fields, **nested})
 
 
 def plus_minus(noise: float) -> str:

@@ -110,6 +110,7 @@ def test_symbolic_dimensions_name_the_flag(tmp_path: Path, capsys: pytest.Captur
         ([VALID, "-o", "out.onnx", "--clean", "ful"], "full"),
         ([VALID, "-o", "out.onnx", "--device", "gpu"], "cpu"),
         ([VALID, "-o", "out.onnx", "--dim", "batch"], "name=value"),
+        ([VALID, "-o", "out.onnx", "--dim", "batch=9", "--dim", "batch=10"], "binds 'batch' to"),
         ([VALID, "-o", "out.onnx", "--seed", "many"], "many"),
         ([VALID, "-o", "out.onnx", "--rules", "none.rules"], "none.rules"),
         ([VALID, "-o", "out.onnx", "--inputs", "none.npz"], "none.npz"),
@@ -154,6 +155,11 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
 def test_damaged_inputs_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "inputs.npz").write_bytes(b"PK is how it should begin")
     assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+
+
+def test_a_single_array_is_no_file_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "inputs.npy", np.zeros(3, np.float32))
+    assert "Expected an npz file" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npy")
 
 
 def test_play_that_rewrites_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

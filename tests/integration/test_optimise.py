@@ -143,3 +143,8 @@ def test_zoo_writes_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "squeezenet1.1-tiny" in capsys.readouterr().out.split()
     assert main(["zoo", "squeezenet1.1-tiny", "-o", str(tmp_path / "m.onnx")]) == 0
     assert onnx.load(tmp_path / "m.onnx") == zoo.build("squeezenet1.1-tiny")
+
+
+def test_a_file_for_no_graph_of_the_zoo_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "-o", str(tmp_path / "m.onnx")]) == 2
+    assert "no graph is named" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -203,9 +203,10 @@ def _along_axis(function: Callable[..., Any]) -> Operator:
 def _reduction(function: Callable[..., Any]) -> Operator:
     def build(node: Node, inputs: Inputs) -> list[Laid]:
         (x,) = required(inputs)
-        axes = node.axes(inputs, 1, x.rank)
-        if node.attribute("noop_with_empty_axes", 0) and len(axes) == x.rank:
+        given = node.constant(inputs, 1, "axes")
+        if node.attribute("noop_with_empty_axes", 0) and (given is None or not given.size):
             raise node.unsupported("reducing nothing")
+        axes = node.axes(inputs, 1, x.rank)
         keep = bool(node.attribute("keepdims", 1))
         data = function(x.laid(x.order), axis=x.places(axes), keepdims=keep)
         return [Laid(data, x.order if keep else _without(x, axes))]

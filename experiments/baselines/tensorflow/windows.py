@@ -34,7 +34,7 @@ class Window:
     @property
     def extent(self) -> list[int]:
         """The elements that the kernel covers on each spatial axis, with its gaps."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        return _extents(self.kernel, self.dilations)
 
     @property
     def padded(self) -> bool:
@@ -46,14 +46,18 @@ class Window:
 
     def is_same(self, space: Sequence[int]) -> bool:
         """Returns whether the pads are those that TensorFlow calls SAME."""
-        return all(
-            pair == (total // 2, total - total // 2)
-            for pair, total in zip(self.pads, self._same_totals(space), strict=True)
-        )
+        totals = _same_totals(space, self.strides, self.extent)
+        return all(pair == (total // 2, total - total // 2) for pair, total in zip(self.pads, totals, strict=True))
 
-    def _same_totals(self, space: Sequence[int]) -> list[int]:
-        sizes = zip(space, self.strides, self.extent, strict=True)
-        return [max((-(-size // stride) - 1) * stride + extent - size, 0) for size, stride, extent in sizes]
+
+def _extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    return [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+
+
+def _same_totals(space: Sequence[int], strides: Sequence[int], extents: Sequence[int]) -> list[int]:
+    """Returns the sum of the two pads of each spatial axis under SAME: as many windows as the stride goes into it."""
+    sizes = zip(space, strides, extents, strict=True)
+    return [max((-(-size // stride) - 1) * stride + extent - size, 0) for size, stride, extent in sizes]
 
 
 def _window(node: Node, kernel: Sequence[int], space: Sequence[int]) -> Window:
@@ -65,7 +69,7 @@ def _window(node: Node, kernel: Sequence[int], space: Sequence[int]) -> Window:
 
     strides = node.attribute("strides", [1] * len(kernel))
     dilations = node.attribute("dilations", [1] * len(kernel))
-    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    extent = _extents(kernel, dilations)
     counted = _pads(node, space, strides, extent)
     pads = [_until_the_end(*each) for each in zip(counted, space, strides, extent, strict=True)]
     rest = [(0, 0)] * flat
@@ -77,8 +81,7 @@ def _pads(node: Node, space: Sequence[int], strides: Sequence[int], extent: Sequ
     count = len(extent)
     auto = node.attribute("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [max((-(-n // s) - 1) * s + e - n, 0) for n, s, e in zip(space, strides, extent, strict=True)]
-        small = [(total // 2, total - total // 2) for total in totals]
+        small = [(total // 2, total - total // 2) for total in _same_totals(space, strides, extent)]
         return small if auto == "SAME_UPPER" else [(after, before) for before, after in small]
     given = node.attribute("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
     return [(given[i], given[count + i]) for i in range(count)]

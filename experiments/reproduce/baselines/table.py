@@ -27,7 +27,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.baselines.comparison import Comparison, estimate
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.search.never_slower import OurBest, our_best
-from experiments.reproduce.table import Row, Table
+from experiments.reproduce.table import UNDEFINED, Row, Table
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -36,7 +36,6 @@ EFFORTS = {
     "smoke": Effort(resolution=None, pairs=4, sessions=2),
     "full": Effort(resolution=0.01, pairs=150, seconds=600, sessions=5),
 }
-DASH = "–"
 MEBIBYTE = 1 << 20
 
 FIGURES = {
@@ -61,7 +60,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names = chosen_graphs(options.graphs)
     runtime = OnnxRuntime(options.device, THREADS)
     tools, absent = installed(makers(options.device))
-    ours = {name: our_best(name, options.scale, runtime, options.ours, progress) for name in names}
+    ours = {name: our_best(name, options.scale, options.device, options.ours, progress) for name in names}
 
     def compared(name: str, progress: ProgressDisplay) -> Record:
         return _compared(name, {**tools, OURS: _ours(runtime, ours[name])}, ours[name], options)
@@ -115,7 +114,7 @@ class _Result:
         for figure, key in (("memory", "total"), ("added", "added")):
             found = {name: each[key] for name, each in self.memory.items() if key in each}
             if REFERENCE not in found:  # nothing to compare with; the notes say why
-                yield self._row(figure, DASH, {})
+                yield self._row(figure, UNDEFINED, {})
                 continue
             whole = found[REFERENCE]
             yield self._row(figure, whole / MEBIBYTE, {name: size / whole for name, size in found.items()})
@@ -129,7 +128,7 @@ class _Result:
                 yield f"{self.name}, memory of {name}: {each['refused']}"
 
     def _row(self, figure: str, reference: float | str, found: Mapping[str, float]) -> Row:
-        missing = dict.fromkeys([*self.times["refused"], *self.memory], DASH)
+        missing = dict.fromkeys([*self.times["refused"], *self.memory], UNDEFINED)
         return {"graph": self.name, "figure": figure, "reference": reference, **missing, **found}
 
 

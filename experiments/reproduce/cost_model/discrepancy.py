@@ -27,10 +27,19 @@ import numpy.typing as npt
 from environment.costs.measured.cost_model import Measured
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from environment.statistics.paired import Numbers, spearman
-from experiments.errors import UserError
+from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.cost_model.discrepancy_study import LOOKS, TIMINGS, MeasuredGraph, of_rules, records
-from experiments.reproduce.options import add_device, add_graphs, add_seed, chosen_graphs, chosen_seed
+from experiments.reproduce.options import (
+    add_device,
+    add_graphs,
+    add_seed,
+    add_threads,
+    chosen_graphs,
+    chosen_seed,
+    chosen_threads,
+    require_one_process,
+)
 from experiments.reproduce.table import UNDEFINED, Experiment, Table
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from taso_ext import RuleSet
@@ -74,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser)
-    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+    add_threads(parser)
     add_seed(parser)
     parser.add_argument(
         "--timings",
@@ -107,8 +116,9 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Meas
     """Returns the studies of the chosen graphs.
 
     Raises:
-      UserError: an unknown graph, a negative seed, or fewer than one thread.
+      UserError: an unknown graph, a negative seed, fewer than one thread, or more than one process.
     """
+    require_one_process(options)
     names, costs, rules = chosen_graphs(options.graphs), costs_of(options), RuleSet.default()
     seed = chosen_seed(options)
     return [MeasuredGraph(name, rules, costs, options.scale, seed, progress) for name in names]
@@ -120,9 +130,7 @@ def costs_of(options: argparse.Namespace) -> Measured:
     Raises:
       UserError: fewer than one thread.
     """
-    if options.threads < 1:
-        raise UserError(f"--threads must be at least 1, got {options.threads}.")
-    return Measured(options.device, threads=options.threads)
+    return Measured(options.device, threads=chosen_threads(options))
 
 
 def timings_of(options: argparse.Namespace) -> int:
@@ -132,8 +140,7 @@ def timings_of(options: argparse.Namespace) -> int:
       UserError: the number is below 1.
     """
     timings: int = TIMINGS[options.scale] if options.timings is None else options.timings
-    if timings < 1:
-        raise UserError(f"--timings must be at least 1, got {timings}.")
+    require_at_least(1, timings=timings)
     return timings
 
 

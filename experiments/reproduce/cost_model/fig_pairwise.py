@@ -31,7 +31,7 @@ from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, add_seed, chosen_graphs, chosen_seed, run_units
-from experiments.reproduce.table import Table
+from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
@@ -46,8 +46,6 @@ QUANTITIES = {
 KINDS = ("random", "search")
 FEWEST = 3
 """Smallest number of graphs that have a correlation: two points always lie on a line."""
-UNDEFINED = "–"
-"""Stands for the correlation of too few graphs, or of a quantity that never changes."""
 
 COLUMNS = {
     "graph": "cleaned in full",

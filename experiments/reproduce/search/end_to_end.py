@@ -23,7 +23,7 @@ from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
-from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.options import add_device, add_graphs, add_threads, chosen_graphs, chosen_threads, run_units
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import OnnxModel, RuleSet
@@ -51,14 +51,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser)
     add_device(parser)
-    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+    add_threads(parser)
     parser.add_argument("--level", choices=LEVELS, default="all", help="of ONNX Runtime's graph optimisation (all)")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Climbs from each graph; finished graphs are not climbed again."""
     names = chosen_graphs(options.graphs)
-    runtime = OnnxRuntime(options.device, options.threads, options.level)
+    runtime = OnnxRuntime(options.device, chosen_threads(options), options.level)
     units = [Unit(name, partial(climbed, name, options.scale, runtime)) for name in names]
     rows = run_units(units, options, progress, measures=True)
     return Table(

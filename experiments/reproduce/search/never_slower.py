@@ -23,7 +23,6 @@ from pathlib import Path
 from environment import zoo
 from environment.costs.prices.settings import setting_of
 from environment.inputs import TIMED_ON
-from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from experiments.config.run import RunConfig, load_config
@@ -31,12 +30,12 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.measure import effort_of, runtime_of
 from experiments.pipeline.optimise import optimised
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
-from experiments.reproduce.table import Table
+from experiments.reproduce.table import UNDEFINED, Table
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
-from experiments.runs.run import seed_for
 from taso_ext import RuleSet
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model
@@ -61,7 +60,6 @@ COLUMNS = {
     "choice": "what the clock had to say, where it is not simply the cheapest graph",
 }
 MEASURED = ("model_ms", "ratio", "low", "high", "control")
-UNDEFINED = "–"
 FORMATS = {"estimated": ".2f", "model_ms": ".2f", "minutes": ".1f"} | dict.fromkeys(
     ("ratio", "low", "high", "control"), ".3f"
 )
@@ -131,16 +129,11 @@ def _request(name: str, scale: str, device: str) -> Request:
 def _measured(name: str, scale: str, device: str) -> Record:
     """Measures a result against its model; no decision depends on this measurement."""
     result, config = result_path(name, scale, device), config_of(scale, device)
-    runtime = OnnxRuntime(config.device, config.measure.threads, config.measure.level)
+    runtime = runtime_of(config)
     found = measure(
         Variant("model", runtime, read_model(zoo.build(name))),
         [Variant("result", runtime, read_model(result))],
-        Effort(
-            resolution=config.measure.resolution,
-            pairs=config.measure.pairs,
-            sessions=config.measure.sessions,
-            seed=seed_for(config.seed, TABLE),
-        ),
+        effort_of(config, TABLE, control=True),
     )
     ratio, control = found.ratio, found.control
     assert control is not None  # the effort has one
@@ -186,26 +179,26 @@ class OurBest:
     model: Callable[[], CheckedModel]
 
 
-def our_best(name: str, scale: str, runtime: OnnxRuntime, directory: Path | None, progress: ProgressDisplay) -> OurBest:
+def our_best(name: str, scale: str, device: str, directory: Path | None, progress: ProgressDisplay) -> OurBest:
     """Returns our best graph of a zoo network: from a search whose result the clock confirms, or from the user's file.
 
     Args:
       scale: the scale of the search, `smoke` or `full`.
-      runtime: the runtime that the graph is made for.
+      device: the device that the graph is made for.
       directory: the directory of the user's file `<name>.onnx`; None: search.
     Raises:
       UserError: the directory has no such file.
     """
-    return _of_search(name, scale, runtime, progress) if directory is None else _of_file(name, directory)
+    return _of_search(name, scale, device, progress) if directory is None else _of_file(name, directory)
 
 
-def _of_search(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay) -> OurBest:
+def _of_search(name: str, scale: str, device: str, progress: ProgressDisplay) -> OurBest:
     def model() -> CheckedModel:
-        optimised_graph(name, scale, runtime.device, progress)
-        return read_model(result_path(name, scale, runtime.device))
+        optimised_graph(name, scale, device, progress)
+        return read_model(result_path(name, scale, device))
 
     return OurBest(
-        {"search": settings_of(scale, runtime.device)},
+        {"search": settings_of(scale, device)},
         f"the graphs of `rlflow reproduce {TABLE} --scale {scale}`",
         model,
     )

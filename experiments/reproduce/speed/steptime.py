@@ -29,7 +29,7 @@ from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
-from experiments.reproduce.table import Table
+from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay, raise_if_received
 from taso_ext import OnnxModel, RuleSet, State
 
@@ -51,7 +51,6 @@ STEPS = {
 }
 PAPERS_MS = {("resnet50", "real"): 850.0, ("resnet50", "dream"): 10.0}
 PAPERS = "RLFlow: Optimising Neural Network Subgraph Transformation with World Models"
-UNKNOWN = "–"
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -134,7 +133,7 @@ def rows(name: str, record: Record) -> list[Record]:
             "step": text,
             "ms": record[step],
             "ratio": record[step] / record["dream"],
-            "papers_ms": PAPERS_MS.get((name, step), UNKNOWN),
+            "papers_ms": PAPERS_MS.get((name, step), UNDEFINED),
             "papers_ratio": _papers_ratio(name, step),
         }
         for step, text in STEPS.items()
@@ -143,7 +142,7 @@ def rows(name: str, record: Record) -> list[Record]:
 
 def _papers_ratio(name: str, step: str) -> float | str:
     known, dream = PAPERS_MS.get((name, step)), PAPERS_MS.get((name, "dream"))
-    return UNKNOWN if known is None or dream is None else known / dream
+    return UNDEFINED if known is None or dream is None else known / dream
 
 
 def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:

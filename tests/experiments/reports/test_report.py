@@ -101,7 +101,6 @@ def test_noise_of_measured_costs_stands_beside_what_it_makes_unsure() -> None:
     for part in ("-25.0 ± 3.75 %", "25.00 ± 3.75 % less estimated time", "25.00 ± 1.25 %", "20.00 %", "sure to ± 4.50"):
         assert part in text, part
     assert "±" not in summary_text(make_result(measured=None)), "exact costs"
-    assert Result.from_json(json.loads(json.dumps(noisy.to_json()))) == noisy
 
 
 @pytest.mark.parametrize(
@@ -136,9 +135,10 @@ def test_an_unchanged_model_is_said_to_be_unchanged() -> None:
     assert "Verified" not in summary_text(nothing_pays)
 
 
-def test_a_result_survives_json() -> None:
-    for result in (make_result(), make_result(measured=None)):
-        assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
+def test_a_result_is_plain_json() -> None:
+    stored = json.loads(json.dumps(make_result().to_json()))
+    assert stored["model"] == make_result().model and stored["measured"]["ratio"] == make_result().measured.ratio
+    assert json.loads(json.dumps(make_result(measured=None).to_json()))["measured"] is None
 
 
 def test_rules_are_counted_in_order_of_first_use() -> None:

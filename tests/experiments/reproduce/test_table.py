@@ -52,7 +52,9 @@ def test_the_shipped_rules_are_compared_with_a_baseline(
     [
         (["rule-sets", "bert-tiny"], "bert-base-tiny"),
         (["end-to-end", "bert-tiny"], "bert-base-tiny"),
-        (["end-to-end", "--processes", "2", "bert-base-tiny"], "measure times"),
+        (["end-to-end", "--processes", "2", "bert-base-tiny"], "measures times"),
+        (["discrepancy", "--processes", "2", "bert-base-tiny"], "measures times"),
+        (["end-to-end", "--threads", "0", "bert-base-tiny"], "--threads must be at least 1"),
         (["rule-sets", "--processes", "0", "bert-base-tiny"], "--processes must be at least 1"),
         (["rule-sets", "--baseline", "nosuch.rules", "bert-base-tiny"], "nosuch.rules"),
     ],

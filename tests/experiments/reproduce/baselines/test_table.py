@@ -27,6 +27,7 @@ from experiments.reproduce.baselines import comparison
 from experiments.reproduce.baselines import table as baselines
 from experiments.reproduce.search import never_slower
 from experiments.reproduce.search.never_slower import our_best
+from experiments.reproduce.table import UNDEFINED
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.runs.result import Result
@@ -128,7 +129,7 @@ def test_what_cannot_run_a_graph_gets_a_dash_and_a_reason(
 ) -> None:
     compete(monkeypatch, limited=tool(refuse))
     assert main(COMMAND) == 0
-    assert {row["limited"] for row in rows().values()} == {baselines.DASH}
+    assert {row["limited"] for row in rows().values()} == {UNDEFINED}
     assert f"- {GRAPH}, limited: the operator Foo (node 'foo_7') is not known." in capsys.readouterr().out
 
 
@@ -143,7 +144,7 @@ def test_memory_that_runs_out_is_a_dash_and_a_reason(
     monkeypatch.setattr(comparison, "peak_memory", measured)
     assert main(COMMAND) == 0
     found = rows()
-    assert found["memory"]["ort-disabled"] == found["added"]["ort-disabled"] == baselines.DASH
+    assert found["memory"]["ort-disabled"] == found["added"]["ort-disabled"] == UNDEFINED
     assert float(found["time"]["ort-disabled"]) > 0 and float(found["memory"]["ours"]) == 1
     assert f"{GRAPH}, memory of ort-disabled: the process was killed" in capsys.readouterr().out
 
@@ -156,7 +157,7 @@ def test_without_the_memory_of_the_reference_there_are_no_ratios(
 
     monkeypatch.setattr(comparison, "peak_memory", measured)
     assert main(COMMAND) == 0
-    assert {rows()["memory"][name] for name in ("reference", *FEW, "ours", "control")} == {baselines.DASH}
+    assert {rows()["memory"][name] for name in ("reference", *FEW, "ours", "control")} == {UNDEFINED}
     assert f"{GRAPH}, memory of ort-all: measure on Linux." in capsys.readouterr().out
 
 
@@ -305,7 +306,7 @@ def test_unavailable_tools_are_told_apart_from_defects() -> None:
 
 def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found once: by its table, or here; and written again if its file is gone."""
-    runtime, requests = OnnxRuntime(), []
+    requests = []
     optimised = never_slower.optimised
 
     def note(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
@@ -315,11 +316,11 @@ def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(never_slower, "optimised", note)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
-    ours = our_best(GRAPH, "smoke", runtime, None, make_progress())
+    ours = our_best(GRAPH, "smoke", "cpu", None, make_progress())
     found = [ours.model().skeleton for _ in range(2)]
     assert found[0] == found[1] and len(requests) == 1
     (request,) = requests
     assert request.config.costs == "measured:cpu" and request.config.controller == "taso"
     request.output.unlink()
     assert ours.model().skeleton == found[0]
-    assert ours.settings != our_best(GRAPH, "full", runtime, None, make_progress()).settings
+    assert ours.settings != our_best(GRAPH, "full", "cpu", None, make_progress()).settings

@@ -16,6 +16,7 @@ from experiments.cli import main
 from experiments.executors.units import Record
 from experiments.reports.plots import plot_pairs
 from experiments.reproduce.cost_model import fig_pairwise
+from experiments.reproduce.table import UNDEFINED
 
 MODEL = "squeezenet1.1-tiny"
 OUTPUT = Path("runs/reproduce/fig-pairwise")
@@ -79,7 +80,7 @@ def test_what_has_no_correlation_is_a_dash(tmp_path: Path) -> None:
     two = [dict.fromkeys(fig_pairwise.QUANTITIES, value) for value in (100.0, 90.0)]
     three = [*two, dict.fromkeys(fig_pairwise.QUANTITIES, 95.0) | {"flops": 91.0}]
     for row in fig_pairwise.rows("graph", {"random": two, "search": three}):
-        assert row["random_pearson"] == fig_pairwise.UNDEFINED
+        assert row["random_pearson"] == UNDEFINED
         assert 0.5 < row["search_pearson"] <= 1 and 0.4 < row["search_spearman"] <= 1
     groups = {"constant": {"a": [100.0, 100.0], "b": [100.0, 101.0]}}
     plot_pairs(tmp_path / "pairs.png", "title", groups, lambda first, second: float("nan"))
