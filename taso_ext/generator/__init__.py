@@ -1,1 +1,1 @@
-"""Finds rewrite rules by enumerating tensor expressions and comparing what they compute."""
+"""A generator of rewrite rules, which enumerates tensor expressions and compares what they compute."""

@@ -1,6 +1,6 @@
-"""The domains that are enumerated: which operators with which attributes, over which tensors.
+"""The domains that are enumerated: their operators with attributes, and their tensors.
 
-Extents are small, so that a tensor has at most 256 elements, and permuted between the shape sets.
+Extents are small, so that a tensor has at most 256 elements. They are permuted between the shape sets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINEAR = frozenset(["Add", "Sub", "Scale", "MatMul", "Transpose", "Concat", "Sp
 
 
 def _leaves(**shapes: str) -> tuple[Leaf, ...]:
-    """Variables by name; extents are separated by spaces."""
+    """Returns the variables of these names; a shape is written as extents with spaces between them."""
     return tuple(Leaf(name, tuple(shape.split())) for name, shape in shapes.items())
 
 
@@ -33,7 +33,7 @@ def _concats(*axes: int) -> tuple[Operator, ...]:
 
 
 def _splits(**cuts: str) -> tuple[Operator, ...]:
-    """Returns both results of splits of an axis (`axis0="m k"`) behind extents."""
+    """Returns both results of splits: `axis0="m k"` splits axis 0 once after m and once after k elements."""
     return tuple(
         operator("Split", axis=int(axis[4:]), first=first, port=port)
         for axis, extents in cuts.items()
@@ -154,7 +154,7 @@ def _convolution(*, strides: int = 1, pads: int = 0, dilations: int = 1, group: 
 
 _AVERAGE = {"kernel": 3, "strides": 1, "pads": 1}
 
-# Convolutions of lines in two shape sets and of images in the third.
+# Convolutions with one spatial axis in two shape sets and with two in the third.
 CONVOLUTIONS = Domain(
     "convolutions",
     {

@@ -1,4 +1,4 @@
-"""Generates a rule file: enumerate laws, word them as rules, screen, select, verify, write.
+"""The generator of rules: it enumerates laws, words them as rules, selects the useful rules and verifies them.
 
 The generator takes smaller laws first. For each direction of a law it looks for the most general wording that keeps the
 function on random instances. It keeps a rule if the rule is worth having, if the rules kept so far do not lead from its
@@ -41,7 +41,7 @@ class Checkpoint:
         self._judged: dict[str, Any] = dict(_read_lines(self._judged_path))
 
     def domain(self, name: str, enumerate_domain: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Returns the result of a domain: from the folder, or else computed and kept there."""
+        """Returns the result of a domain from the folder; if it is not there, computes it and keeps it there."""
         path = self._directory / f"{name}.json"
         if path.is_file():
             result: dict[str, Any] = json.loads(path.read_text())
@@ -51,7 +51,7 @@ class Checkpoint:
         return result
 
     def judged(self, text: str, judge: Callable[[], Any]) -> Any:
-        """Returns what `judge` says of a text, a JSON value. It is called once for each text."""
+        """Returns the JSON value that `judge` gives for a text; `judge` is called once for each text."""
         if text not in self._judged:
             self._judged[text] = judge()
             with self._judged_path.open("a") as file:
@@ -74,33 +74,33 @@ def _digest(settings: object) -> str:
     return digest.hexdigest()[:16]
 
 
-LARGEST_LAW = 6  # operators of both sides of a law that is worded
+LARGEST_LAW = 6  # most operators of both sides of a law that is worded
 _KEEPS, _FAILS, _REFUTED = "keeps the function", "fails", "refuted"
 _REFUTING = 96  # instances, many with extents that are 1 or equal, which refute wordings that are too general
 _PLACEHOLDER = "generated"  # rules are named when they are kept
 
 
 class Bar(Protocol):
-    """Progress of one stage."""
+    """The progress of one stage."""
 
     def update(self, done: int, **figures: float) -> None: ...
 
 
 class Display(Protocol):
-    """Where progress is shown (experiments/runs/progress.py)."""
+    """A display of progress (experiments/runs/progress.py has some)."""
 
     def stage(self, title: str, total: int) -> AbstractContextManager[Bar]: ...
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the result depends on, besides the program.
+    """The settings that the result depends on, besides the program.
 
     Attributes:
-      operators: of the largest expressions; the linear subset goes one further than 3.
-      seed: of all random elements.
-      domains: names of those to enumerate.
-      beside: text of the rules that need not be found again.
+      operators: the most operators of an expression, at most 3; expressions of the linear domain may have one more.
+      seed: the seed of all random elements.
+      domains: the names of the domains to enumerate.
+      beside: the text of the rules that need not be found again.
     """
 
     operators: int = 3
@@ -114,10 +114,10 @@ class Report:
     """Counts of every stage.
 
     Attributes:
-      levels: of each domain, one row for each number of operators, as the native part counts.
-      prunings: of each domain, the equations left after each pruning.
-      wordings: rewritings and rules by what became of them.
-      seconds: wall-clock time of enumeration, and of all that follows.
+      levels: the counts of the native part, by domain, one row for each number of operators.
+      prunings: the number of equations left after each pruning, by domain.
+      wordings: the numbers of rewritings and rules, by what became of them.
+      seconds: the wall-clock time of the enumeration, and of all that follows.
     """
 
     levels: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -130,23 +130,23 @@ class Report:
         return sum(row[count] for rows in self.levels.values() for row in rows)
 
     def pruned(self, stage: str) -> int:
-        """Equations left after a pruning, in all domains."""
+        """Returns the number of equations left after a pruning, in all domains."""
         return sum(row[stage] for row in self.prunings.values())
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Rules as text, and how they came about."""
+    """The generated rules as text, and the report of how they came about."""
 
     rules: tuple[str, ...]
     report: Report
 
 
 def generate(settings: Settings, checkpoints: Path, display: Display, *, threads: int = 1) -> Generated:
-    """Finds rules; the result does not depend on `threads`, nor on interruptions.
+    """Finds rules. The result depends neither on `threads` nor on interruptions.
 
     Args:
-      checkpoints: folder in which finished work is kept.
+      checkpoints: the folder in which finished work is kept.
     """
     checkpoint, report = Checkpoint(checkpoints, settings), Report()
     begin = time.monotonic()
@@ -188,7 +188,7 @@ def _enumerator(
 
 
 def _tuples(native: Any) -> Any:
-    """Turns lists into tuples: JSON has lists where the native part has tuples."""
+    """Returns a term with tuples for its lists, because JSON has lists where the native part has tuples."""
     return tuple(_tuples(each) for each in native) if isinstance(native, list | tuple) else native
 
 
@@ -255,7 +255,7 @@ class _Kept:
         self._book = RuleSet.parse(self._beside + "\n" + "\n".join(self._rules))
 
     def _most_general(self, rewriting: Rewriting) -> tuple[str, Wording, bool] | None:
-        """Returns the first wording that keeps the function, and whether another rewriting had the same before."""
+        """Returns the first text that keeps the function, its wording, and whether another rewriting had this text."""
         for wording in wordings(rewriting.law):
             try:
                 text = rule_text(rewriting, wording, _PLACEHOLDER)
@@ -282,7 +282,7 @@ def _verdict(text: str) -> str:
 def _proof(rewriting: Rewriting, text: str) -> str:
     """Returns the proof as it stands in a rule file, or "" if there is none.
 
-    Sums of products are allowed to be equal in real arithmetic only: their order changes what is rounded.
+    Sums of products may be equal in real arithmetic only, because their order changes what is rounded.
     """
     kinds = {operator.kind for operator in rewriting.law.operators()}
     outcome = prove_rule(text)

@@ -1,7 +1,7 @@
-"""What the generator enumerates: variables, constants and operators of one domain, with symbolic extents.
+"""Domains, which the generator enumerates: variables, constants and operators, with symbolic extents.
 
-A domain is evaluated in several shape sets at once. Each gives every symbol another extent, or a convolution's spatial
-symbol several; two extents are taken to be equal only where they are in all sets.
+A domain is evaluated in several shape sets at once. Each set gives every symbol another extent, and a spatial symbol of
+convolutions several extents. Two extents count as equal only if they are equal in all sets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SYMMETRIC = frozenset(["Add", "Mul", "Max"])
 
 @dataclass(frozen=True)
 class Leaf:
-    """A variable, or a constant of some content; extents are symbols, numbers, or sums and products of them."""
+    """A variable, or a constant with some content; its extents are symbols, numbers, or sums and products of these."""
 
     name: str
     shape: Shape
@@ -40,8 +40,8 @@ class Operator:
 
     Attributes:
       kind: what it computes, as in taso_ext/src/generator/grid.hpp.
-      attributes: axes are integers counted from the front, extents are symbols; `window` attributes (strides, pads,
-        dilations, kernels) hold for every spatial axis.
+      attributes: names and values. Axes are integers counted from the front, and extents are symbols. Attributes of
+        windows (strides, pads, dilations, kernels) hold for every spatial axis.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Operator:
 
     @cached_property
     def name(self) -> str:
-        """Unique for the operator and its attributes, and the same in all domains."""
+        """A name that is unique for the operator with its attributes, and the same in all domains."""
         written = ",".join(f"{key}={value}" for key, value in self.attributes)
         return f"{self.kind}[{written}]" if written else self.kind
 
@@ -58,7 +58,7 @@ class Operator:
 
     @property
     def node(self) -> Operator:
-        """The operator without its port: what the results of one Split have in common."""
+        """The operator without its port, which all results of one Split have in common."""
         return Operator(self.kind, tuple(item for item in self.attributes if item[0] != "port"))
 
 
@@ -67,13 +67,14 @@ def operator(kind: str, **attributes: Any) -> Operator:
     return Operator(kind, tuple(attributes.items()))
 
 
-@dataclass(frozen=True, eq=False)  # each is itself: domains are keys of tables
+@dataclass(frozen=True, eq=False)  # compared by identity: domains are keys of tables
 class Domain:
     """A set of expressions: all of at most `most_operators` operators over the leaves.
 
     Attributes:
       symbols: the extents of each symbol in the shape sets; a tuple of tuples for a spatial symbol (written `*s`).
-      linear: operators of the subset of which expressions of up to `most_linear_operators` are enumerated.
+      linear: the kinds of operators of a subset, from which expressions of up to `most_linear_operators` operators are
+        enumerated too.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Domain:
 
     @property
     def sets(self) -> int:
-        """Number of shape sets."""
+        """The number of shape sets."""
         return len(next(iter(self.symbols.values())))
 
     def extent(self, text: str, number: int) -> int:
@@ -117,12 +118,12 @@ class Domain:
 
     @cached_property
     def spatial(self) -> list[int]:
-        """Number of spatial axes of convolutions in each shape set."""
+        """The number of spatial axes of convolutions in each shape set."""
         tuples = [values for values in self.symbols.values() if isinstance(values[0], tuple)]
         return [len(extents) for extents in tuples[0]] if tuples else [0] * self.sets
 
     def native(self, *, seed: int, threads: int, most_operators: int | None = None) -> dict[str, Any]:
-        """Returns the domain as `taso_ext._generator.enumerate` takes it; `most_operators` can only lower its own."""
+        """Returns the domain for `taso_ext._generator.enumerate`; `most_operators` can only lower the domain's own."""
         nodes: dict[Operator, int] = {}
         most = min(self.most_operators, most_operators or self.most_operators)
         operators = [

@@ -1,7 +1,7 @@
 """Laws: equations between expressions, as the native part finds them, and the rewritings that they allow.
 
-A law allows to replace each side by the other. Two laws about the two parts of one split allow to replace the parts by
-two results and the reverse, and a law about a concatenation allows to split the other side back into its operands.
+By a law, each side may replace the other. By two laws about the two parts of one split, the right sides may replace the
+parts, and the reverse. By a law about a concatenation, the other side may be split back into the operands.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Term:
-    """An expression: an operator and its operands, a variable or a constant.
+    """An expression: an operator with its operands, a variable, or a constant.
 
     Attributes:
       head: the operator's name, or the content of a leaf.
-      shapes: of the result, in each shape set.
-      number: of a variable.
+      shapes: the shape of the result in each shape set.
+      number: the number of a variable; −1 for other expressions.
     """
 
     head: str
@@ -41,7 +41,7 @@ class Term:
 
     @cached_property
     def written_size(self) -> int:
-        """Number of operators; a shared one counts as often as it is read."""
+        """The number of operators; a shared operator counts once for each time that it is read."""
         return (not self.is_leaf) + sum(operand.written_size for operand in self.operands)
 
     def subterms(self) -> Iterator[Term]:
@@ -52,7 +52,7 @@ class Term:
 
     @cached_property
     def variables(self) -> frozenset[int]:
-        """Numbers of the variables."""
+        """The numbers of the variables."""
         return frozenset(each.number for each in self.subterms() if each.is_variable)
 
 
@@ -66,12 +66,12 @@ class Law:
 
     @property
     def size(self) -> int:
-        """Operators of both sides."""
+        """The number of operators of both sides together."""
         return self.left.written_size + self.right.written_size
 
     @property
     def repeats_operand(self) -> bool:
-        """Whether an operator has one tensor as both operands, as in x + x: networks do not do that."""
+        """Whether an operator has one tensor as both operands, as in x + x, which does not occur in networks."""
         return any(
             len(set(each.operands)) < len(each.operands) for side in (self.left, self.right) for each in side.subterms()
         )
@@ -87,7 +87,7 @@ class Law:
 
 
 def read_law(domain: Domain, native: tuple[Any, Any]) -> Law:
-    """Returns a law as `taso_ext._generator.enumerate` returns it."""
+    """Returns the law of a pair of expressions from `taso_ext._generator.enumerate`."""
     return Law(domain, *(_read_term(side) for side in native))
 
 
@@ -101,12 +101,12 @@ def _read_term(native: tuple[Any, ...]) -> Term:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a rule does: it computes the results of some expressions by other expressions.
+    """The replacement that a rule makes: other expressions compute the results of some expressions.
 
     Attributes:
-      source, target: for each result what computes it.
-      law: the law that says so, for its operators and extents.
-      splits: operators by name that the law does not have: a split back into the results.
+      law: the law that allows it; it has the operators and extents.
+      source, target: the expression that computes each result.
+      splits: operators that the law does not have, by name: a split back into the results.
     """
 
     law: Law
@@ -120,11 +120,11 @@ class Rewriting:
 
 
 Partners = Mapping[tuple[str, Term], Law]
-"""Laws about one part of a split by the operator that splits, without its port, and what is split."""
+"""Laws about the second part of a split, by the name of the split without its port and by the operand."""
 
 
 def partners_of(laws: Iterable[Law]) -> Partners:
-    """Returns the laws about the second part of a split, for the laws about its first part."""
+    """Returns the laws about second parts of splits; `rewritings` joins them with the laws about first parts."""
     found: dict[tuple[str, Term], Law] = {}
     for law in laws:
         if not law.left.is_leaf and law.operator(law.left).kind == "Split" and law.operator(law.left)["port"] == 1:
@@ -133,7 +133,10 @@ def partners_of(laws: Iterable[Law]) -> Partners:
 
 
 def rewritings(law: Law, partners: Partners) -> Iterator[Rewriting]:
-    """Yields all legal rewritings: the source has all that the target reads, and it is not a bare variable."""
+    """Yields all legal rewritings of a law.
+
+    Their source has all variables that the target reads, is connected, and has no expression that is a bare leaf.
+    """
     for rewriting in _all(law, partners):
         read = frozenset().union(*(term.variables for term in rewriting.source))
         computes = all(not term.is_leaf for term in rewriting.source)
@@ -171,7 +174,7 @@ def _stands_in(part: Term, whole: Term) -> bool:
 
 
 def _connected(terms: Sequence[Term]) -> bool:
-    """Returns whether the results share what they read; rules are matched along that."""
+    """Returns whether the results differ and share a subexpression, along which the matcher finds both."""
     if len(terms) == 1:
         return True
     first, second = (set(term.subterms()) for term in terms)

@@ -1,9 +1,9 @@
-"""Selects the rules that are worth having: correct on random instances, useful, and not implied by other rules.
+"""The selection of rules that are worth having: correct on random instances, useful, and not implied by other rules.
 
-Of TASO's 619 generated rules 133 are shipped. Here a rule is shipped if it saves operators or arithmetic. Rules that
-only reorder operators, so that others may apply, are left to the hand-written files: with 73 generated ones of that
-kind BERT-Base had 486 rewrites instead of 436, and a search found nothing better on any of five zoo graphs. A rule is
-not shipped either if only one enumerated shape permits it, or if it asks for a form that networks do not have.
+TASO ships 133 of its 619 generated rules. Here a rule is shipped if it saves operators or arithmetic. Rules that only
+reorder operators, so that others may apply, are left to the hand-written files: with 73 generated rules of that kind,
+BERT-Base had 486 rewrites instead of 436, and a search found nothing better on any of five zoo graphs. A rule is also
+not shipped if only one enumerated shape permits it, or if it asks for a form that networks do not have.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from taso_ext.generator.wording import WINDOWED, Wording
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import UnsupportedOperatorError, find_difference
 
-COST_MODEL = "rtx2070"  # any will do: only whether rewrites are legal and where they lead is asked
+COST_MODEL = "rtx2070"  # any device will do: only FLOPs, legal rewrites and their results are used
 _INSTANCES = 5
 _LEAST = 3
 
 
 @dataclass(frozen=True)
 class Example:
-    """A rewrite that a rule makes: an instance of its source, and what becomes of it."""
+    """A rewrite that a rule makes: an instance of its source, and the graph after the rewrite."""
 
     source: Graph
     target: Graph
 
 
 def examples(text: str, *, instances: int = _INSTANCES) -> list[Example] | None:
-    """Returns rewrites by a rule, all of which keep the function; None if the rule is wrong, hardly applies or is no
-    rule.
+    """Returns rewrites by a rule, all of which keep the function.
+
+    The result is None if the rule is wrong, hardly ever applies, or cannot be parsed.
 
     Args:
       text: a rule file with one rule.
-      instances: random sources to rewrite.
+      instances: the number of random sources to rewrite.
     """
     try:
         rules = RuleSet.parse(text)
@@ -62,7 +63,7 @@ def examples(text: str, *, instances: int = _INSTANCES) -> list[Example] | None:
 
 
 def keeps_function(source: Graph, target: Graph, seed: int) -> bool:
-    """Returns whether both graphs agree in the prime fields; what cannot be evaluated does not count as equal."""
+    """Returns whether both graphs agree in the prime fields; graphs that cannot be evaluated count as different."""
     try:
         return find_difference(source, target, seed=seed) is None
     except (NotInvertibleError, UnsupportedOperatorError):
@@ -70,8 +71,8 @@ def keeps_function(source: Graph, target: Graph, seed: int) -> bool:
 
 
 STEPS = 2
-"""A rule is implied where this many rewrites by other rules lead to the same graph."""
-_MOST_STATES = 400  # looked at for one example: rules that open more ways than that are not searched to the end
+"""A rule is implied if at most this many rewrites by other rules lead to the same graph."""
+_MOST_STATES = 400  # the most that are looked at for one example; the search does not go on beyond them
 
 
 def implied(found: Sequence[Example], rules: RuleSet | None) -> bool:
@@ -97,7 +98,7 @@ def _reaches(source: Graph, target_hash: str, rules: RuleSet) -> bool:
 
 
 class Worth(StrEnum):
-    """Why a rule is shipped or not."""
+    """The reason why a rule is shipped or not."""
 
     SAVES_OPERATORS = "saves operators"
     SAVES_ARITHMETIC = "saves arithmetic"
@@ -117,14 +118,14 @@ _ELEMENTWISE = frozenset(
     ["Add", "Sub", "Mul", "Scale", "Div", "Max", "Neg", "Relu", "Reciprocal", "Function", "ZeroFixing"]
 )
 _EXOTIC = frozenset(["Neg", "Reciprocal", "Max", "ReduceMax"])
-_SELDOM = _EXOTIC | {"Div", "Sub"}  # in networks, beside other operators
-_MOST_SOURCE = 3  # operators: what is larger is hardly ever met
+_SELDOM = _EXOTIC | {"Div", "Sub"}  # seldom in networks, beside other operators
+_MOST_SOURCE = 3  # most operators of a source: larger ones are hardly ever met
 _SMALL, _LARGE = 4, 5  # operators of both sides
-_LEAST_ARITHMETIC = 0.01  # share that counts as saved
+_LEAST_ARITHMETIC = 0.01  # least share of FLOPs that counts as saved
 
 
 def worth_by_form(rewriting: Rewriting) -> Worth | None:
-    """Returns why a rule is not shipped in any wording, or None."""
+    """Returns the reason why a rule is not shipped in any wording; None if its form is no such reason."""
     source, target = _kinds(rewriting.source, rewriting), _kinds(rewriting.target, rewriting)
     saved = _saved(rewriting)
     if _is_rare(rewriting, source | target, saves=saved > 0):
@@ -136,7 +137,7 @@ def worth_by_form(rewriting: Rewriting) -> Worth | None:
 
 
 def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> Worth:
-    """Returns what a rule is good for. Its form has not excluded it."""
+    """Returns the worth of a rule in one wording, after `worth_by_form` has not excluded it."""
     kinds, saved = _kinds(rewriting.source, rewriting) | _kinds(rewriting.target, rewriting), _saved(rewriting)
     if any(example.source.hash == example.target.hash for example in found):
         return Worth.NOTHING
@@ -150,17 +151,18 @@ def worth(rewriting: Rewriting, wording: Wording, found: Sequence[Example]) -> W
 
 
 def _is_special(rewriting: Rewriting, wording: Wording, kinds: set[str], *, saves: bool) -> bool:
-    """Returns whether a rule fixes shapes that networks seldom have. The rank-2 form of a matrix product is no such
-    case.
+    """Returns whether a rule fixes shapes that networks seldom have.
+
+    The rank-2 form of a matrix product is no such case.
     """
-    if wording.shapes != "exact" or kinds & WINDOWED:  # there, spatial extents and attributes stay open
+    if wording.shapes != "exact" or kinds & WINDOWED:  # with windows, spatial extents and attributes stay open
         return False
     flattens = bool(kinds & {"Merge", "Unmerge"}) and not kinds & {"Insert", "Drop"}
     return not kinds & HEAVY or rewriting.law.size > _LARGE or not (saves or flattens)
 
 
 def _is_rare(rewriting: Rewriting, kinds: set[str], *, saves: bool) -> bool:
-    """Returns whether constants would stay, several places read one tensor, or functions have to form a row."""
+    """Returns whether networks seldom have such a rule: constants stay, operators are seldom, or tensors repeat."""
     size, constants = (
         rewriting.law.size,
         any(each.is_leaf and not each.is_variable for each in _terms(rewriting.source)),
@@ -190,7 +192,7 @@ def _kinds(side: Sequence[Term], rewriting: Rewriting) -> set[str]:
 
 
 def _saved(rewriting: Rewriting) -> int:
-    """Returns how many operators the source has more than the target."""
+    """Returns how many more operators the source has than the target."""
     return _operators(rewriting, rewriting.source) - _operators(rewriting, rewriting.target)
 
 
@@ -207,7 +209,7 @@ def _saved_arithmetic(found: Sequence[Example]) -> float:
 
 
 def _reads_itself(term: Term) -> bool:
-    """Returns whether an operand stands within the other, as in t + (s - t)."""
+    """Returns whether one operand of an operator is part of the other, as in t + (s - t)."""
     return any(a != b and a in b.subterms() for a in term.operands for b in term.operands)
 
 
@@ -224,7 +226,7 @@ def _repeats_variable(term: Term) -> bool:
 def _permutes(rewriting: Rewriting) -> bool:
     """Returns whether both sides apply the same operators and only variables change places.
 
-    Of one symmetric operator that is associativity, which brings weights together.
+    A rule with one symmetric operator alone does not count: it is associativity, which brings weights together.
     """
     sides = [[_skeleton(term) for term in side] for side in (rewriting.source, rewriting.target)]
     kinds = _kinds(rewriting.source, rewriting)

@@ -1,4 +1,4 @@
-"""Writes laws as rules of the rule language, in several wordings from the most general to the enumerated one."""
+"""Laws as rules of the rule language, in several wordings from the most general to the enumerated one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Values = tuple[int, ...]
 
 @cache
 def _table(domain: Domain) -> dict[Values, str]:
-    """Returns texts by value: numbers, symbols, then sums and products of two symbols; the first that fits."""
+    """Returns the text of an extent by its values in the shape sets.
+
+    Texts are numbers, symbols, then sums and products of two symbols; the first with the same values is taken.
+    """
     sets = range(domain.sets)
     table: dict[Values, str] = {tuple(number for _ in sets): str(number) for number in range(5)}
     symbols = [name for name, values in domain.symbols.items() if isinstance(values[0], int)]
@@ -29,7 +32,7 @@ def _table(domain: Domain) -> dict[Values, str]:
 
 
 def symbolic(domain: Domain, values: Values) -> str | None:
-    """Returns the extent that has these values in the domain's shape sets, or None where there is no simple one."""
+    """Returns the extent that has these values in the domain's shape sets, or None if there is no simple one."""
     return _table(domain).get(values)
 
 
@@ -48,19 +51,20 @@ CONDITIONS = {
 
 
 class InexpressibleError(ValueError):
-    """The rule language cannot express a law, or only with names that the source does not bind."""
+    """The rule language cannot express a law, or only with names that the rule's source does not bind."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """How general a rule is said to be.
+    """The generality with which a law is written as a rule.
 
     Attributes:
       shapes: "open" (any), "leading" (any leading extents before those enumerated), "shared" (the same leading extents
         for all), "exact" (as enumerated).
-      all_lead: whether leading extents are said of all matrices, or only of the tensors of the highest rank.
-      free_axis: one symbol for the axis, which all operators have in common.
-      free_scalars: scalars are tensors of any shape; otherwise tensors of one element.
+      all_lead: whether all matrices have leading extents, or only the tensors of the highest rank.
+      free_axis: whether a symbol stands for the axis, which all operators have in common.
+      free_scalars: whether scalars are tensors of any shape; otherwise they are tensors of one element.
+      one_group: whether convolutions have one group; otherwise they have any number.
     """
 
     shapes: str
@@ -71,7 +75,7 @@ class Wording:
 
 
 def wordings(law: Law) -> Iterator[Wording]:
-    """Yields all wordings that are worth a try, the most general first."""
+    """Yields all wordings that are worth trying, the most general first."""
     operators = law.operators()
     if any(operator.kind in WINDOWED for operator in operators):
         yield Wording("exact")
@@ -96,8 +100,9 @@ def wordings(law: Law) -> Iterator[Wording]:
 
 
 def _alike(law: Law) -> bool:
-    """Returns whether all reductions have the same axes and all reshapes the same result, so that one symbol says
-    which.
+    """Returns whether reductions and reshapes together have at most one form, for which one symbol can stand.
+
+    The form of a reduction is its axes and `keepdims`, that of a reshape is the shape of its result.
     """
     terms = [term for side in (law.left, law.right) for term in side.subterms() if not term.is_leaf]
     axes = {
@@ -113,13 +118,13 @@ def rule_text(rewriting: Rewriting, wording: Wording, name: str) -> str:
     """Returns the rule in the language of taso_ext/rules/README.md.
 
     Raises:
-      InexpressibleError: if it cannot be said, or its target reads what its source does not bind.
+      InexpressibleError: if the language cannot express it, or its target reads what its source does not bind.
     """
     return _Writer(rewriting, wording).write(name)
 
 
 class _Writer:
-    """Writes one rule; every expression that stands several times becomes one statement."""
+    """A writer of one rule, in which an expression that occurs several times becomes one statement."""
 
     def __init__(self, rewriting: Rewriting, wording: Wording) -> None:
         self._rewriting, self._wording, self._law = rewriting, wording, rewriting.law
@@ -180,7 +185,7 @@ class _Writer:
         return [each for each in statements if each]
 
     def _fresh(self) -> str:
-        """Returns a name for a result of one side. A name that both sides had would stand for the same tensor."""
+        """Returns a new name for a result of one side. A name on both sides would stand for the same tensor."""
         letter = "t" if self._in_source else "u"
         return next(name for number in range(1, 99) if (name := f"{letter}{number}") not in self._names.values())
 
@@ -214,7 +219,7 @@ class _Writer:
         return f"{self._names[term]} = {op_type}({operands}{'; ' if attributes else ''}{attributes})"
 
     def _split(self, term: Term, operator: Operator, tops: Sequence[Term], last: dict[Term, str]) -> str:
-        """Writes both ports in one statement, where the first of them is read."""
+        """Returns one statement for both ports, which stands where the first of them is read."""
         ports = {}
         for top in tops:
             for each in top.subterms():
@@ -233,8 +238,9 @@ class _Writer:
         return f"{names} = Split({self._names[term.operands[0]]}; axis={axis}, split={self._parts(operator, ports)})"
 
     def _parts(self, operator: Operator, ports: Mapping[int, Term]) -> str:
-        """Returns the sizes of a split. A source takes any parts; a target makes the same ones, or those of its
-        results.
+        """Returns the sizes of a split.
+
+        A source takes any sizes. A target has the sizes of the same split in the source, or else those of its results.
         """
         first = operator["first"]
         if self._in_source:
@@ -282,7 +288,7 @@ class _Writer:
         return self._bind("order")
 
     def _bind(self, symbol: str) -> str:
-        """Returns a symbol that takes whatever value the source has."""
+        """Returns a symbol that takes any value in the source; a target may only use a symbol of the source."""
         if self._in_source:
             self._bound.add(symbol)
         elif symbol not in self._bound:
@@ -321,7 +327,7 @@ class _Writer:
         return text
 
     def _extent_of_leaf(self, values: tuple[int, ...], axis: int, rank: int) -> str:
-        """Returns an extent as that of a tensor along the same axis, for wordings without symbols for extents."""
+        """Returns an extent as that of a source tensor along the same axis; for wordings without symbols of extents."""
         if len(set(values)) == 1:
             return str(values[0])
         for leaf, name in self._variables.items():
@@ -358,7 +364,7 @@ class _Writer:
         return ", ".join([lead, *extents] if lead and leads else extents)
 
     def _spatial_shape(self, term: Term) -> str:
-        """Of tensors of convolutions: two extents, then those of the spatial axes."""
+        """Returns the shape of a tensor of a convolution: two extents, then those of the spatial axes."""
         domain = self._law.domain
         leaf = next((leaf for leaf in domain.leaves if _same(domain.native_shapes(leaf.shape), term.shapes)), None)
         if leaf is None:

@@ -1,4 +1,4 @@
-"""TASO's generated substitutions in our rule form: only those that can be said here and that pass the verifier.
+"""TASO's generated substitutions as rules: only those that the rule language can express and the verifier accepts.
 
 taso = load_taso_rules("graph_subst.pb")
 state = State(graph, taso.rules, cost_model)

@@ -1,4 +1,4 @@
-"""Prints what became of each rule of a TASO rule file, and writes the accepted ones.
+"""The command that prints the verdict on each rule of a TASO rule file and writes the accepted rules.
 
 python -m taso_ext.taso_rules graph_subst.pb -o taso.rules
 """
@@ -20,7 +20,7 @@ PROGRAM = "python -m taso_ext.taso_rules"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input ends with exit status 2 and leaves no file behind."""
+    """Runs the command. Bad input ends it with exit status 2 and leaves no file behind."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.output is not None:
@@ -62,7 +62,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def _require_writable(parser: argparse.ArgumentParser, output: Path) -> None:
-    """Ends the program if the output cannot be written: before minutes of work rather than after."""
+    """Ends the program if the output cannot be written, before minutes of work rather than after them."""
     if output.exists():
         parser.exit(2, f"{output} exists. Remove it, or name another file with -o.\n")
     if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
@@ -80,7 +80,7 @@ def markdown(rules: TasoRules, command: str) -> str:
     """Returns a page with the counts of the verdicts and one table row for each rule of the file.
 
     Args:
-      command: what prints this page.
+      command: the command that prints this page.
     """
     counts = Counter(outcome.verdict for outcome in rules.outcomes)
     lines = [

@@ -49,7 +49,7 @@ LARGEST_FAN = 6
 
 
 class TensorRef(NamedTuple):
-    """Output `port` of operator `operator` of the same side, or external input `operator` where that is negative."""
+    """Output `port` of operator `operator` of the same side, or external input `operator` if that is negative."""
 
     operator: int
     port: int
@@ -65,7 +65,7 @@ class TasoOperator:
 
     @property
     def num_outputs(self) -> int:
-        """Number of results; only a split has several."""
+        """The number of results; only a split has several."""
         return self.parameters.get(ParameterKey.NUM_OUTPUTS, 1) if self.type is OpType.SPLIT else 1
 
 
@@ -93,7 +93,7 @@ _SCHEMA: Mapping[str, Sequence[tuple[str, int, str | None]]] = {
     "Rule": [("srcOp", 1, "Operator"), ("dstOp", 2, "Operator"), ("mappedOutput", 3, "MapOutput")],
     "RuleCollection": [("rule", 1, "Rule")],
 }
-"""Fields (name, number, message) of each message: those of a message are repeated, the others required int32."""
+"""Fields (name, number, message) of each message. A field with a message is repeated; others are required int32."""
 
 
 @cache
@@ -123,7 +123,8 @@ def read_taso_file(path: str | Path) -> list[TasoRule]:
     """Returns the rules of `path`, in order.
 
     Raises:
-      TasoFileError: the file cannot be read, is no such protobuf, or holds a rule that refers to what is not there.
+      TasoFileError: if the file cannot be read, is not such a protobuf, or holds a rule that refers to a missing tensor
+        or exceeds TASO's limits.
     """
     try:
         data = Path(path).read_bytes()

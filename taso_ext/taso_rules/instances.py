@@ -2,8 +2,8 @@
 
 The engine's own instances draw every extent independently. Here the shapes are drawn so that they fit: extents that the
 operators of both sides force to be equal are equal, all others are independent, and convolutions have one or several
-groups. Some draws leave that path on purpose: shapes that only the source needs to fit, operands that broadcast,
-kernels that reduce, stride or dilate. The engine decides whether the rule applies to the result.
+groups. Some draws differ on purpose: shapes fit only the source, operands broadcast, or convolutions reduce the spatial
+extents, stride or dilate. The engine decides whether the rule applies to the result.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _GROUPS = (1, 1, 1, 2, 2, 3)
 class Extents:
     """The extents that some operators of a substitution relate: a union-find over the axes of their tensors.
 
-    Convolutions are taken to keep the spatial extents, as those of TASO's rules do.
+    Convolutions are assumed to keep the spatial extents, as those of TASO's rules do.
     """
 
     def __init__(self, substitution: Substitution, operators: Sequence[Operator], rank: int) -> None:
-        """All tensors have `rank`."""
+        """Relates the axes of the tensors of `operators`, which all have rank `rank`."""
         self._substitution, self._rank = substitution, rank
         self._parents: dict[_Axis, _Axis] = {}
         self._drawn: dict[_Axis, int] = {}
@@ -43,18 +43,18 @@ class Extents:
             self._relate(operator)
         convolutions = [operator for operator in operators if operator.op_type == "Conv"]
         first_kernel: dict[object, str] = {}
-        for operator in convolutions:  # those that share their attributes have kernels of one size
+        for operator in convolutions:  # convolutions that share their attributes have kernels of one size
             weight = operator.inputs[1]
             self._alike(weight, first_kernel.setdefault(operator.window, weight), range(2, rank))
         self._choices: dict[_Axis, Sequence[int]] = {}
-        self._channels: dict[_Axis, _Axis] = {}  # of inputs to those of their kernels, of which they are a multiple
+        self._channels: dict[_Axis, _Axis] = {}  # of inputs: the channels of their kernels, which divide them
         for operator in convolutions:
             x, weight = operator.inputs
             for axis in range(2, rank):
                 self._choices.setdefault(self._root((x, axis)), _SPATIAL_EXTENTS)
             self._choices[self._root((weight, 1))] = _KERNEL_CHANNELS
             self._channels[self._root((x, 1))] = self._root((weight, 1))
-        for operator in convolutions:  # where a tensor is input and kernel in one, it is as small as a kernel
+        for operator in convolutions:  # a tensor that is both input and kernel is as small as a kernel
             for axis in range(2, rank):
                 self._choices[self._root((operator.inputs[1], axis))] = _KERNEL_EXTENTS
 
@@ -113,7 +113,7 @@ _SOURCE_ONLY, _BROADCAST, _KEEPING = 0.3, 0.35, 0.5  # shares of the draws
 
 
 def source_graphs(substitution: Substitution, *, seed: int, draws: int) -> Iterator[Graph]:
-    """Yields graphs of the source of `substitution` and nothing else, at most one for each of `draws` draws."""
+    """Yields graphs that consist of the source of `substitution`, at most one for each of `draws` draws."""
     for draw in range(draws):
         graph = _draw(substitution, np.random.default_rng((seed, substitution.index, draw)))
         if graph is not None:
@@ -137,7 +137,7 @@ def _draw_rank(substitution: Substitution, generator: np.random.Generator) -> in
     if any(operator.perm is not None for operator in substitution.source):
         return substitution.rank or 0
     if substitution.from_front:
-        return int(generator.choice([3, 4, 4, 4, 5]))  # convolutions of images, less often of lines and volumes
+        return int(generator.choice([3, 4, 4, 4, 5]))  # mostly two spatial axes, less often one or three
     least = 1 if substitution.rank is None else substitution.rank
     return int(generator.integers(least, max(least, 3), endpoint=True))
 
@@ -154,14 +154,14 @@ class _Result(NamedTuple):
 
 
 class _Builder:
-    """Builds the source on inputs of given shapes; what the shapes leave open is drawn."""
+    """A builder of the source on inputs of given shapes, which draws the attributes that the shapes leave open."""
 
     def __init__(self, substitution: Substitution, generator: np.random.Generator) -> None:
         self._substitution, self._generator = substitution, generator
         self._windows: dict[object, dict[str, int | list[int]]] = {}
 
     def build(self, shapes: dict[str, Dims]) -> Graph | None:
-        """Returns the graph, or None where the shapes do not fit or a tensor is too large."""
+        """Returns the graph, or None if the shapes do not fit or a tensor is too large."""
         builder, shapes = GraphBuilder(), dict(shapes)
         values = {name: builder.input(name, TensorProto.FLOAT, list(shape)) for name, shape in shapes.items()}
         for operator in self._substitution.source:
@@ -178,7 +178,7 @@ class _Builder:
         return builder.build()
 
     def _result(self, operator: Operator, operands: list[Dims]) -> _Result | None:
-        """Returns attributes and shapes of an operator, or None where its operands do not fit."""
+        """Returns attributes and result shapes of an operator, or None if its operands do not fit."""
         match operator.op_type:
             case "Conv":
                 return self._convolution(operator, *operands)
@@ -213,7 +213,7 @@ class _Builder:
         return _Result({**window, "group": x[1] // weight[1]}, [(x[0], weight[0], *spatial)])
 
     def _window(self, kernel: list[int]) -> dict[str, int | list[int]]:
-        """Returns attributes of a convolution: such that it keeps the spatial extents, or any."""
+        """Returns random attributes of a convolution; in a share of the draws they keep the spatial extents."""
         spatial = len(kernel)
         if self._generator.random() < _KEEPING:
             pads = [*((extent - 1) // 2 for extent in kernel), *(extent // 2 for extent in kernel)]

@@ -1,12 +1,12 @@
-"""Loads the rules of TASO that the rule language can express and that pass the verifier; reports all others.
+"""TASO's rules that the rule language can express and that pass the verifier, and reasons against all others.
 
 A rule is tried in several domains, the widest first, and accepted in the first in which no counterexample is found.
 
 A rule of TASO says less than a rule of this project: its convolutions take their number of groups from the shapes, its
 splits cut where a concatenation joined, and it was only ever tested on tensors of one shape each. The text of the rule
-language (taso_ext/rules/README.md) writes out what is implied, and `Domain` restricts to which shapes the rule applies.
-Strides, pads, dilations and kernels of a convolution are those of the source (`@r`), which includes the stride 1 and
-SAME padding that TASO asks for.
+language (taso_ext/rules/README.md) writes out what is implied, and `Domain` restricts the shapes to which the rule
+applies. Strides, pads, dilations and kernels of a convolution are those of the source (`@r`), which includes the stride
+1 and SAME padding that TASO asks for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from taso_ext.verify.rule_reader import read_rule
 
 
 class Groups(StrEnum):
-    """Groups of the convolutions of a source."""
+    """The groups that the convolutions of a source may have."""
 
     ANY = "any groups"
     BALANCED = "equally many filters in every group"
@@ -46,19 +46,19 @@ class Groups(StrEnum):
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a rule applies.
+    """The tensors to which a rule applies.
 
     Attributes:
       broadcast: whether operands of additions, products and matrix products may broadcast, as in ONNX. Otherwise their
-        shapes, or those of the stacked matrices, are equal, as in TASO.
-      groups: of the convolutions; of no meaning without any.
+        shapes are equal, as in TASO; for matrix products, their extents without the last two axes.
+      groups: the groups of the convolutions; without meaning if there are none.
     """
 
     broadcast: bool
     groups: Groups
 
     def describe(self, substitution: Substitution) -> str:
-        """Returns the domain in words, without what has no meaning for this rule."""
+        """Returns the domain in words, without restrictions that have no meaning for this rule."""
         restrictions = []
         if substitution.combines:
             restrictions.append("operands may broadcast" if self.broadcast else "operands of equal shapes")
@@ -88,8 +88,8 @@ def rule_text(substitution: Substitution, domain: Domain) -> str:
     """Returns the rule in the language of taso_ext/rules/README.md.
 
     Raises:
-      InexpressibleError: a convolution of the target is like none of the source, or a split of the target cuts where
-        no output of the source tells its sizes.
+      InexpressibleError: if a convolution of the target has a window that none of the source has, or if no outputs of
+        the source give the sizes of a split in the target.
     """
     writer = _Writer(substitution, domain)
     sections = {
@@ -106,7 +106,7 @@ def rule_text(substitution: Substitution, domain: Domain) -> str:
 
 
 class _Writer:
-    """Statements and conditions of one rule in one domain."""
+    """A writer of the statements and conditions of one rule in one domain."""
 
     def __init__(self, substitution: Substitution, domain: Domain) -> None:
         self._substitution = substitution
@@ -152,7 +152,7 @@ class _Writer:
         return "" if operator.axis is None else self._axis(operator)
 
     def _axis(self, operator: Operator) -> str:
-        return f"axis={self._substitution.axis(operator, 0)}"  # negative where it counts from the end
+        return f"axis={self._substitution.axis(operator, 0)}"  # negative if it counts from the end
 
     def conditions(self) -> Iterator[str]:
         """Yields the conditions that must hold of the tensors of the source."""
@@ -177,14 +177,14 @@ def _equal_shapes(operator: Operator) -> Iterator[str]:
 
 
 DEFAULT_INSTANCES = 64
-_DRAWS_PER_INSTANCE = 60  # of three grouped convolutions few draws fit
+_DRAWS_PER_INSTANCE = 60  # few draws fit three grouped convolutions
 _LEAST_SHARE = 4  # a quarter of the graphs asked for must be found, and differ
 _SEED = 0
 Progress = Callable[[int, int], None]
 
 
 class Verdict(StrEnum):
-    """What became of a rule."""
+    """The verdict on a rule."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
@@ -196,11 +196,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one rule.
+    """The outcome of loading one rule.
 
     Attributes:
       index: position in TASO's file.
-      formula: the rule as terms over its inputs.
+      formula: the rule as terms over its inputs; the names of its operators if it cannot be translated.
       detail: the domain of an accepted rule and why it is no wider, or the reason why it was not accepted.
       text: the accepted rule in the rule language, else empty.
       restricted: whether a wider domain was tried and refused.
@@ -219,9 +219,9 @@ class TasoRules:
     """The rules of a file of TASO.
 
     Attributes:
-      file: its name.
-      digest: its SHA-256.
-      outcomes: one for each rule of the file, in order.
+      file: the name of the file.
+      digest: the SHA-256 of the file.
+      outcomes: one outcome for each rule of the file, in order.
     """
 
     file: str
@@ -230,7 +230,7 @@ class TasoRules:
 
     @property
     def rejected(self) -> list[tuple[int, str]]:
-        """Index and reason of every rule that is not in `rules`."""
+        """The index and the reason of every rule that is not in `rules`."""
         return [
             (outcome.index, f"{outcome.verdict}: {outcome.detail}")
             for outcome in self.outcomes
@@ -239,7 +239,7 @@ class TasoRules:
 
     @property
     def text(self) -> str:
-        """The accepted rules as a rule file; each is called `taso-` and its index."""
+        """The text of a rule file with the accepted rules; the name of each is `taso-` and its index."""
         header = f"# Rules of TASO's {self.file} (SHA-256 {self.digest}) that passed the verifier.\n"
         return "\n".join([header, *(outcome.text for outcome in self.outcomes if outcome.text)])
 
@@ -248,7 +248,7 @@ class TasoRules:
         """The accepted rules.
 
         Raises:
-          ValueError: none was accepted.
+          ValueError: if no rule was accepted.
         """
         if not any(outcome.text for outcome in self.outcomes):
             raise ValueError(f"None of the {len(self.outcomes)} rules of {self.file} was accepted; see `rejected`.")
@@ -258,15 +258,15 @@ class TasoRules:
 def load_taso_rules(
     path: str | Path, *, instances: int = DEFAULT_INSTANCES, progress: Progress | None = None
 ) -> TasoRules:
-    """Reads, translates and verifies the rules of TASO. It takes about a second for each rule.
+    """Reads, translates and verifies the rules of TASO, in about a second for each rule.
 
     Args:
       path: the protobuf file, usually graph_subst.pb.
-      instances: random graphs on which a rule is tested in each domain.
-      progress: called with (rules done, rules in the file).
+      instances: the number of random graphs on which a rule is tested in each domain.
+      progress: a function that is called with (rules done, rules in the file) after each rule.
     Raises:
-      TasoFileError: the file is no such collection.
-      ValueError: `instances` is below 1.
+      TasoFileError: if the file is not such a collection.
+      ValueError: if `instances` is below 1.
     """
     if instances < 1:
         raise ValueError(f"instances is {instances}; a rule needs at least one graph to be tested on.")
@@ -281,7 +281,7 @@ def load_taso_rules(
 
 
 def _load(rule: TasoRule, known: list[tuple[Substitution, Outcome]], instances: int) -> Outcome:
-    """Returns the outcome of `rule`, and adds it to the different rules before it."""
+    """Returns the outcome of `rule`, and adds the rule to `known` if it differs from the rules there."""
     try:
         translated = substitution(rule)
     except InexpressibleError as error:
@@ -324,7 +324,7 @@ def _try_domains(rule: Substitution, formula: str, instances: int) -> Outcome:
 
 
 def _verify(rule: Substitution, text: str, rules: RuleSet, instances: int) -> tuple[Verdict, str]:
-    """Returns what becomes of the rule in one domain, and its proof or the reason."""
+    """Returns the verdict on the rule in one domain, and its proof or the reason against it."""
     tested = TestedDomain(read_rule(text))
     found = verify_rule(rules, 0, instances=instances, sources=_sources(rule, instances), observe=tested.observe)
     if found.counterexample is not None:

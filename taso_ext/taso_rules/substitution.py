@@ -1,8 +1,8 @@
-"""TASO's rules in ONNX operators, and their sides as terms, which tell equal rules apart.
+"""TASO's rules in ONNX operators, and their sides as terms, by which equal rules are recognised.
 
-Activations are operators of their own, tensors have names, and both sides name their results alike. Every input is a
-plain tensor, as in TASO, which does not say what a weight is: kernels and right operands of products match whether or
-not they are constant. Where they are, the export folds what the target computes from them alone.
+Activations are operators of their own, tensors have names, and both sides use the same names for their results. Every
+input is a plain tensor, as in TASO, which does not say what a weight is: kernels and right operands of products match
+whether or not they are constant. If they are, the export folds what the target computes from them alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Operator:
     Attributes:
       op_type: ONNX's name.
       inputs, outputs: names of tensors.
-      axis: of Concat and Split, as TASO counts it.
-      rank: TASO's PM_NUMDIM of Concat and Transpose: the rank that `axis` or `perm` is meant for.
-      perm: of Transpose.
+      axis: the axis of Concat and Split, as TASO counts it.
+      rank: TASO's PM_NUMDIM of Concat and Transpose: the rank of tensors for which `axis` or `perm` is meant.
+      perm: the permutation of Transpose.
+      window: the stride, padding mode and kernel of Conv. Convolutions with equal windows have the same attributes,
+        except the group, which follows from the shapes.
       scalar: whether the second operand of Mul has one element (TASO's OP_MUL).
-      window: of Conv, what has to be alike for two convolutions to have the same attributes (stride, padding mode and
-        kernel; the group is what the shapes say).
     """
 
     op_type: str
@@ -45,7 +45,7 @@ class Operator:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Equal for operators that compute the same from the same operands."""
+        """A key that is equal for operators that compute the same from the same operands."""
         return self.op_type, self.axis, self.rank, self.perm, self.window, self.scalar, len(self.outputs)
 
 
@@ -58,8 +58,8 @@ class Substitution:
       variables: external inputs, `x1` for TASO's -1, in ascending order.
       source, target: operators, producers first.
       outputs: results that both sides compute and name alike.
-      rank: of its tensors as TASO has them, which axes count for; None where it does not say. All operands of TASO's
-        operators have the same rank.
+      rank: the rank of the rule's tensors in TASO, to which axes refer; None if the rule does not fix it. All operands
+        of TASO's operators have the same rank.
     """
 
     index: int
@@ -71,7 +71,10 @@ class Substitution:
 
     @property
     def from_front(self) -> bool:
-        """Whether axes count from the front: the first axes of a convolution have a meaning, elsewhere the last."""
+        """Whether axes count from the front.
+
+        They do with convolutions, whose first axes have a meaning; in other rules the last axes have one.
+        """
         return any(operator.op_type == "Conv" for operator in (*self.source, *self.target))
 
     @property
@@ -80,7 +83,7 @@ class Substitution:
         return any(operator.op_type in ("Add", "Mul", "MatMul") for operator in self.source)
 
     def axis(self, operator: Operator, rank: int) -> int:
-        """Returns the axis of `operator` on tensors of `rank`, which may have more axes than those of TASO."""
+        """Returns the axis of `operator` on tensors of rank `rank`, which may have more axes than those of TASO."""
         assert operator.axis is not None and self.rank is not None  # checked when the rule was read
         return operator.axis if self.from_front else operator.axis - self.rank + rank
 
@@ -103,7 +106,7 @@ def substitution(rule: TasoRule) -> Substitution:
     """Returns `rule` in ONNX operators.
 
     Raises:
-      InexpressibleError: it holds an operator or a parameter that has no counterpart.
+      InexpressibleError: if an operator or a parameter has no counterpart, or the two sides do not fit together.
     """
     if not rule.outputs:
         raise InexpressibleError("it replaces nothing: no output of its source is mapped to one of its target")
@@ -219,7 +222,7 @@ Renaming = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Term:
-    """A variable (`operator` is None, `variable` its name), or output `port` of an operator on terms."""
+    """A variable (`operator` is None, `variable` is the name), or output `port` of an operator on terms."""
 
     operator: Operator | None
     operands: tuple[Term, ...] = ()
@@ -228,7 +231,7 @@ class Term:
 
     @cached_property
     def skeleton(self) -> str:
-        """The term without the names of its variables and the order of commutative operands."""
+        """The term as text, without the names of its variables and the order of commutative operands."""
         if self.operator is None:
             return "x"
         skeletons = [operand.skeleton for operand in self.operands]
@@ -236,7 +239,7 @@ class Term:
 
     @cached_property
     def canonical(self) -> str:
-        """The term without the order of commutative operands: equal for terms that are the same computation."""
+        """The term as text, without the order of commutative operands: equal for terms of the same computation."""
         if self.operator is None:
             return self.variable
         texts = [operand.canonical for operand in self.operands]
@@ -256,7 +259,7 @@ def _ordered(operator: Operator, texts: list[str]) -> list[str]:
 
 
 def output_terms(substitution: Substitution) -> list[tuple[Term, Term]]:
-    """Returns for each output of the rule the terms that the source and the target compute."""
+    """Returns, for each output of the rule, the terms that the source and the target compute."""
     sides = [_terms(side) for side in (substitution.source, substitution.target)]
     return [(sides[0][name], sides[1][name]) for name in substitution.outputs]
 
@@ -291,7 +294,7 @@ def _skeletons(pairs: Sequence[tuple[Term, Term]]) -> list[tuple[str, str]]:
 
 
 def _unify(left: Sequence[Term], right: Sequence[Term], renaming: Renaming) -> Iterator[Renaming]:
-    """Yields renamings of the variables of `left`, one to one, that turn its terms into those of `right`."""
+    """Yields the one-to-one renamings of variables that turn the terms of `left` into those of `right`."""
     if not left:
         yield renaming
         return

@@ -1,4 +1,4 @@
-"""Proof that rewrite rules keep the function: exact in finite fields, then numerically in ONNX Runtime."""
+"""Verification that rewrite rules do not change the function: exactly in prime fields, then in ONNX Runtime."""
 
 from __future__ import annotations
 

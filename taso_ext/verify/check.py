@@ -1,4 +1,7 @@
-"""Verifies one rewrite rule on random instances of its source: the engine rewrites them, two evaluators compare.
+"""Verification of one rewrite rule on random instances of its source.
+
+The engine rewrites every instance. Two evaluators then compare the graphs before and after: in prime fields and in ONNX
+Runtime.
 
 rules = RuleSet.default()
 for index in range(len(rules)):
@@ -24,11 +27,11 @@ from taso_ext.verify.numeric.float_session import RefusedGraphError
 from taso_ext.verify.rule_file import is_normwise
 
 DEFAULT_INSTANCES = 16
-_COST_MODEL = "rtx2070"  # any will do: whether a rewrite is legal does not depend on prices
+_COST_MODEL = "rtx2070"  # any device will do, because prices do not decide whether a rewrite is legal
 _DRAWS_PER_INSTANCE = 2  # the engine itself searches for dimensions that fit; a second draw helps only rarely
 MOST_GLANCED = 1 << 25
-"""Elements of all graphs that are only glanced at: those of 1000 small graphs, of fewer where they are large."""
-_PATIENCE = 3  # failures to draw a graph, beyond successes, after which no more are drawn
+"""The most elements of all graphs that are only glanced at: enough for 1000 small graphs, or for fewer large ones."""
+_PATIENCE = 3  # drawing stops when this many more draws have failed than succeeded
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,12 @@ class Counterexample:
     """A rewrite that changed the function.
 
     Attributes:
-      instance_seed, location: `rules.instance(index, instance_seed)`, or the graph at this position where the caller
-        gave the graphs, stepped at `location` reproduces it.
-      stage: "finite-field" or "differential".
-      reason: the element that differs, and the two values.
-      source, target: both graphs, one operator a line.
+      instance_seed: the seed of the source graph, `rules.instance(index, instance_seed)`; its position among the graphs
+        if the caller gave them.
+      location: where in the source graph the rule was applied.
+      stage: the test that failed, "finite-field" or "differential".
+      reason: the element that differs and its two values, or why a graph cannot be evaluated.
+      source, target: both graphs as text, one operator per line.
     """
 
     instance_seed: int
@@ -59,21 +63,23 @@ class Counterexample:
 
 @dataclass
 class RuleVerification:
-    """What was tried on one rule, and the first failure.
+    """The checks of one rule and the first one that failed.
 
     Attributes:
-      rule: name.
+      rule: the name of the rule.
       instances: hashes of the distinct source graphs that were rewritten and on which the exact test's error bound is
-        below 2^−60; on some small ones with many signs to decide by it is not.
-      rewrites: rewritten graphs compared; an instance may offer several locations.
+        below 2^−60. The bound is larger on some small graphs that decide by many signs.
+      rewrites: the number of rewritten graphs that were compared; an instance may offer several locations.
       error_bits: different graphs would pass the test in prime fields with probability below 2^−error_bits.
-      float_instances, float_cases: source graphs that ONNX Runtime compared as well, and on how many inputs.
-      float_error: largest difference there, relative to the largest result.
-      spreads_nonfinite: an infinity or NaN in an input reaches more results than in the source, as with zero-padded
-        kernels (0·∞ is NaN); finite inputs are not concerned.
-      normwise: the rule says that it is equal in real arithmetic only, and was held to each output's largest tolerance.
-      counterexample: None if every rewrite kept the function.
-      hindrance: why there was no rewrite at all.
+      float_instances: hashes of the distinct source graphs that were also compared in ONNX Runtime.
+      float_cases: the number of inputs of all comparisons in ONNX Runtime.
+      float_error: the largest difference in ONNX Runtime, relative to the largest result.
+      spreads_nonfinite: whether an infinity or NaN in an input reaches more results in the target than in the source,
+        as with zero-padded kernels (0·∞ is NaN). This does not concern finite inputs.
+      normwise: whether the rule says that its sides are equal in real arithmetic only. Every element is then held to
+        the largest tolerance of its output (numeric/differential.py).
+      counterexample: the first rewrite that changed the function; None if every rewrite kept it.
+      hindrance: why no rewrite was compared; empty if one was.
     """
 
     rule: str
@@ -106,7 +112,7 @@ class RuleVerification:
 
 class _Rewrite(NamedTuple):
     instance_seed: int
-    ordinal: int  # of the instance, among those that were rewritten
+    ordinal: int  # number of the instance among those that were rewritten, from 0
     source: Graph
     location: int
     target: Graph
@@ -125,21 +131,23 @@ def verify_rule(
 ) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
-    A rule whose proof says `rounding(normwise)` may round as much as algorithms that are equal in real arithmetic only.
+    If the rule's proof says `rounding(normwise)`, its sides need to be equal in real arithmetic only: the target may
+    round more.
 
     Args:
-      instances: concrete graphs to rewrite; the engine draws their dimensions and attributes.
-      float_instances: how many of them ONNX Runtime compares too; all, unless given.
-      glances: further graphs that are only compared at one random point in each field, at most MOST_GLANCED elements of
-        them. A mistake that shows where extents happen to be equal may show in one of a hundred graphs.
-      seed: of the instances and of all tensor data.
-      observe: is shown every graph that was rewritten.
-      sources: graphs to rewrite instead of the engine's; those in which the rule does not apply are passed over.
+      instances: the number of graphs to rewrite; the engine draws their dimensions and attributes.
+      float_instances: how many of these graphs are also compared in ONNX Runtime; all by default.
+      glances: the number of further graphs, which are compared at only one random point in each field and have at most
+        MOST_GLANCED elements together. A mistake that shows only if extents are equal by chance may show in one of a
+        hundred graphs.
+      seed: the seed of the instances and of all tensor data.
+      sources: graphs to rewrite instead of the engine's; graphs in which the rule does not apply are skipped.
+      observe: a function that is called with every source graph that was compared.
     Returns:
-      What was tried; testing stops at the first counterexample.
+      The checks and their results; testing stops at the first counterexample.
     Raises:
-      IndexError: if `index` is not a rule.
-      UnsupportedOperatorError: if the rule contains an operator that is no function of its inputs.
+      IndexError: if there is no rule `index`.
+      UnsupportedOperatorError: if the rule contains a random operator or a form that the evaluator does not know.
     """
     result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
     numbered = _random_instances(rules, index, instances + glances, seed) if sources is None else enumerate(sources)
@@ -152,7 +160,7 @@ def verify_rule(
         try:
             result.counterexample = _find_counterexample(rewrite, result, 0 if glance else floats, glance)
         except NotInvertibleError:
-            continue  # a source that always divides by zero, as a norm of one element may, says nothing
+            continue  # a source that always divides by zero, as a norm of one element may, proves nothing
         result.rewrites += 1
         if observe is not None:
             observe(rewrite.source)
@@ -186,7 +194,7 @@ def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> 
 
 
 def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], instances: int) -> Iterator[_Rewrite]:
-    """Yields rewrites of the first `instances` of the numbered graphs on which the rule is legal somewhere."""
+    """Yields the rewrites of the first `instances` numbered graphs in which the rule is legal somewhere."""
     cost_model, found = CostModel.roofline(_COST_MODEL), 0
     for number, source in sources:
         state = State(source, rules, cost_model)
@@ -207,7 +215,7 @@ def _size(graph: Graph) -> int:
 def _find_counterexample(
     rewrite: _Rewrite, result: RuleVerification, float_instances: int, glance: bool
 ) -> Counterexample | None:
-    """Runs both tests on one rewrite, the exact one first, and notes in `result` what they saw."""
+    """Runs both tests on one rewrite, the exact one first, and records their findings in `result`."""
     agreement = compare_exactly(
         rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else MOST_POINTS
     )

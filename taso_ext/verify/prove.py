@@ -1,4 +1,4 @@
-"""Runs all layers of verification on one rule, and makes the proof that they result in.
+"""All layers of verification of one rule, and the proof that results from them.
 
 outcome = prove_rule(text, instances=64, seed=0)
 if outcome.proof is None:
@@ -21,20 +21,20 @@ from taso_ext.verify.rule_file import NORMWISE, Proof
 from taso_ext.verify.rule_reader import RuleText, Statement, Term, read_rule
 
 _RESTRICTED = ("group", "strides", "dilations", "pads", "kernel_shape", "ceil_mode", "keepdims", "count_include_pad")
-"""Attributes that decide which elements meet; others follow from shapes or have no further structure."""
+"""Attributes that decide which elements are combined; others follow from shapes or have no further structure."""
 
 
 class TestedDomain:
-    """Collects what the instances of one rule have been."""
+    """The ranks, list lengths and attributes of the instances on which one rule was tested."""
 
-    __test__ = False  # pytest takes it for a test otherwise
+    __test__ = False  # else pytest takes the class for a test
 
     def __init__(self, rule: RuleText) -> None:
         self._rule = rule
         self._seen: dict[str, set[int]] = {}
 
     def observe(self, graph: Graph) -> None:
-        """Notes the ranks, list lengths and attributes of one instance."""
+        """Records the ranks, list lengths and attributes of one instance."""
         tensors = _tensors(self._rule, graph)
         lists = [v.term for v in self._rule.variables.values() if v.term.starred]
         for term, ids in tensors.items():
@@ -49,7 +49,11 @@ class TestedDomain:
                 self._note_attributes(statement, node)
 
     def conditions(self) -> tuple[str, ...]:
-        """Returns conditions that all instances meet and that no other rank, length or attribute meets."""
+        """Returns conditions that all instances meet.
+
+        They bound lengths and attributes by the least and greatest values that occurred, and allow no other ranks than
+        those that occurred.
+        """
         seen = sorted((name, numbers) for name, numbers in self._seen.items() if numbers)
         return tuple(condition for name, numbers in seen for condition in _bounds(name, numbers))
 
@@ -78,8 +82,9 @@ class TestedDomain:
 
 
 def _bounds(name: str, numbers: set[int]) -> list[str]:
-    """Returns conditions for the least and greatest number. Ranks are tested one by one, so gaps between them count
-    too.
+    """Returns conditions that bound the value of `name` by the least and greatest number.
+
+    Ranks are tested one by one, so for a rank they also exclude the numbers between these that are missing.
     """
     low, high = min(numbers), max(numbers)
     gaps = [each for each in range(low, high) if each not in numbers] if name.startswith("rank(") else []
@@ -87,7 +92,7 @@ def _bounds(name: str, numbers: set[int]) -> list[str]:
 
 
 def _tensors(rule: RuleText, graph: Graph) -> dict[Term, list[int]]:
-    """Returns the values that each name of the rule stands for in an instance."""
+    """Returns the ids of the values that each name of the rule stands for in an instance."""
     results = [term for statement in rule.source for term in statement.results]
     terms = {term.name: term for term in (*(v.term for v in rule.variables.values()), *results)}
     found: dict[Term, list[int]] = {}
@@ -105,26 +110,27 @@ RING = frozenset(
         *("Tile", "DepthToSpace", "SpaceToDepth", "Gather"),
     ]
 )
-"""Operators that are sums, products or moves of elements, in every ring."""
+"""Operators that only add, multiply or move elements, as is possible in every ring."""
 
 
 DEFAULT_SHAPES = 128
 GLANCES = 896
-"""Further graphs, on which the exact test only glances."""
+"""The number of further graphs, which the exact test compares at only one point in each field."""
 FLOAT_SHARE = 4
-"""One of so many instances is compared in ONNX Runtime too."""
+"""One in this many instances is also compared in ONNX Runtime."""
 FEWEST_SHAPES = 4
-"""Of instances that differ; a rule that offers fewer is hardly tested."""
+"""The fewest distinct instances; a rule with fewer is hardly tested."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """
+    """The result of verifying one rule.
+
     Attributes:
-      name: of the rule.
-      proof: what was verified, or None.
-      proof_text: it, as it stands in a rule file.
-      refusal: why there is no proof, in one paragraph; a counterexample stands below it, line by line.
+      name: the name of the rule.
+      proof: the proof, or None if the rule was refused.
+      proof_text: the proof as it stands in a rule file.
+      refusal: why there is no proof, in one paragraph; the lines of a counterexample follow below it.
       refuted: whether there is a counterexample.
     """
 
@@ -145,16 +151,16 @@ def prove_rule(
     file: str = "<text>",
     domain: TestedDomain | None = None,
 ) -> Outcome:
-    """Verifies the single rule of `text`, which bears no proof.
+    """Verifies the only rule of `text`, which has no proof.
 
     Args:
-      normwise: the rule is said to be equal in real arithmetic only (numeric/differential.py).
-      instances, glances: graphs that the rule is tested on (`verify_rule`).
-      seed: of these graphs and of all tensor data.
-      file: where the text is from, line by line.
-      domain: what the rule was tested on before, to which this test is added.
+      instances, glances: the numbers of graphs on which the rule is tested, as in `verify_rule`.
+      seed: the seed of these graphs and of all tensor data.
+      normwise: whether the rule is said to be equal in real arithmetic only (numeric/differential.py).
+      file: the file that messages name together with a line of `text`.
+      domain: the instances on which the rule was tested before; those of this test are added to it.
     Raises:
-      ValueError: if `text` is no rule.
+      ValueError: if `text` is not a rule.
     """
     rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text, file), read_rule(text)
     name = rules.names[0]
@@ -195,7 +201,8 @@ def proof_of(text: str, found: RuleVerification, domain: TestedDomain) -> Proof:
     """Returns the proof of a rule that kept the function.
 
     Args:
-      domain: of the graphs that it was tested on.
+      found: the checks that the rule passed.
+      domain: the domain of the graphs on which the rule was tested.
     """
     axioms = prove_by_axioms(text)
     return Proof(

@@ -1,12 +1,13 @@
-"""Rule files as text in which only the proofs change, and the proof line of a rule.
+"""Rule files as text in which only the proofs change, and the proof section of a rule.
 
-The proof says what was verified, on what, and has a seal that ties it to the rule's text:
+The proof says what was verified and on what. It ends with a seal, `digest(...)`, that ties it to the rule's text:
 
     proof  finite-field(primes=2, shapes=64, error<2^-117)  axioms(concat-matmul, split-of-concat)
            onnxruntime(32)  rounding(error=3e-07)  digest(0123456789abcdef)
 
-A rule that the axioms do not reach has `domain(...)` instead of `axioms(...)`: conditions that hold for all instances
-on which it was tested. The engine compiles them like those of `where`, so the rule matches nothing else.
+If the axioms do not prove a rule, its proof has `domain(...)` instead of `axioms(...)`: conditions that hold for all
+instances on which the rule was tested. The engine compiles them like the conditions of `where`, so the rule matches
+nothing else.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ _INDENT = 9
 
 @dataclass(frozen=True)
 class Proof:
-    """What a verified rule records.
+    """The evidence that a verified rule records.
 
     Attributes:
-      shapes: distinct graphs compared in both prime fields.
-      error_bits: a wrong rule passes each of these with probability below 2^−error_bits.
-      float_shapes: of these, how many ONNX Runtime compared as well.
-      rounding: largest difference there, relative to the largest result; None where all results were equal.
-      normwise: the rule is equal in real arithmetic only; its author says so with `proof rounding(normwise)`.
-      spreads: an infinity or NaN of an input reaches more results than before.
-      axioms: names of those that prove the rule for all shapes; None where they do not reach it.
-      domain: conditions that all tested graphs meet; empty where the axioms prove the rule.
+      shapes: the number of distinct graphs that were compared in both prime fields.
+      error_bits: a wrong rule passes the test on each of these graphs with probability below 2^−error_bits.
+      float_shapes: the number of distinct graphs that were compared in ONNX Runtime.
+      rounding: the largest difference in ONNX Runtime, relative to the largest result; None if all results were equal
+        and the rule is not normwise.
+      spreads: whether an infinity or NaN in an input reaches more results in the target than in the source.
+      axioms: the names of the axioms that prove the rule for all shapes; None if the axioms do not prove it.
+      domain: conditions that all tested graphs meet; empty if the axioms prove the rule.
+      normwise: whether the sides are equal in real arithmetic only; the author says so with `proof rounding(normwise)`.
     """
 
     shapes: int
@@ -62,7 +64,7 @@ class Proof:
         return found
 
     def text(self, rules: RuleSet, index: int) -> str:
-        """Returns the proof of rule `index`, sealed; lines of at most 120 characters."""
+        """Returns the proof of rule `index` with its seal, in lines of at most 120 characters."""
         clauses = self.clauses()
         evidence = textwrap.wrap("  ".join(clauses), _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
         written = "\n".join(evidence)
@@ -75,11 +77,11 @@ class Proof:
 
 
 NORMWISE = "rounding(normwise)"
-"""The proof with which an author says so before the rule is verified."""
+"""The proof with which an author says, before verification, that a rule is equal in real arithmetic only."""
 
 
 def is_normwise(proof: str) -> bool:
-    """Returns whether the rule that this proof belongs to is said to be equal in real arithmetic only."""
+    """Returns whether a proof says that its rule is equal in real arithmetic only."""
     return re.search(r"\brounding\([^)]*\bnormwise\b", proof) is not None
 
 
@@ -91,11 +93,13 @@ class RuleEntry:
     """One rule of a file.
 
     Attributes:
-      name, place: what it is called, and `file:line:column` of its name.
+      name: the name of the rule.
+      place: `file:line:column` of the name.
       text: the rule without its proof.
-      proof: as it stands in the file; "" where there is none.
+      proof: the proof as it stands in the file; "" if there is none.
       is_current: whether this proof was made for this text.
-      begin, end: of the proof in the file, from behind the line above it; equal where there is none.
+      begin, end: where the lines of the proof begin and end in the file, in characters; if there is no proof, both are
+        the place for one.
     """
 
     name: str
@@ -111,7 +115,8 @@ def read_rule_file(path: Path) -> list[RuleEntry]:
     """Returns the rules of a file in their order.
 
     Raises:
-      ValueError: if the file cannot be read or is not well-formed; `file:line:column`, what was expected and what came.
+      ValueError: if the file cannot be read or is not well-formed. For the latter the message gives
+        `file:line:column`, what was expected and what was found.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -151,7 +156,7 @@ def _entry(text: str, rules: RuleSet, index: int) -> RuleEntry:
 
 
 def _trimmed(rule: str) -> str:
-    """Returns the rule without the blank lines and comments at its end, which belong to what follows."""
+    """Returns the rule without the blank lines and comments at its end, which belong to the next rule."""
     lines = rule.splitlines()
     while lines and (not lines[-1].strip() or lines[-1].strip().startswith("#")):
         lines.pop()
@@ -159,7 +164,7 @@ def _trimmed(rule: str) -> str:
 
 
 def _line_begin(text: str, line: int) -> int:
-    """Returns where line number `line` (from 1) begins, or the end of the text."""
+    """Returns the offset at which line number `line` (from 1) begins; the end of the text if there is no such line."""
     lines: Sequence[str] = text.splitlines(keepends=True)
     return len("".join(lines[: line - 1]))
 

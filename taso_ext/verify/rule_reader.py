@@ -1,7 +1,7 @@
-"""Rules as data for the prover and for the tests: their text once more, read into Python's own expression trees.
+"""Rules as data for the prover and the tests: a second reader of their text, with Python's own expression trees.
 
-Expressions have Python's grammar once `...` is written `*`. The engine has parsed the text before, so what it would
-refuse is not looked for here.
+Expressions follow Python's grammar after `...` is replaced by `*`. The engine has parsed the text before, so this
+reader does not check for errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Expression = ast.expr
 
 @dataclass(frozen=True)
 class Term:
-    """A tensor's name, or that of a list of tensors."""
+    """The name of a tensor, or of a list of tensors if it is starred."""
 
     name: str
     starred: bool
@@ -39,21 +39,21 @@ class Extent:
 
 @dataclass(frozen=True)
 class Variable:
-    """A tensor the source reads and does not compute; `shape` None says nothing about the shape."""
+    """A tensor that the source reads but does not compute; `shape` is None if no shape is declared."""
 
     term: Term
-    origin: str | None  # "weight", "runtime" or either
+    origin: str | None  # "weight" or "runtime"; None if it may be either
     floating: bool
     shape: tuple[Extent, ...] | None
 
     @property
     def weight(self) -> bool:
-        """Whether it is computed from initializers alone."""
+        """Whether the tensor must be computed from initializers alone."""
         return self.origin == "weight"
 
     @property
     def rank(self) -> int | None:
-        """The rank, where the declaration fixes it."""
+        """The rank if the declaration fixes it, else None."""
         if self.shape is None or any(extent.kind == "ellipsis" for extent in self.shape):
             return None
         return len(self.shape)
@@ -61,7 +61,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Statement:
-    """`results = op(arguments; attributes, @rest)`; op "" means `results = arguments`, an alias."""
+    """A statement `results = op(arguments; attributes, @rest)`, or the alias `results = arguments` if `op` is "".
+
+    Attributes:
+      kept: whether the statement is in the section `given`, so that a rewrite keeps its operator.
+    """
 
     results: tuple[Term, ...]
     op: str
@@ -72,18 +76,20 @@ class Statement:
 
     @property
     def mapped(self) -> bool:
-        """Whether it stands for one operator for each element of a list."""
+        """Whether the statement stands for one operator for each element of a list."""
         return self.results[0].starred and any(term.starred for term in self.arguments)
 
 
 @dataclass(frozen=True)
 class RuleText:
-    """A rule; `operators` are the choices of its operator variables by name, `source` includes what is given.
+    """A rule as data.
 
     Attributes:
-      conditions: of `where`, and those that the proof's `domain` adds.
+      operators: the choices of each operator variable, by the variable's name.
+      source: the statements of the sections `source` and `given`.
+      conditions: the conditions of `where`, and those that the proof's `domain` adds.
       unordered: pairs of results whose statements may change places.
-      least: fewest elements of its lists.
+      least: the fewest elements of the rule's lists.
     """
 
     name: str
@@ -103,7 +109,7 @@ class RuleText:
 
     @property
     def operator_names(self) -> frozenset[str]:
-        """Names of the operators of both sides, with all choices of operator variables."""
+        """The names of the operators of both sides, with all choices of operator variables."""
         named = {statement.op for statement in (*self.source, *self.target) if statement.op}
         chosen = {choice for name in named for choice in self.operators.get(name, (name,))}
         return frozenset(chosen)
@@ -127,8 +133,9 @@ def read_rule(text: str) -> RuleText:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """Returns the items of each section. A section goes on until a line starts with the name of another, a proof to the
-    end.
+    """Returns the items of each section, by the section's name.
+
+    A section ends where a line starts with the name of another section; a proof ends with the rule.
     """
     found = dict.fromkeys(SECTIONS, "")
     section = ""
@@ -214,8 +221,10 @@ def _attributes(text: str) -> tuple[dict[str, Expression], str | None]:
 
 
 def read_expression(text: str) -> Expression:
-    """Reads an expression: `...l` in a list is Python's `*l`, `*n` alone is the list that the starred extent `n` stands
-    for, `@r` is `r`.
+    """Reads an expression.
+
+    `...l` in a list becomes Python's `*l`. `*n` alone becomes `n`, the list that the starred extent stands for. `@r`
+    becomes `r`.
     """
     text = text.replace("...", "*").replace("@", "").strip().removeprefix("*")
     return ast.parse(" ".join(text.split()), mode="eval").body

@@ -1,1 +1,1 @@
-"""Proofs that a rule holds for all shapes, from axioms."""
+"""Proofs from axioms that a rule holds for all shapes."""

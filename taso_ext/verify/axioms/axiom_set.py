@@ -1,9 +1,11 @@
-"""The axioms of axioms.rules, in the forms in which they are looked for: written backwards, and for two and three
-elements where they speak of lists.
+"""The axioms of axioms.rules, in the forms that the prover looks for.
 
-A rule `source = target` is an equation between tensors. Where `follows` is set, target is well-typed and has the type
-of source wherever source is well-typed and the conditions hold, so that it may be put in its place; the tests hold
-every axiom to that. Otherwise it only says that the two are equal if both are there and have the same type.
+Both directions of an axiom are forms. An axiom about lists also has forms for lists of two and of three elements.
+
+An axiom `source = target` is an equation between tensors. If `follows` is set, the target is well-typed and has the
+source's type wherever the source is well-typed and the conditions hold, so it may take the place of the source. The
+tests check this for every axiom. Otherwise the axiom only says that the two are equal if both exist and have the same
+type.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from taso_ext._core import RuleSet
 from taso_ext.verify.rule_reader import Extent, RuleText, Statement, Term, Variable, read_rule
 
 _FOLLOWS, _BOTH = "types(follow)", "types(follow, backwards)"
-"""What stands in an axiom's proof section, as said above; nothing, if it only compares."""
+"""The proof sections that set `follows`: forwards only, and in both directions. Other axioms have no proof section."""
 _LENGTHS = (2, 3)
 
 
@@ -27,10 +29,10 @@ class Axiom:
     """One form of an axiom.
 
     Attributes:
-      name: of the axiom.
-      rule: what to look for, and what it is equal to.
-      follows: as said above.
-      lists: symbols that stand for lists of a given length, and the symbols of their elements.
+      name: the name of the axiom.
+      rule: a rule whose source the prover looks for and whose target is equal to it.
+      follows: whether the target may take the place of the source, as said above.
+      lists: symbols that stand for lists of a given length, each with the symbols of its elements.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Axiom:
 
 
 def axiom_text() -> str:
-    """Returns the axioms as written: rules with `types(...)` as their proof."""
+    """Returns the text of the axioms: rules with `types(...)` as their proof, or without a proof."""
     return files("taso_ext.verify.axioms").joinpath("axioms.rules").read_text(encoding="utf-8")
 
 
@@ -82,7 +84,7 @@ def _has_stars(rule: RuleText) -> bool:
 
 
 def element(name: str, place: int) -> str:
-    """Returns the name of an element of a list."""
+    """Returns the name of the element `place` of the list `name`."""
     return f"{name}.{place}"
 
 
@@ -135,5 +137,5 @@ def _spelled_out(terms: tuple[Term, ...], count: int) -> tuple[Term, ...]:
 
 
 def symbol_of(expression: ast.expr) -> str | None:
-    """Returns the name that an expression consists of, or None."""
+    """Returns the name of which an expression consists, or None if it is not a single name."""
     return expression.id if isinstance(expression, ast.Name) else None

@@ -1,4 +1,4 @@
-"""Finding an axiom's source among the terms of a rule, and building its target there."""
+"""The search for an axiom's source among the terms of a rule, and the construction of its target there."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from taso_ext.verify.axioms.tensor_terms import EACH, Terms, counted_from_the_fr
 from taso_ext.verify.rule_reader import Extent, Statement, Term, Variable
 
 Operators = dict[str, frozenset[str]]
-"""What the operator variables of a rule may be."""
+"""The operators that each operator variable of a rule may stand for."""
 
 
 @dataclass
 class Match:
-    """What the names of an axiom stand for. It is a scope for the expressions of the axiom."""
+    """The values of an axiom's names: a place where its source stands, and the scope of its expressions."""
 
     axiom: Axiom
     terms: Terms
@@ -52,7 +52,7 @@ class Match:
         )
 
     def symbol(self, name: str) -> Value:
-        """Returns the value of a symbol; for a list of given length that of its elements."""
+        """Returns the value of a symbol. A symbol for a list of given length has the values of its elements."""
         for symbol, elements in self.axiom.lists:
             if symbol == name:
                 values = [self.symbol(each) for each in elements]
@@ -88,7 +88,7 @@ class Match:
 
 
 def matches(axiom: Axiom, terms: Terms, operators: Operators) -> Iterator[Match]:
-    """Yields all places where the axiom's source stands and its conditions certainly hold."""
+    """Yields the matches of the axiom's source for which its conditions certainly hold."""
     statements = [statement for statement in reversed(axiom.rule.source) if statement.op]
     for found in _matches(Match(axiom, terms), statements, operators):
         for shaped in _with_shapes(found, [v for v in axiom.rule.variables.values() if v.term.name in found.tensors]):
@@ -109,7 +109,7 @@ def _holds(match: Match) -> bool:
 
 
 def _from_the_front(value: Value, match: Match, first: int) -> Value:
-    """Returns an axis of the first operand, counted from its front."""
+    """Returns `value`; a negative axis of the tensor `first` is counted from the front instead."""
     if isinstance(value, Number) and value.integer is not None and value.integer < 0:
         attributes = Attributes((("axis", value),), None)
         return counted_from_the_front(attributes, match.terms.shape(first)).known[0][1]
@@ -117,7 +117,7 @@ def _from_the_front(value: Value, match: Match, first: int) -> Value:
 
 
 def _matches(match: Match, statements: list[Statement], operators: Operators) -> Iterator[Match]:
-    """Yields the matches of `statements`. It starts with the last statement, since results lead to operands."""
+    """Yields the matches of `statements`, which stand in reverse order because results lead to operands."""
     if not statements:
         yield match
         return
@@ -133,7 +133,7 @@ def _candidates(match: Match, statement: Statement) -> Iterator[int]:
         yield from terms.members(match.tensors[statement.results[0].name])
         return
     for result in statement.results:
-        if result.name in match.tensors:  # an element: what it is one of
+        if result.name in match.tensors:  # a named result of a Split leads to the Split
             for term in list(terms.members(match.tensors[result.name])):
                 if terms.nodes[term].op == "item":
                     yield terms.nodes[term].operands[0][0]
@@ -142,14 +142,14 @@ def _candidates(match: Match, statement: Statement) -> Iterator[int]:
 
 
 def operator_name(statement: Statement, op: str) -> str:
-    """Returns the operator name of a term. It tells operators on lists, and Splits with named results, apart."""
+    """Returns the operator name of a term; operators on lists and Splits with named results have names of their own."""
     if statement.mapped:
         return EACH + op
     return f"Split {len(statement.results)}" if op == "Split" and not statement.results[0].starred else op
 
 
 def _bindings(match: Match, statement: Statement, term: int, operators: Operators) -> Iterator[Match]:
-    """Yields the ways, at most one, in which a statement can be this term."""
+    """Yields the match in which the statement is this term; nothing if it cannot be."""
     node = match.terms.nodes[term]
     if not node.op or (
         statement.op not in match.axiom.rule.operators and node.op != operator_name(statement, statement.op)
@@ -213,7 +213,7 @@ def _bind_attributes(match: Match, statement: Statement, term: int) -> bool:
 
 
 def _with_shapes(match: Match, variables: list[Variable]) -> Iterator[Match]:
-    """Binds what the declared shapes of variables say, in every way that the terms' shapes allow."""
+    """Yields matches with the symbols of declared shapes bound, in every way that the shapes of the terms allow."""
     if not variables:
         yield match
         return
@@ -258,17 +258,22 @@ def _bind_extent(match: Match, extent: Extent, item: object) -> bool:
 
 @dataclass
 class Built:
-    """The target of an axiom: terms of its results, and those of its operators by their first result."""
+    """The target of an axiom among the terms of a rule.
+
+    Attributes:
+      results: the terms of its results, by name.
+      found: the terms of its operators, by the name of their first result.
+    """
 
     results: dict[str, int] = field(default_factory=dict)
     found: dict[str, int] = field(default_factory=dict)
 
 
 def build(match: Match, *, new: bool) -> Built | None:
-    """Returns the terms of the axiom's target, or None where they cannot be built.
+    """Returns the terms of the axiom's target, or None if they cannot be built.
 
     Args:
-      new: make those that do not exist yet.
+      new: whether to make terms that do not exist yet.
     """
     built, scope = Built(), match.copy()
     for statement in match.axiom.rule.target:

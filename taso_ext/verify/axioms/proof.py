@@ -1,11 +1,11 @@
-"""Proofs that a rule holds for all shapes, from the axioms.
+"""Proofs from the axioms that a rule holds for all shapes.
 
 proof = prove_by_axioms(text)
 if proof is not None:
     print(", ".join(proof))
 
-The rule's terms are saturated with instances of axioms whose conditions follow from the rule's own. What decides is z3:
-the instances that were found, without quantifiers, and the rule's negation must contradict one another.
+The search saturates the rule's terms with instances of axioms whose conditions follow from the conditions of the rule.
+z3 then decides: the instances that were found, which have no quantifiers, must contradict the negation of the rule.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from taso_ext.verify.axioms.tensor_terms import Node, Terms, item
 from taso_ext.verify.rule_reader import RuleText, Statement, read_rule
 
 CONGRUENCE = "congruence"
-"""The name of what needs no axiom: equal operators of equal operands are equal."""
+"""The name of a proof that needs no axiom: equal operators on equal operands give equal results."""
 _ROUNDS = 4
 _MOST_OPERATORS = 24
-"""Of rules that are tried; proofs of longer ones would take more than a few seconds."""
+"""The most statements of a rule that is tried; the proof of a longer rule would take more than a few seconds."""
 _MOST_TERMS = 300
 _MOST_MATCHES = 3000
-"""Found in one round; more are not looked for."""
+"""The most matches that one round looks for."""
 _EFFORT = 10_000_000
-"""z3's own count of steps, so that the answer is the same everywhere."""
+"""The limit of z3's own count of steps. Unlike a time limit, it gives the same answer on every machine."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Instance:
     """An axiom with terms for its variables.
 
     Attributes:
-      axiom: its name.
-      equations: between terms of z3.
+      axiom: the name of the axiom.
+      equations: what the axiom says of these terms, as equations between terms of z3.
     """
 
     axiom: str
@@ -49,10 +49,10 @@ class Instance:
 
 
 def prove_by_axioms(text: str) -> tuple[str, ...] | None:
-    """Returns the names of the axioms that imply the rule of `text`, or None where none were found.
+    """Returns the names of the axioms that imply the rule of `text`, or None if no proof was found.
 
     Raises:
-      ValueError: if `text` is no rule.
+      ValueError: if `text` is not a rule.
     """
     rule = read_rule(text)
     if len(rule.source) + len(rule.target) > _MOST_OPERATORS:
@@ -69,8 +69,9 @@ def _prove(rule: RuleText) -> tuple[str, ...] | None:
 
 
 def _usable(rule: RuleText) -> list[Axiom]:
-    """Returns the axioms that apply: those on floating tensors say nothing of integers, those on lists nothing of
-    shorter ones.
+    """Returns the axioms that apply to a rule.
+
+    An axiom about float tensors says nothing about integers, and an axiom about lists says nothing about shorter lists.
     """
     exact = any(not variable.floating for variable in rule.variables.values())
     usable = [a for a in axioms() if not exact or not any(v.floating for v in a.rule.variables.values())]
@@ -78,9 +79,9 @@ def _usable(rule: RuleText) -> list[Axiom]:
 
 
 def _prove_by_cases(rule: RuleText) -> tuple[str, ...] | None:
-    """Returns a proof that joins one proof for each operator that an operator variable may be."""
+    """Returns a proof that joins one proof for each operator that an operator variable may stand for."""
     for name, choices in rule.operators.items():
-        if len(choices) > 1 and set(choices) <= BROADCASTING:  # these have no attributes
+        if len(choices) > 1 and set(choices) <= BROADCASTING:  # these operators have no attributes
             proofs = [_prove(_with_operator(rule, name, choice)) for choice in choices]
             if all(proof is not None for proof in proofs):
                 return tuple(sorted({axiom for proof in proofs for axiom in proof or ()}))
@@ -100,8 +101,9 @@ def _lists(axiom: Axiom) -> bool:
 
 
 def equated_variables(text: str) -> list[tuple[str, str]]:
-    """Returns the variables that the axioms make equal to one another in the rule of `text`. Consistent axioms make
-    none equal.
+    """Returns the pairs of variables that the axioms make equal in the rule of `text`.
+
+    Consistent axioms make no variables equal.
     """
     rule = read_rule(text)
     rule_terms = RuleTerms.of(rule)
@@ -131,7 +133,7 @@ class _Search:
         return self._core() if self._reached() else None
 
     def exhaust(self) -> None:
-        """Does not stop at the proof."""
+        """Adds instances in all rounds, also after the goals are reached."""
         self._exhaustive = True
         for _ in range(_ROUNDS):
             if not self._round():
@@ -141,7 +143,7 @@ class _Search:
         return all(self._terms.find(a) == self._terms.find(b) for a, b in self._goals)
 
     def _round(self) -> bool:
-        """Adds every instance that can be found among the present terms; returns whether there was one."""
+        """Adds every instance that can be found among the present terms, and returns whether there was a new one."""
         all_matches = (match for axiom in self._axioms for match in matches(axiom, self._terms, self._operators))
         found = list(islice(all_matches, _MOST_MATCHES))
         news = [self._instantiate(match) for match in found]
@@ -152,7 +154,7 @@ class _Search:
         key = (id(axiom), tuple(sorted((name, self._terms.find(term)) for name, term in match.tensors.items())))
         if key in self._seen:
             return False
-        if not self._exhaustive and self._reached():  # of many matches those that are left would only cost time
+        if not self._exhaustive and self._reached():  # the matches that are left would only cost time
             return False
         new = axiom.follows and len(self._terms) < _MOST_TERMS
         made = build(match, new=new)
@@ -169,7 +171,10 @@ class _Search:
         return True
 
     def _core(self) -> tuple[str, ...] | None:
-        """Axioms of instances that contradict the rule's negation, of which none can be left out."""
+        """Returns the axioms of instances that contradict the rule's negation, or None if z3 finds no contradiction.
+
+        None of these instances can be left out.
+        """
         goal = z3.Not(z3.And([self._language.term(a) == self._language.term(b) for a, b in self._goals]))
         kept = _contradicting(self._instances, goal)
         if kept is None:
@@ -181,7 +186,7 @@ class _Search:
 
 
 def _contradicting(instances: list[Instance], goal: z3.BoolRef) -> list[Instance] | None:
-    """Returns those of `instances` that z3 needs to refute `goal`, or None if it cannot."""
+    """Returns those of `instances` that z3 uses to refute `goal`, or None if it cannot refute it."""
     solver = z3.Solver()
     solver.set("rlimit", _EFFORT)
     solver.add(goal)
@@ -195,8 +200,9 @@ def _contradicting(instances: list[Instance], goal: z3.BoolRef) -> list[Instance
 
 
 class _Language:
-    """Terms in the language of z3: one uninterpreted function for each operator with its attributes, lists of tensors
-    as tensors.
+    """A translation of terms into the language of z3.
+
+    Each operator with its attributes becomes one uninterpreted function. Lists of tensors have the sort of tensors.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -214,7 +220,7 @@ class _Language:
         return self._known[number]
 
     def instance(self, match: Match, built: Built) -> Instance:
-        """Returns an axiom with the terms of a match for its variables."""
+        """Returns the axiom of a match, with the terms of the match for its variables."""
         rule = match.axiom.rule
         inputs = {name: self.term(match.tensors[name]) for name in rule.variables if name in match.tensors}
         source = self._side(rule.source, match.found, inputs)
@@ -224,7 +230,7 @@ class _Language:
     def _side(
         self, statements: tuple[Statement, ...], found: Mapping[str, int], inputs: Mapping[str, z3.ExprRef]
     ) -> dict[str, z3.ExprRef]:
-        """By name, what one side computes; `found` has the terms of its operators by their first result."""
+        """Returns what one side computes, by name; `found` has the terms of its operators by their first result."""
         values = dict(inputs)
         for statement in statements:
             operands = [values[term.name] for term in statement.arguments]

@@ -1,7 +1,7 @@
-"""The terms of a rule, and what may be taken for granted where it matches.
+"""The terms of a rule, and the premises that hold wherever the rule matches.
 
-A match has a well-typed source, its conditions hold, and its target is well-typed and gives results of the same types:
-the matcher refuses all others.
+In every match the source is well-typed, the conditions hold, and the target is well-typed with results of the same
+types. The matcher refuses everything else.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _LISTS = frozenset(
 
 @dataclass
 class RuleTerms:
-    """
+    """The terms of a rule.
+
     Attributes:
       goals: pairs of terms that the rule says are equal.
-      variables: the rule's, by name.
+      variables: the terms of the rule's variables, by name.
     """
 
     terms: Terms
@@ -50,11 +51,9 @@ class RuleTerms:
 
     @staticmethod
     def of(rule: RuleText) -> RuleTerms | None:
-        """Returns the terms of a rule; None where terms cannot express it, or where its conditions contradict one
-        another.
-        """
+        """Returns the terms of a rule; None if terms cannot express it or if its conditions contradict one another."""
         shape_rules = ShapeRules(rule.operators)
-        for _ in range(2):  # once more with what the equal types of the results say about broadcasting
+        for _ in range(2):  # the second time with what equal types of the results say about broadcasting
             try:
                 made = _Reading(rule, shape_rules).read()
             except UnknownError:
@@ -65,7 +64,7 @@ class RuleTerms:
 
 
 def _units(terms: Terms, shapes: set[Shape]) -> set[Shape]:
-    """Returns the tensors that certainly have one element."""
+    """Returns those of `shapes` that certainly have one element."""
     found = set()
     for shape in shapes:
         try:
@@ -135,7 +134,7 @@ class _Reading:
         return tuple(self._extent(variable, extent) for extent in variable.shape)
 
     def _least_rank(self, name: str) -> int:
-        """That operators which read it need: a MatMul 2, an axis counted from the end what leads there."""
+        """Returns the least rank that operators which read `name` need: 2 for a MatMul, n for an axis of -n."""
         least = 0
         for statement in (*self.rule.source, *self.rule.target):
             if Term(name, False) not in statement.arguments or statement.op not in _RANKED:
@@ -199,7 +198,7 @@ class _Reading:
             self.facts.suppose(self.facts.equation(a[-1], b[-2]))
 
     def _suppose_alike(self, operands: tuple[tuple[int, bool], ...], axis: Value | None) -> None:
-        """What is concatenated differs along one axis alone."""
+        """Supposes that concatenated tensors have equal extents along all axes but one."""
         shapes = [self.terms.shape(term) for term, starred in operands if not starred]
         if len(shapes) < len(operands) or not isinstance(axis, Number):
             return
@@ -225,13 +224,13 @@ class _Reading:
 
 
 def _aligned(a: Row, b: Row) -> bool:
-    """Returns whether equal lists have equal entries: at most one run of unknown length, at the same place in both."""
+    """Returns whether equal lists have equal entries: each has at most one run of unknown length, at the same place."""
     places = [[at for at, item in enumerate(row) if isinstance(item, Span)] for row in (a, b)]
     return places[0] == places[1] and len(places[0]) <= 1
 
 
 def _list_lengths(rule: RuleText) -> Mapping[str, int]:
-    """Returns the lists of attributes whose lengths follow from the conditions."""
+    """Returns the lengths of attributes' lists, by symbol, as far as conditions give them."""
     found: dict[str, int] = {}
     for condition in _conjuncts(rule.conditions):
         match condition:
@@ -256,7 +255,7 @@ def _conjuncts(conditions: tuple[ast.expr, ...]) -> list[ast.expr]:
 
 
 def _in_order(statements: tuple[Statement, ...], known: set[str]) -> list[Statement]:
-    """Returns the statements in an order in which each stands behind those whose results it reads."""
+    """Returns the statements in an order in which each follows those whose results it reads."""
     ordered: list[Statement] = []
     waiting = list(statements)
     while waiting:
@@ -270,7 +269,7 @@ def _in_order(statements: tuple[Statement, ...], known: set[str]) -> list[Statem
 
 
 def _asked_for(rule: RuleText) -> set[str]:
-    """Returns the constants whose contents the rule uses: it matches only where these are known."""
+    """Returns the names of constants whose contents the rule uses; it matches only if these contents are known."""
     alone = [each for each in _conjuncts(rule.conditions) if not isinstance(each, (ast.BoolOp, ast.UnaryOp))]
     made = [value for statement in rule.target for value in statement.attributes.values()]
     return {

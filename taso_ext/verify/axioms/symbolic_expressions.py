@@ -1,7 +1,7 @@
-"""Expressions of the rule language with symbols for values, and what follows from the conditions of a rule.
+"""Values of the rule language's expressions, with symbols in them, and what follows from the conditions of a rule.
 
-z3 decides linear and polynomial arithmetic. It takes integers for reals: what holds for all reals holds for all
-integers.
+z3 decides linear and polynomial arithmetic. Integers are treated as reals, because what holds for all reals holds for
+all integers.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from taso_ext.verify.axioms.symbolic_values import (
 
 
 class Scope(Protocol):
-    """What the names of an expression stand for; each raises UnknownError where that is not known."""
+    """The values of the names in an expression. Each method raises UnknownError if the value is not known."""
 
     def symbol(self, name: str) -> Value: ...
 
     def shape(self, tensor: str) -> Shape: ...
 
     def contents(self, tensor: str) -> Number:
-        """Returns what all its elements are, if that is one number."""
+        """Returns the number that all elements of the tensor have."""
 
 
 def evaluate(expression: ast.expr, scope: Scope) -> Value:
-    """Returns the value of an expression that is no condition.
+    """Returns the value of an expression that is not a condition.
 
     Raises:
-      UnknownError: if it has none, or none that this language of values can say.
+      UnknownError: if it has no value, or none that `Value` can express.
     """
     match expression:
         case ast.Constant(value=str() as text):
@@ -195,7 +195,7 @@ def _sorted(value: Value) -> Row:
 
 
 def integers(row: Row) -> list[int] | None:
-    """Returns the integers of a list of literals, or None."""
+    """Returns a list of integer literals as integers; None if an entry is anything else."""
     found = [item.integer for item in row if isinstance(item, Number)]
     return [each for each in found if each is not None] if len(found) == len(row) and None not in found else None
 
@@ -245,11 +245,11 @@ _OF_VALUES: dict[str, Callable[..., Value]] = {
 
 
 _EFFORT = 200_000
-"""z3's own count of steps: unlike a time limit, it gives the same answer on every machine."""
+"""The limit of z3's own count of steps. Unlike a time limit, it gives the same answer on every machine."""
 
 
 class Facts:
-    """Premises, and questions whether they imply something. The answer "no" may also mean that z3 did not find out."""
+    """Premises, and checks whether they imply a conclusion. The answer "no" may also mean that z3 could not decide."""
 
     def __init__(self) -> None:
         self._solver = z3.Solver()
@@ -264,7 +264,7 @@ class Facts:
         self._answers.clear()
 
     def suppose_condition(self, condition: ast.expr, scope: Scope) -> None:
-        """Takes a rule's condition for true, as far as this language of values can express it."""
+        """Adds a rule's condition to the premises, as far as `Value` can express it."""
         if isinstance(condition, ast.BoolOp) and isinstance(condition.op, ast.And):
             for each in condition.values:
                 self.suppose_condition(each, scope)
@@ -300,7 +300,7 @@ class Facts:
         if isinstance(a, Number) != isinstance(b, Number):
             return False
         if isinstance(a, Number) and isinstance(b, Number) and (a - b).literal is not None:
-            return False  # they differ by a number
+            return False  # they differ by a constant
         if (a, b) not in self._answers:
             self._answers[a, b] = self.imply(self.equation(a, b))
         return self._answers[a, b]
@@ -309,7 +309,7 @@ class Facts:
         """Returns a condition in z3's language.
 
         Raises:
-          UnknownError: if it cannot be said there.
+          UnknownError: if the condition cannot be expressed there.
         """
         match condition:
             case ast.BoolOp(op=ast.And(), values=values):
@@ -341,7 +341,7 @@ class Facts:
         raise UnknownError
 
     def equation(self, a: Value, b: Value) -> z3.BoolRef:
-        """Returns that two values are equal: lists if their entries are, or if a premise says so."""
+        """Returns the formula for two equal values. Lists are equal if their entries are, or if a premise says so."""
         if isinstance(a, Number) and isinstance(b, Number):
             return self.real(a) == self.real(b)
         if isinstance(a, tuple) and isinstance(b, tuple):
@@ -384,7 +384,7 @@ class Facts:
         if name not in self._atoms:
             self._atoms[name] = z3.Real(f"a{len(self._atoms)}")
             match name:
-                case ("quotient", Number() as a, Number() as b):  # of integers it is exact, else nothing matches
+                case ("quotient", Number() as a, Number() as b):  # for integers it is exact, else nothing matches
                     divisor = self.real(b)
                     self._solver.add(z3.Implies(divisor != 0, self._atoms[name] * divisor == self.real(a)))
                 case ("sqrt", Number() as square):

@@ -1,6 +1,7 @@
-"""Shapes of what operators compute, with symbols for extents.
+"""The shapes of operators' results, with symbols for extents.
 
-A result whose shape is not told here gets one that only results of equal operators of equal shapes have.
+If no formula here gives the shape of a result, the result gets an opaque shape. Only results of the same operator with
+the same attributes and operand shapes share that shape.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ _REDUCTIONS = frozenset(["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"])
 
 @dataclass(frozen=True)
 class ShapeRules:
-    """Output shapes by operator.
+    """The output shape of each operator.
 
     Attributes:
-      operators: what operator variables stand for.
+      operators: the operators that each operator variable may stand for.
       absorbed: pairs (a, b) of shapes for which broadcasting a with b is known to give a.
-      units: of these shapes b, those of one element.
+      units: those of the shapes b that have one element.
     """
 
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -71,14 +72,17 @@ class ShapeRules:
     units: set[Shape] = field(default_factory=set)
 
     def output(self, op: str, attributes: Attributes, shapes: Shapes) -> Shape:
-        """Of an operator, or of each of a list of them; then shapes with `Each` and `Unlike` are their elements'."""
+        """Returns the shape of an operator's result.
+
+        For a list of operators, `Each` and `Unlike` in the shapes stand for what differs between the elements.
+        """
         try:
             return self._told(op, dict(attributes.known), attributes, shapes)
         except UnknownError:
             return _opaque(op, attributes, shapes)
 
     def joined(self, op: str, attributes: Attributes, shapes: Shapes, lists: tuple[bool, ...]) -> Shape:
-        """Of one operator that reads whole lists, those at which `lists` is true."""
+        """Returns the result's shape for one operator that reads whole lists: the operands where `lists` is true."""
         known = dict(attributes.known)
         try:
             if op != "Concat":
@@ -107,7 +111,7 @@ class ShapeRules:
         raise UnknownError
 
     def split(self, attributes: Attributes, shape: Shape, count: int | None) -> Shapes:
-        """Of a Split into `count` named results, or, if that is None, of the elements of the list it makes."""
+        """Returns the shapes of a Split's `count` named results, or, if `count` is None, of its one list of results."""
         known = dict(attributes.known)
         try:
             place, sizes = _place(shape, known["axis"]), _as_row(known["split"])
@@ -122,10 +126,10 @@ class ShapeRules:
         return tuple((*shape[:place], extent, *shape[place + 1 :]) for extent in extents)
 
     def broadcast(self, shapes: Iterable[Shape]) -> Shape:
-        """Returns what operands of these shapes have together.
+        """Returns the shape to which operands of these shapes broadcast.
 
         Raises:
-          UnknownError: if elements of lists differ in shape, and one does not contain the other.
+          UnknownError: if shapes differ between the elements of lists, and no shape absorbs all others.
         """
         parts: list[Shape] = []
         for part in (each for shape in shapes for each in _parts(shape)):
@@ -138,7 +142,7 @@ class ShapeRules:
         return (Span(("broadcast", frozenset(parts))),)
 
     def absorbs(self, large: Shape, small: Shape) -> bool:
-        """Returns whether broadcasting them certainly gives `large`."""
+        """Returns whether broadcasting `large` with `small` certainly gives `large`."""
         if large == small or (large, small) in self.absorbed:
             return True
         if small in self.units and any(part == small and _as_long(large, other) for other, part in self.absorbed):
@@ -193,7 +197,7 @@ def _place(shape: Shape, axis: object) -> int:
 
 
 def _window(op: str, attributes: Attributes, shapes: Shapes) -> Shape:
-    """[batch, channels, places...]: places follow from those of the input, from the kernel and the attributes."""
+    """Returns [batch, channels, places...]; the places follow from the input's, from the kernel and the attributes."""
     if any(isinstance(item, (Span, Unlike)) for shape in shapes[:2] for item in shape[:2]) or len(shapes[0]) < 2:
         raise UnknownError
     channels = shapes[0][1]

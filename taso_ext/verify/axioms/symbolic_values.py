@@ -1,5 +1,7 @@
-"""Numbers and lists of numbers with symbols in them, as attributes and shapes of rules have: in a normal form, so that
-most equal ones are equal Python objects."""
+"""Numbers and lists of numbers with symbols in them, as in the attributes and shapes of rules.
+
+They have a normal form, so most values that are equal are also equal Python objects.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ from fractions import Fraction
 from typing import TypeAlias
 
 Monomial: TypeAlias = tuple[tuple[Hashable, int], ...]
-"""Atoms with their exponents, in the order of their texts."""
+"""A product: atoms with their exponents, in the order of the texts of the atoms."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A polynomial: coefficients of monomials in the order of their texts, none of them 0."""
+    """A polynomial: monomials, in the order of their texts, with their coefficients, none of which is 0."""
 
     terms: tuple[tuple[Monomial, Fraction], ...]
 
     @staticmethod
     def of(value: int | float | Fraction) -> Number:
-        """Returns a literal, of a real the decimal fraction that it is written as."""
+        """Returns a literal. A float becomes the decimal fraction that it is written as."""
         exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
         return Number((((), exact),) if exact else ())
 
@@ -30,7 +32,7 @@ class Number:
 
     @property
     def literal(self) -> Fraction | None:
-        """Its value where it has no symbols."""
+        """The value if the number has no symbols, else None."""
         if not self.terms:
             return Fraction(0)
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
@@ -52,21 +54,21 @@ class Number:
 
 @dataclass(frozen=True)
 class Span:
-    """Any number of entries of a list or shape, of which nothing but a name is known."""
+    """Any number of entries of a list or shape; only a name is known for them."""
 
     name: Hashable
 
 
 @dataclass(frozen=True)
 class Each:
-    """An extent that differs between the elements of a list of tensors; `values` lists it."""
+    """An extent that differs between the elements of a list of tensors; `values` lists these extents."""
 
     values: Row
 
 
 @dataclass(frozen=True)
 class Unlike:
-    """Extents that the elements of a list of tensors need not share, not even their number."""
+    """Extents that may differ between the elements of a list of tensors, also in number."""
 
     name: Hashable
 
@@ -78,24 +80,29 @@ Value: TypeAlias = "Number | Row | str | Attributes"
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a rule's `@r` stands for: attributes by name, and the name of those that the rule leaves open."""
+    """The attributes of an operator.
+
+    Attributes:
+      known: the known attributes, by name.
+      rest: the name `r` of the attributes that a rule leaves open as `@r`; None if there are none.
+    """
 
     known: tuple[tuple[str, Value], ...]
     rest: str | None
 
 
 class UnknownError(Exception):
-    """A value that cannot be told without numbers for the symbols."""
+    """A value cannot be determined without numbers for the symbols."""
 
 
 ONE, ZERO = Number.of(1), Number.of(0)
 
 
 def length(row: Iterable[object]) -> Number:
-    """Of a list, or the rank of a shape.
+    """Returns the length of a list, or the rank of a shape.
 
     Raises:
-      UnknownError: if the elements of a list of tensors may differ in it.
+      UnknownError: if the rank may differ between the elements of a list of tensors.
     """
     total = ZERO
     for item in row:
@@ -106,7 +113,7 @@ def length(row: Iterable[object]) -> Number:
 
 
 def span_length(span: Span) -> Number:
-    """Results that are known to be as long as what they are made of say so: ("as long as", row, ...)."""
+    """Returns the number of entries; it is that of `row` if the name of the span is ("as long as", row, ...)."""
     name = span.name
     if isinstance(name, tuple) and name and name[0] == "as long as":
         return length(name[1])
@@ -114,7 +121,7 @@ def span_length(span: Span) -> Number:
 
 
 def product(row: Iterable[object]) -> Number:
-    """Of all entries; 1 of none."""
+    """Returns the product of all entries; 1 if there are none."""
     total = ONE
     for item in row:
         total *= _entry(item, "prod")
@@ -122,7 +129,7 @@ def product(row: Iterable[object]) -> Number:
 
 
 def total(row: Iterable[object]) -> Number:
-    """Of all entries; 0 of none."""
+    """Returns the sum of all entries; 0 if there are none."""
     result = ZERO
     for item in row:
         result += _entry(item, "sum")
@@ -130,10 +137,10 @@ def total(row: Iterable[object]) -> Number:
 
 
 def entry(row: tuple[object, ...], at: Number) -> Number:
-    """`row[at]`, also from the end; an atom where it is not seen.
+    """Returns `row[at]`, where a negative literal counts from the end; an atom if the position is not known.
 
     Raises:
-      UnknownError: if it differs between the elements of a list of tensors.
+      UnknownError: if the entry may differ between the elements of a list of tensors.
     """
     place = position(row, at)
     if place is not None:
@@ -147,7 +154,7 @@ def entry(row: tuple[object, ...], at: Number) -> Number:
 
 
 def position(row: tuple[object, ...], at: Number) -> int | None:
-    """Which item of `row` stands at `at` (from the end if it is a negative literal), where that is seen."""
+    """Returns the index of the item of `row` at `at`, where a negative literal counts from the end; None if unknown."""
     if any(isinstance(item, Unlike) for item in row):
         before: tuple[object, ...] = ()
         for place, item in enumerate(row):

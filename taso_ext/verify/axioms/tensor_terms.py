@@ -1,7 +1,7 @@
-"""Operators applied to tensors as terms, and which of them are known to be equal (an e-graph).
+"""Terms, which are operators applied to tensors, and the knowledge of which terms are equal (an e-graph).
 
-A term stands for a tensor or for a list of tensors. Every term is well-typed wherever the rule that it belongs to
-matches; equal ones have the same type.
+A term stands for a tensor or for a list of tensors. Every term is well-typed wherever its rule matches, and equal terms
+have the same type.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from taso_ext.verify.axioms.symbolic_values import (
 )
 
 _USUAL: dict[str, dict[str, Value]] = {"Attention": {"is_causal": Number.of(0), "softcap": Number.of(0)}}
-"""Attributes that targets may leave out."""
+"""Attributes that targets may leave out, with the values that they then have."""
 
 EACH = "each "
-"""Before the name of an operator: one for each element of the lists that it reads."""
+"""The prefix of an operator's name that means one operator for each element of the lists that it reads."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An operator and what it reads.
+    """An operator and its operands.
 
     Attributes:
-      op: its name; "" for a variable, "Split 2" for a Split whose two results have names, "item" for one of these.
-      operands: terms, and whether each is a list that is read element by element.
+      op: the name; "" for a variable, "Split 2" for a Split whose two results have names, "item" for one of these
+        results.
+      operands: terms, each with whether it is starred, that is, a list of tensors.
     """
 
     op: str
@@ -45,15 +46,15 @@ class Node:
 
 
 def item(split: int, place: int) -> Node:
-    """Returns a named result of a Split."""
+    """Returns the node of the named result `place` of a Split."""
     return Node("item", Attributes((("place", Number.of(place)),), None), ((split, False),))
 
 
 class Terms:
-    """Terms by number. A number is good for ever; `find` gives the one that stands for all terms equal to it.
+    """Terms by number. The number of a term never changes; `find` gives the number that represents all equal terms.
 
     Attributes:
-      uniform: variables of which all elements are equal.
+      uniform: variables whose elements are all equal.
     """
 
     def __init__(self, facts: Facts, shape_rules: ShapeRules) -> None:
@@ -76,18 +77,18 @@ class Terms:
         return term
 
     def shapes(self, term: int) -> list[Shape]:
-        """Returns all that is known of its shape; never empty."""
+        """Returns all known forms of the term's shape; there is at least one."""
         return self._shapes[self.find(term)]
 
     def shape(self, term: int) -> Shape:
-        """Returns the most telling of its shapes."""
+        """Returns the most precise form of the term's shape."""
         return min(self.shapes(term), key=lambda shape: (sum(map(_is_vague, shape)), len(repr(shape))))
 
     def contents(self, term: int) -> Number:
-        """Returns the number that all elements are.
+        """Returns the number that all elements of a term have.
 
         Raises:
-          UnknownError: if it is not known that they are equal.
+          UnknownError: if the elements are not known to be equal.
         """
         for member in self.members(term):
             value = dict(self.nodes[member].attributes.known).get("value")
@@ -98,22 +99,22 @@ class Terms:
         raise UnknownError
 
     def variable(self, name: str, shape: Shape) -> int:
-        """Makes a new variable."""
+        """Makes a new variable and returns its term."""
         return self._add(Node("", Attributes((("name", name),), None), ()), shape)
 
     def lookup(self, op: str, attributes: Attributes, operands: tuple[tuple[int, bool], ...]) -> int | None:
-        """Returns the term of this operator, if there is one."""
+        """Returns the term of this operator on these operands, or None if there is none."""
         return self._index.get(self._prepared(op, attributes, operands))
 
     def apply(self, op: str, attributes: Attributes, operands: tuple[tuple[int, bool], ...]) -> int:
-        """Returns the term of this operator, and makes it if it is new."""
+        """Returns the term of this operator on these operands, and makes it if it is new."""
         node = self._prepared(op, attributes, operands)
         if node in self._index:
             return self._index[node]
         return self._add(node, self._shape_of(node))
 
     def items(self, split: int, count: int) -> list[int]:
-        """Returns the elements of a Split with named results."""
+        """Returns the terms of the `count` named results of a Split."""
         node = self.nodes[split]
         shapes = self.shape_rules.split(node.attributes, self.shape(node.operands[0][0]), count)
         found = []
@@ -128,7 +129,7 @@ class Terms:
         return (each for each in range(len(self.nodes)) if self.find(each) == leader)
 
     def equate(self, a: int, b: int) -> bool:
-        """Notes that two terms are equal, and what follows by replacing equals. Returns whether that is new."""
+        """Records that two terms are equal, and what follows by replacing equals. Returns whether that is new."""
         if self.find(a) == self.find(b):
             return False
         self._merge(a, b)
@@ -137,11 +138,11 @@ class Terms:
         return True
 
     def suppose_same_type(self, a: int, b: int) -> None:
-        """Notes a premise."""
+        """Records the premise that two terms have the same type."""
         self._types[self._type(a)] = self._type(b)
 
     def same_type(self, a: int, b: int) -> bool:
-        """Returns whether two terms certainly have the same type; of lists, element by element."""
+        """Returns whether two terms certainly have the same type; lists are compared element by element."""
         if self._type(self.find(a)) == self._type(self.find(b)):
             return True
         return any(self.same_shape(x, y) for x in self.shapes(a) for y in self.shapes(b))
@@ -218,7 +219,7 @@ class Terms:
         self.suppose_same_type(b, a)
 
     def _close(self) -> bool:
-        """Makes operators of equal operands equal, in one round."""
+        """Makes equal operators on equal operands equal, in one round, and returns whether that changed anything."""
         self._index, changed = {}, False
         for number, node in enumerate(self.nodes):
             canonical = self._canonical(node)
@@ -238,9 +239,7 @@ def _is_vague(item: object) -> int:
 
 
 def counted_from_the_front(attributes: Attributes, shape: Shape) -> Attributes:
-    """Returns the attributes with a non-negative axis where they had a negative one, if the rank of the tensor is
-    known.
-    """
+    """Returns the attributes with negative axes counted from the front, if the rank of `shape` is known."""
     try:
         rank = length(shape)
     except UnknownError:

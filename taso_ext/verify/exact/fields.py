@@ -1,21 +1,22 @@
 """The arithmetic of one element: residues modulo a prime, real numbers beside them, and random functions.
 
 Residues are int64 in [0, p) with p < 2⁶²: the sum of two fits int64, and the engine computes products with 128 bits.
-The two primes are p = 2q + 1 with q prime too, and −1 is a square modulo neither p nor q while 2, 3, 5, …, 23 are. This
-makes the field a picture of the real numbers as far as rules need one:
+Both primes have the form p = 2q + 1, where q is prime too. Modulo p and q, −1 is not a square, but 2, 3, 5, …, 23 are.
+So the field behaves like the real numbers as far as rules need it:
 
-* *Positive* are the squares: products and quotients of positive elements are positive, so are all rationals made of the
-  primes up to 23, and of x and −x exactly one is. Every x has a sign that is multiplicative (the Legendre symbol).
+* The squares are the *positive* elements. Products and quotients of positive elements are positive, and so are all
+  rationals made of the primes up to 23. Exactly one of x and −x is positive, unless x = 0. Every x has a sign, which is
+  multiplicative (the Legendre symbol).
 * √x = x^((p+1)/4) is the positive root of a positive x, and √(xy) = √x·√y.
 * exp: exponents are residues modulo q, exp(x) = gˣ is positive, and exp(x + y) = exp(x)·exp(y), for g of order q.
 
-Real numbers decide what is positive and what is greatest, and never whether results agree. Every exact number carries
-the real number that it stands for at one random real point. The two are independent: the real one picks a branch (an
-argument is negative, the third element is the greatest), and the residues test that source and target have the same
+Real numbers decide what is positive and what is greatest, but never whether results agree. Every exact number carries
+the real number that it stands for at one random real point. The two are independent: the real number picks a branch (an
+argument is negative, the third element is the greatest), and the residues test whether source and target have the same
 formula there. A branch that a random point meets holds on a whole region, where equal formulas are equal functions.
 
-Random functions stand for operators without exact arithmetic. A key chooses them, and they stay fixed. A rule that
-holds whatever a nonlinear operator computes also holds for a random function in its place, and a rule that does not is
+Random functions stand for operators without exact arithmetic. A key chooses a function, which then stays fixed. A rule
+that holds whatever a nonlinear operator computes also holds for a random function in its place. A rule that does not is
 caught, because a random function has no accidental identities. Each kind of function has only the properties that its
 name declares: a rule that needs more is rejected, never accepted by luck.
 """
@@ -37,17 +38,17 @@ from taso_ext._core import field_matmul, field_multiply, field_power
 Array = npt.NDArray[np.int64]
 
 EXPONENT_PRIMES = (1152921504584008319, 1152921504278816159)
-"""q: the largest below 2⁶⁰ for which q and 2q + 1 are as said above."""
+"""The exponents' primes q: the largest two below 2⁶⁰ for which q and 2q + 1 are as said above."""
 PRIMES = (2 * EXPONENT_PRIMES[0] + 1, 2 * EXPONENT_PRIMES[1] + 1)
-"""p: primes of 61 bits."""
+"""The primes p = 2q + 1, of 61 bits."""
 SMALL_SQUARES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
-"""Primes that are squares modulo all four."""
+"""Primes that are squares modulo all four primes p and q."""
 
 _HALF = 30  # bits of the lower limb in `sum`: 2³² summands of 31 bits fit int64
 
 
 class NotInvertibleError(ArithmeticError):
-    """A division met zero, or a divisor of zero. Other random inputs usually avoid it."""
+    """A division by zero modulo a prime. Other random inputs usually avoid it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class PrimeField:
         return self.power(a, self.prime - 2)
 
     def power(self, a: Array | int, exponent: Array | int) -> Array:
-        """aⁿ for n ≥ 0, element by element."""
+        """Returns aⁿ for n ≥ 0, element by element."""
         return np.asarray(field_power(a, exponent, self.prime))
 
     def sign(self, a: Array) -> Array:
@@ -124,7 +125,7 @@ class PrimeField:
         return a if keepdims else np.squeeze(a, axes)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product with NumPy's batching, of arrays of rank 2 or more."""
+        """Returns the matrix product of arrays of rank 2 or more, with NumPy's batching."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         count = int(np.prod(batch, dtype=np.int64))
         left, right = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(count, *x.shape[-2:]) for x in (a, b))
@@ -153,7 +154,7 @@ class RealField:
     """float64 with the interface of `PrimeField`, as far as kernels use it."""
 
     def random(self, generator: np.random.Generator, dims: tuple[int, ...]) -> Reals:
-        """Numbers of both signs, small and large."""
+        """Returns random numbers of both signs whose sizes are between 1/8 and 16."""
         sizes = 2.0 ** generator.uniform(-3.0, 4.0, dims)
         return np.asarray(sizes * generator.choice([-1.0, 1.0], dims))
 
@@ -210,24 +211,24 @@ class RealField:
 
 @dataclass(frozen=True)
 class RealFunctions:
-    """The functions themselves where they are known, and fixed random functions elsewhere.
+    """Functions of real numbers: the real function if it is known, otherwise a fixed random function.
 
     Attributes:
-      hashed: random functions of residues, from which the others are made.
+      hashed: random functions of residues, from which the random functions of real numbers are made.
     """
 
     hashed: KeyedFunctions
 
     @_QUIET
     def pointwise(self, key: str, operands: Sequence[Reals], residues: Sequence[npt.NDArray[np.int64]]) -> Reals:
-        """f(a, b, …) element by element."""
+        """Returns f(a, b, …), element by element."""
         known = KNOWN.get(key)
         if known is not None:
             return np.asarray(known(*operands))
         return self.between(self.hashed.pointwise(key, residues))
 
     def between(self, residues: npt.NDArray[np.int64]) -> Reals:
-        """Real numbers in (−1, 1) that depend on nothing but the residues."""
+        """Returns real numbers from −1 to 1 that depend on the residues only."""
         return np.asarray(2.0 * (residues / self.hashed.prime) - 1.0)
 
 
@@ -248,7 +249,7 @@ class KeyedFunctions:
 
     @_MODULO_2_64
     def pointwise(self, key: str, operands: Sequence[Array], *, fixes_zero: bool = False) -> Array:
-        """f(a, b, …) element by element over broadcast operands; f(0) = 0 for one operand if asked."""
+        """Returns f(a, b, …), element by element over broadcast operands; f(0) = 0 for one operand if `fixes_zero`."""
         hashes = self._start(key)
         for operand in operands:
             hashes = _mix(hashes + operand.astype(np.uint64))
@@ -277,7 +278,7 @@ class KeyedFunctions:
 
 
 def _mix(hashes: Hashes) -> Hashes:
-    """Returns the finaliser of splitmix64: every input bit reaches every output bit."""
+    """Returns the hashes after the finaliser of splitmix64, in which every input bit reaches every output bit."""
     hashes = hashes + _GOLDEN
     hashes = (hashes ^ (hashes >> _SHIFTS[0])) * _MULTIPLIERS[0]
     hashes = (hashes ^ (hashes >> _SHIFTS[1])) * _MULTIPLIERS[1]
@@ -285,7 +286,7 @@ def _mix(hashes: Hashes) -> Hashes:
 
 
 def _digest(operand: Array) -> Hashes:
-    """One hash of a whole tensor: its shape, its elements and their positions."""
+    """Returns one hash of a whole tensor: of its shape, its elements and their positions."""
     content = np.concatenate([np.array([operand.ndim, *operand.shape], np.int64), operand.ravel()]).astype(np.uint64)
     positions = np.arange(content.size, dtype=np.uint64)
     return _mix(_mix(content) ^ _mix(~positions)).sum(dtype=np.uint64)

@@ -7,10 +7,10 @@ the field of p elements with probability at most d/p, where d is the degree of t
 every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand.
 
 Roots and exponentials have counterparts in the field, and random functions stand for other functions (fields.py):
-distinct arguments give independent values, which are fresh variables to the same argument. Operators without a kernel
-are opaque: every element of a result is a random function of all operands together. Real numbers decide what is
-positive and what is greatest. There a point sees one branch, so more points are taken, and the bound says how many.
-This test does *not* cover float rounding, overflow and the special values; numeric/differential.py does.
+distinct arguments give independent values, which count as fresh variables in this bound. Operators without a kernel are
+opaque: every element of a result is a random function of all operands together. Real numbers decide what is positive
+and what is greatest. One point shows only one branch of such a decision, so graphs that decide are compared at more
+points. This test does *not* cover float rounding, overflow and the special values; numeric/differential.py does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def evaluate_call(call: Call) -> list[FieldTensor]:
     """Returns the outputs of one operator.
 
     Raises:
-      UnsupportedOperatorError: for random operators and unusual forms.
+      UnsupportedOperatorError: if the operator is random or has a form that is not evaluated.
       NotInvertibleError: if a divisor is zero in this field.
     """
     if call.op_type in RANDOM_OPERATORS:
@@ -76,14 +76,14 @@ _MOVES = frozenset(
 _LITERALS = frozenset(["Constant", "ConstantOfShape", "EyeLike"])
 
 Degree = tuple[int, int]
-"""Of numerator and denominator."""
+"""The degrees of numerator and denominator."""
 
 
 def degree_bound(graph: Graph) -> int:
     """Returns a bound on the degree of numerator and denominator together, over all outputs.
 
-    Inputs and weights have degree 1. Results of random functions, roots and exponentials are fresh variables to
-    whatever reads them; norms, softmax and other composites are counted by their definitions' factors.
+    Inputs and weights have degree 1. Results of random functions, roots and exponentials count as fresh variables where
+    they are read. For norms, softmax and other composites, the factors of their definitions count.
     """
     values, degrees = graph.values(), dict[int, Degree]()
     for node in graph.nodes():
@@ -95,8 +95,10 @@ def degree_bound(graph: Graph) -> int:
 
 
 def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
-    """Returns the degree of an operator's results. `terms` is the most numbers that a sum over elements can have; their
-    denominators multiply.
+    """Returns the degree of an operator's results.
+
+    Args:
+      terms: the most terms that a sum over elements can have; their denominators multiply.
     """
     name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     if not node.inputs and name in _LITERALS:
@@ -120,13 +122,14 @@ def _degree(node: Node, operands: Sequence[Degree], terms: int) -> Degree:
         return (above + terms * below, terms * below) if below else (above, 0)
     if name in LINEAR_KERNELS:
         return terms * (above + below), terms * below
-    # A random function's result is one variable; composites multiply a few such with their affine operands.
+    # A random function's result is one variable; composites multiply a few such results with their affine operands.
     return 4 * (1 + above) + terms * below, terms * (1 + below)
 
 
 def decisions(*graphs: Graph) -> float:
-    """Returns how many signs an output element can depend on, in all graphs together. A choice of one of n counts as
-    log₂ n.
+    """Returns how many signs an output element can depend on, in all graphs together.
+
+    A choice of one element among n counts as log₂ n signs.
     """
     return sum(_longest(graph) for graph in graphs)
 
@@ -157,15 +160,15 @@ def _decisions(graph: Graph, node: Node) -> float:
 ERROR_BITS = 60
 """A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""
 MOST_POINTS = 128
-"""In each field; reached by graphs that decide by many signs."""
+"""The most points in each field; graphs that decide by many signs reach it."""
 _ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶¹: one retry is already rare
 
 
 @dataclass(frozen=True)
 class FieldMismatch:
-    """Where two graphs differ: output position, element, and what each graph computes there modulo `prime`.
+    """The place where two graphs differ (output and element), and what each graph computes there modulo `prime`.
 
-    `target` is None where the target divides by zero at every point at which the source does not.
+    `target` is None if the target divides by zero at every point at which the source does not.
     """
 
     output: int
@@ -185,12 +188,12 @@ class FieldMismatch:
 
 @dataclass(frozen=True)
 class FieldAgreement:
-    """Outcome of comparing two graphs.
+    """The outcome of comparing two graphs.
 
     Attributes:
       mismatch: the first difference, or None.
       points: how many points were compared in each field.
-      error_bits: had the graphs been different, they would have agreed at all points with probability < 2^−error_bits.
+      error_bits: different graphs would agree at all points with probability below 2^−error_bits; 0 after a mismatch.
     """
 
     mismatch: FieldMismatch | None
@@ -202,10 +205,10 @@ def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithm
     """Returns the outputs of `graph`, in order.
 
     Args:
-      leaves: exact numbers for every graph input (by name) and every weight (by handle).
-      arithmetic: that of the leaves.
+      leaves: exact numbers for every graph input and every weight, by `leaf_key`.
+      arithmetic: the arithmetic of the leaves.
     Raises:
-      UnsupportedOperatorError: if the graph contains an operator that is no function of its inputs.
+      UnsupportedOperatorError: if the graph contains a random operator or a form that is not evaluated.
       NotInvertibleError: if a division meets zero.
     """
     values = graph.values()
@@ -230,16 +233,16 @@ def qualified(domain: str, op_type: str) -> str:
 
 
 def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMismatch | None:
-    """Returns the first element in which the two graphs differ at any of the random points, or None."""
+    """Returns the first difference of two graphs that a random point shows, or None."""
     return compare_exactly(source, target, seed=seed).mismatch
 
 
 def compare_exactly(source: Graph, target: Graph, *, seed: int = 0, most_points: int = MOST_POINTS) -> FieldAgreement:
-    """Compares two graphs at random points, as many as their signs ask for.
+    """Compares two graphs at random points: as many as their signs need, but at most `most_points` in each field.
 
     Raises:
-      UnsupportedOperatorError: as `evaluate`.
-      NotInvertibleError: if the source divides by zero at several points, and so computes nothing.
+      UnsupportedOperatorError: as in `evaluate`.
+      NotInvertibleError: if the source divides by zero at every point that is tried.
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
     exponents = bool(EXPONENTIALS.intersection(operators))
@@ -273,8 +276,10 @@ def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point:
 
 
 def _points(decided: float, elements: int) -> int:
-    """Returns the number of points in each field with which some element surely meets each combination of `decided`
-    signs.
+    """Returns the number of points in each field, at most MOST_POINTS.
+
+    Without this limit, all elements at all points together would miss a given combination of `decided` signs with
+    probability 2⁻⁶⁰.
     """
     if decided == 0:
         return 1
@@ -294,14 +299,15 @@ def _error_bits(source: Graph, target: Graph, points: int) -> float:
 
 
 def _elements(graph: Graph) -> int:
-    """Returns the number of elements of the smallest output. Each element depends on signs of its own."""
+    """Returns the number of elements of the smallest output; each element depends on signs of its own."""
     values = graph.values()
     return max(1, min(int(np.prod(values[id_].dims or ())) for id_ in graph.outputs))
 
 
 def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
-    """Returns elements for all inputs and weights, random where no content is known. A leaf of several graphs is drawn
-    once.
+    """Returns exact numbers for all inputs and weights, by `leaf_key`; they are random if no content is known.
+
+    A leaf that several graphs share is drawn once.
     """
     leaves: dict[str, FieldTensor] = {}
     for graph in graphs:
@@ -313,12 +319,12 @@ def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> d
 
 
 def leaf_key(value: Value) -> str:
-    """Returns what names a leaf: a weight is the same tensor if its handle is, an input if its name is."""
+    """Returns the key of a leaf: equal for weights with equal handles, and for inputs with equal names."""
     return value.name if value.handle is None else f"weight:{value.handle}"
 
 
 def literal_of(value: Value) -> float | None:
-    """Returns the number that all elements of a constant are known to have."""
+    """Returns the number that all elements of a constant are known to have, or None."""
     return value.content if isinstance(value.content, float) else None
 
 
@@ -335,8 +341,9 @@ def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
 
 
 def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
-    """Returns the squares of the residues, or their negatives, so that squares stand for positive numbers and √x² is
-    |x|.
+    """Returns the squares of the residues if `real` is positive, and their negatives otherwise.
+
+    So squares stand for positive numbers, and √x² is |x|.
     """
     squares = field.mul(residues, residues)
     return np.asarray(np.where(real > 0, squares, field.reduce(-squares)))

@@ -1,7 +1,7 @@
-"""Kernels of pointwise functions and of maxima: exact where signs, roots and exponentials suffice, random elsewhere.
+"""Kernels of pointwise functions and of maxima: exact if signs, roots and exponentials suffice, random otherwise.
 
-Random functions have the properties that the tables here declare and no others;
-tests/taso_ext/verify/exact/test_function_laws.py tests these properties against the functions themselves.
+Random functions have only the properties that the tables here declare;
+tests/taso_ext/verify/exact/test_function_laws.py tests these properties against the real functions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from taso_ext.verify.exact.linear import geometry_of, reduced_axes
 from taso_ext.verify.exact.tensor import Call, FieldTensor, Kernel, UnsupportedOperatorError
 
 ODD = frozenset(["Tanh", "Erf", "Sin", "Tan", "Asin", "Atan", "Sinh", "Asinh", "Atanh"])
-"""f(−x) = −f(x), hence f(0) = 0."""
+"""Functions with f(−x) = −f(x), hence f(0) = 0."""
 EVEN = frozenset(["Cos", "Cosh"])
-"""f(−x) = f(x)."""
+"""Functions with f(−x) = f(x)."""
 ROUNDINGS = frozenset(["Floor", "Ceil", "Round"])
-"""f(f(x)) = f(x) and f(0) = 0."""
+"""Functions with f(f(x)) = f(x) and f(0) = 0."""
 FREE = frozenset(["Log", "Acos", "Acosh", "Mod", "Pow", "BitShift"])
-"""Pointwise, without a declared property."""
+"""Pointwise functions without a declared property."""
 EXPONENTIALS = frozenset(
     [
         *("Exp", "Sigmoid", "Softplus", "Softmax", "LogSoftmax", "Elu", "Selu", "Celu", "Mish", "Swish"),
@@ -39,7 +39,7 @@ COMPARISONS = frozenset(
         *("ReduceL1", "Sqrt", "ReduceL2"),
     ]
 )
-"""Operators that decide by a sign: one random point sees one side of each."""
+"""Operators that decide by a sign: each random point shows only one side of a decision."""
 
 
 def _exact(function: Callable[[FieldTensor], FieldTensor]) -> Kernel:
@@ -47,13 +47,13 @@ def _exact(function: Callable[[FieldTensor], FieldTensor]) -> Kernel:
 
 
 def sigmoid(x: FieldTensor) -> FieldTensor:
-    """1 / (1 + e⁻ˣ)."""
+    """Returns 1 / (1 + e⁻ˣ)."""
     one = x.arithmetic.constant(1)
     return one / (one + (-x).exp())
 
 
 def softplus(x: FieldTensor) -> FieldTensor:
-    """log(1 + eˣ)."""
+    """Returns log(1 + eˣ)."""
     return (x.arithmetic.constant(1) + x.exp()).keyed("Log")
 
 
@@ -62,7 +62,7 @@ def relu(x: FieldTensor) -> FieldTensor:
 
 
 def greater(a: FieldTensor, b: FieldTensor) -> FieldTensor:
-    """Returns the larger of two: (a + b + |a − b|)/2."""
+    """Returns the larger of two, by the sign of a − b."""
     return a.chosen(b, (a - b).sign() > 0)
 
 
@@ -71,7 +71,7 @@ def smaller(a: FieldTensor, b: FieldTensor) -> FieldTensor:
 
 
 def clip(x: FieldTensor, low: FieldTensor | None, high: FieldTensor | None) -> FieldTensor:
-    """min(max(x, low), high)."""
+    """Returns min(max(x, low), high); a bound of None does not apply."""
     if low is not None:
         x = greater(x, low)
     return x if high is None else smaller(x, high)
@@ -86,7 +86,7 @@ def _clip(call: Call) -> list[FieldTensor]:
 
 
 def hard_sigmoid(x: FieldTensor, alpha: FieldTensor, beta: FieldTensor) -> FieldTensor:
-    """max(0, min(1, αx + β))."""
+    """Returns max(0, min(1, αx + β))."""
     return greater(smaller(alpha * x + beta, x.arithmetic.constant(1)), x.arithmetic.constant(0))
 
 
@@ -125,13 +125,13 @@ def _shrink(call: Call) -> list[FieldTensor]:
 
 
 def gelu(x: FieldTensor) -> FieldTensor:
-    """x/2 · (1 + erf(x/√2))."""
+    """Returns x/2 · (1 + erf(x/√2))."""
     constant = x.arithmetic.constant
     return constant(0.5) * x * (constant(1) + (x / constant(2).sqrt()).keyed_odd("Erf"))
 
 
 def gelu_tanh(x: FieldTensor) -> FieldTensor:
-    """x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³)))."""
+    """Returns x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³)))."""
     constant = x.arithmetic.constant
     inner = constant((2 / np.pi) ** 0.5) * (x + constant(0.044715) * x * x * x)
     return constant(0.5) * x * (constant(1) + inner.keyed_odd("Tanh"))
@@ -161,7 +161,7 @@ def _quick_gelu(call: Call) -> list[FieldTensor]:
 
 
 def _power(call: Call) -> list[FieldTensor]:
-    """Computes powers exactly for constant exponents that are whole or half numbers of at most 8."""
+    """Computes a power, exactly if the exponent is a constant multiple of 1/2 from −8 to 8."""
     x, exponent = call.operand(0), call.literals.get(1)
     if exponent is None or abs(exponent) > 8 or (2 * exponent) % 1:
         return [x.keyed("Pow", call.operand(1))]
@@ -172,7 +172,7 @@ def _power(call: Call) -> list[FieldTensor]:
 
 
 def _rounding(call: Call) -> list[FieldTensor]:
-    """Applies a random function onto the elements whose last bits are zero; it leaves those as they are."""
+    """Applies a random function whose results end in 16 zero bits; it keeps numbers that already end so."""
     x, step = call.operand(0), 2**16
     image = x.keyed(call.op_type, fixes_zero=True)
     image = FieldTensor(x.arithmetic, (*(part // step * step for part in image.parts[:-1]), image.real))
@@ -193,7 +193,10 @@ def _where(call: Call) -> list[FieldTensor]:
 
 
 def _cast(call: Call) -> list[FieldTensor]:
-    """Casts. Real arithmetic has one kind of float; a cast to integers or truth values is a random function."""
+    """Computes a cast.
+
+    A cast to floats changes nothing, because real arithmetic has one kind of float. Other casts are random functions.
+    """
     if call.attributes.get("to") in _FLOATS:
         return [call.operand(0)]
     return [call.operand(0).keyed(call.key(), fixes_zero=True)]
@@ -203,8 +206,8 @@ _FLOATS = (1, 10, 11, 16)  # TensorProto's FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
 def extremum(name: str, rows: FieldTensor, present: npt.NDArray[np.bool_]) -> FieldTensor:
-    """Returns the greatest or least of the present elements along the last axis."""
-    real = np.nan_to_num(rows.real, nan=0.0)  # undefined: any element, but the same on both sides
+    """Returns the greatest (`name` is "max") or least of the `present` elements along the last axis."""
+    real = np.nan_to_num(rows.real, nan=0.0)  # NaN is undefined: any element, but the same on both sides
     score = np.where(present, real if name == "max" else -real, -np.inf)
     best = np.where(present, score, -np.inf).argmax(-1)[..., None]
     return rows.moved(lambda part: np.take_along_axis(part, best, -1)[..., 0])
@@ -233,7 +236,7 @@ def _reduced_extremum(name: str) -> Kernel:
 
 
 def extremum_along(name: str, x: FieldTensor, axes: tuple[int, ...]) -> FieldTensor:
-    """Returns the reduction by maximum or minimum, with `axes` gone."""
+    """Returns the maximum or minimum over `axes`, without these axes."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
     rows = x.transpose((*kept, *axes)).reshape((*(x.dims[axis] for axis in kept), -1))
     return extremum(name, rows, np.ones(rows.dims, np.bool_))

@@ -20,10 +20,10 @@ class WindowGeometry:
     """Windows over the trailing (spatial) axes, in ONNX's terms.
 
     Attributes:
-      kernel, strides, dilations: per spatial axis.
-      pads: all begins, then all ends.
-      outputs: windows per spatial axis. Given rather than derived, since ceil mode may add windows that reach beyond
-        the padded input.
+      kernel, strides, dilations: one number per spatial axis.
+      pads: the pads at the beginning of all axes, then those at the end.
+      outputs: the number of windows per spatial axis. It is given rather than derived, because ceil mode may add
+        windows that reach beyond the padded input.
     """
 
     kernel: Sequence[int]
@@ -33,13 +33,13 @@ class WindowGeometry:
     outputs: Sequence[int]
 
     def pad(self, x: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
-        """Returns `x` with its declared pads filled in."""
+        """Returns `x` with `pads` around it, filled with `fill`."""
         spatial = len(self.kernel)
         widths = list(zip(self.pads[:spatial], self.pads[spatial:], strict=True))
         return np.pad(x, [(0, 0)] * (x.ndim - spatial) + widths, constant_values=fill)
 
     def gather(self, padded: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
-        """Returns all windows of an already padded input: [*leading, *outputs, *kernel]; `fill` beyond its end."""
+        """Returns all windows of a padded input, [*leading, *outputs, *kernel]; elements beyond its end are `fill`."""
         leading = padded.ndim - len(self.kernel)
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         needed = [(o - 1) * s + r for o, s, r in zip(self.outputs, self.strides, reach, strict=True)]
@@ -67,7 +67,7 @@ def _matmul(call: Call) -> list[FieldTensor]:
 
 
 def product(a: FieldTensor, b: FieldTensor) -> FieldTensor:
-    """Computes MatMul, where an operand of rank 1 is a row or a column."""
+    """Computes MatMul: a left operand of rank 1 is a row, a right operand of rank 1 is a column."""
     row, column = a.rank == 1, b.rank == 1
     left = a.reshape((1, *a.dims)) if row else a
     result = left @ (b.reshape((*b.dims, 1)) if column else b)
@@ -89,7 +89,7 @@ def _gemm(call: Call) -> list[FieldTensor]:
 
 
 def _fused_matmul(call: Call) -> list[FieldTensor]:
-    """com.microsoft.FusedMatMul: a batched product of optionally transposed operands, scaled."""
+    """Computes com.microsoft.FusedMatMul: a scaled batched product of optionally transposed operands."""
     sides = []
     for tensor, side in ((call.operand(0), "A"), (call.operand(1), "B")):
         call.require(f"transBatch{side}", 0)
@@ -121,7 +121,7 @@ def convolution(call: Call) -> FieldTensor:
 
 
 def _conv_transpose(call: Call) -> list[FieldTensor]:
-    """Each input element adds its kernel to the output, `strides` apart."""
+    """Computes ConvTranspose: each input element adds its multiple of the kernel to the output, `strides` apart."""
     call.require("auto_pad", "NOTSET")
     weight, groups = call.operand(1), call.attributes.get("group", 1)
     spatial = weight.rank - 2
@@ -163,7 +163,10 @@ def _average_pool(call: Call) -> list[FieldTensor]:
 
 
 def geometry_of(call: Call) -> WindowGeometry:
-    """Returns the windows of a convolution or pool in normal form. A convolution may leave its kernel to the weight."""
+    """Returns the windows of a convolution or pool in normal form.
+
+    If a convolution has no attribute `kernel_shape`, its weight has the shape of the kernel.
+    """
     call.require("auto_pad", "NOTSET", "")
     outputs = call.output_dims[0][2:]
     spatial = len(outputs)
@@ -178,12 +181,12 @@ def _global_pool(call: Call) -> list[FieldTensor]:
 
 
 def reduction(fold: Callable[[FieldTensor, tuple[int, ...]], FieldTensor]) -> Kernel:
-    """Makes the kernel of a reduction; `fold` returns the reduced axes with extent one."""
+    """Returns the kernel of a reduction; `fold` keeps the reduced axes with extent one."""
     return lambda call: [fold(call.operand(0), reduced_axes(call)).reshape(call.output_dims[0])]
 
 
 def reduced_axes(call: Call) -> tuple[int, ...]:
-    """Returns the axes in normal form; all where none are given."""
+    """Returns the reduced axes, counted from the front; all axes if none are given."""
     rank = call.operand(0).rank
     return tuple(axis % rank for axis in call.attributes.get("axes", range(rank)))
 
@@ -201,8 +204,9 @@ def _pad(call: Call) -> list[FieldTensor]:
 
 
 def _einsum(call: Call) -> list[FieldTensor]:
-    """Multiplies all operands over every letter, then sums over the letters that the result lacks. It knows no
-    ellipsis.
+    """Computes Einsum: multiplies all operands over every letter, then sums over the letters that the result lacks.
+
+    An ellipsis, an implicit result and a diagonal are not supported.
     """
     equation = call.attributes["equation"].replace(" ", "")
     if "." in equation or "->" not in equation:
@@ -252,7 +256,7 @@ def _concat(call: Call) -> list[FieldTensor]:
 
 
 def concatenated(tensors: list[FieldTensor], axis: int) -> FieldTensor:
-    """Returns the tensors joined."""
+    """Returns the tensors joined along `axis`."""
     parts = zip(*(tensor.parts for tensor in tensors), strict=True)
     return FieldTensor(tensors[0].arithmetic, tuple(np.concatenate(part, axis=axis) for part in parts))
 

@@ -14,7 +14,7 @@ _EPSILON = 1e-5
 
 
 def softmax(x: FieldTensor, axis: int, allowed: Part | None = None) -> FieldTensor:
-    """eˣ / Σ eˣ; a shift by the maximum would cancel. Places that are not `allowed` count as e^−∞ = 0."""
+    """Returns eˣ / Σ eˣ; a shift by the maximum would cancel. Elements where `allowed` is 0 count as e^−∞ = 0."""
     powers = x.exp()
     if allowed is not None:
         powers = powers.times_sign(allowed)
@@ -26,7 +26,7 @@ def _softmax(call: Call) -> list[FieldTensor]:
 
 
 def _log_softmax(call: Call) -> list[FieldTensor]:
-    """(x − max x) − log Σ e^(x − max x)."""
+    """Computes (x − max x) − log Σ e^(x − max x)."""
     x, axis = call.operand(0), call.attributes.get("axis", -1) % call.operand(0).rank
     greatest = extremum_along("max", x, (axis,)).moved(lambda part: np.expand_dims(part, axis))
     shifted = x - greatest
@@ -38,7 +38,7 @@ def _log_sum_exp(call: Call) -> list[FieldTensor]:
 
 
 def _normalised(x: FieldTensor, axes: tuple[int, ...], epsilon: FieldTensor) -> tuple[FieldTensor, ...]:
-    """(x − mean) / √(variance + ε), the mean, and 1 / √(variance + ε)."""
+    """Returns (x − mean) / √(variance + ε), the mean, and 1 / √(variance + ε)."""
     mean = x.mean(axes)
     centred = x - mean
     inverse = x.arithmetic.constant(1) / ((centred * centred).mean(axes) + epsilon).sqrt()
@@ -55,14 +55,14 @@ def _layer_norm(call: Call) -> list[FieldTensor]:
 
 
 def layer_norm(call: Call, x: FieldTensor, scale: FieldTensor | None, bias: FieldTensor | None) -> list[FieldTensor]:
-    """LayerNormalization's three results, over the axes from `axis` on."""
+    """Returns the three results of LayerNormalization, over the axes from `axis` on."""
     axis = call.attributes.get("axis", -1) % x.rank
     normal, mean, inverse = _normalised(x, tuple(range(axis, x.rank)), call.number("epsilon", _EPSILON))
     return [_affine(normal, scale, bias), mean, inverse]
 
 
 def rms_norm(x: FieldTensor, axes: tuple[int, ...], epsilon: FieldTensor) -> FieldTensor:
-    """x / √(mean x² + ε)."""
+    """Returns x / √(mean x² + ε)."""
     return x / ((x * x).mean(axes) + epsilon).sqrt()
 
 
@@ -73,7 +73,7 @@ def _rms_norm(call: Call) -> list[FieldTensor]:
 
 
 def _skip_layer_norm(call: Call) -> list[FieldTensor]:
-    """com.microsoft.SkipLayerNormalization(input, skip, gamma, beta, bias); the fourth result is the sum."""
+    """Computes com.microsoft.SkipLayerNormalization(input, skip, gamma, beta, bias); the fourth result is the sum."""
     if len(call.output_dims) not in (1, 4):
         raise UnsupportedOperatorError("SkipLayerNormalization with mean or deviation outputs is not evaluated")
     total = _affine(call.operand(0), None, call.operand(1))
@@ -101,7 +101,7 @@ def _instance_norm(call: Call) -> list[FieldTensor]:
 
 
 def _group_norm(call: Call) -> list[FieldTensor]:
-    """Scale and bias per channel (opset 21), or per group (opset 18)."""
+    """Computes GroupNormalization with scale and bias per channel (opset 21) or per group (opset 18)."""
     x, groups = call.operand(0), call.attributes["num_groups"]
     grouped = x.reshape((x.dims[0], groups, -1))
     normal = _normalised(grouped, (2,), call.number("epsilon", _EPSILON))[0].reshape(x.dims)
@@ -116,7 +116,7 @@ def _repeated(x: FieldTensor, repeats: int, axis: int) -> FieldTensor:
 
 
 def _mean_variance(call: Call) -> list[FieldTensor]:
-    """(x − mean) / (√variance + 1e-9), as the schema's function body has it."""
+    """Computes (x − mean) / (√variance + 1e-9), as the function body of the schema does."""
     x, axes = call.operand(0), tuple(call.attributes.get("axes", (0, 2, 3)))
     constant = call.arithmetic.constant
     deviation = ((x * x).mean(axes) - x.mean(axes) * x.mean(axes)).sqrt()
@@ -143,7 +143,7 @@ def _lp_norm(call: Call) -> list[FieldTensor]:
 
 
 def _heads(x: FieldTensor, heads: int | None) -> FieldTensor:
-    """[batch, time, heads · depth] as [batch, heads, time, depth]; four axes are left as they are."""
+    """Returns [batch, time, heads · depth] as [batch, heads, time, depth]; a tensor of rank 4 stays as it is."""
     if x.rank == 4:
         return x
     if not heads:
@@ -153,7 +153,7 @@ def _heads(x: FieldTensor, heads: int | None) -> FieldTensor:
 
 
 def _attention(call: Call) -> list[FieldTensor]:
-    """Attention-23 without past keys, and with its first result alone."""
+    """Computes the first result of Attention (opset 23), without past keys and values."""
     call.require("softcap", 0.0, 0)
     call.require("qk_matmul_output_mode", 0)
     if len(call.inputs) > 4 or len(call.output_dims) > 1:
@@ -178,7 +178,7 @@ def _attention(call: Call) -> list[FieldTensor]:
 
 
 def _multi_head(call: Call) -> list[FieldTensor]:
-    """com.microsoft.MultiHeadAttention of queries, keys and values alone: Attention with as many heads of each."""
+    """Computes com.microsoft.MultiHeadAttention of queries, keys and values alone, with as many heads of each."""
     heads = call.attributes["num_heads"]
     attributes = {name: call.attributes[name] for name in ("scale",) if name in call.attributes}
     attributes |= {"q_num_heads": heads, "kv_num_heads": heads}
@@ -193,7 +193,7 @@ def _cut(x: FieldTensor, cut: slice) -> FieldTensor:
 
 
 def _rotary(call: Call) -> list[FieldTensor]:
-    """RotaryEmbedding-23 with caches [batch, time, half]: positions picked beforehand."""
+    """Computes RotaryEmbedding (opset 23) with caches [batch, time, half], which already follow the positions."""
     if call.optional(3) is not None:
         raise UnsupportedOperatorError("RotaryEmbedding with position_ids is not evaluated; gathered caches are")
     x = call.operand(0)

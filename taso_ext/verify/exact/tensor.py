@@ -1,15 +1,16 @@
-"""Tensors of exact numbers, the literals that stand for them, and one operator application as kernels see it.
+"""Tensors of exact numbers, literals (real constants as exact numbers), and one operator application as kernels see it.
 
-A tensor's parts are arrays of equal shape. The first holds residues modulo p, the number itself; the last holds real
-numbers. Graphs with exponentials have one more between them, residues modulo q (fields.py says why): it takes part in
-sums and products like the first, and `exp` reads it. This residue of exp's own result is a random function of the
-first, so that exp(exp(x)) is a function of x like any other, but has no laws.
+The parts of a tensor are arrays of equal shape. The first part holds residues modulo p, which are the number itself.
+The last part holds real numbers. In graphs with exponentials, one more part between them holds residues modulo q
+(fields.py says why). It takes part in sums and products like the first part, and `exp` reads it. In the result of `exp`
+itself, this residue is a random function of the first, so exp(exp(x)) is a function of x like any other, but has no
+laws.
 
-A literal is a real constant as an exact number: √2, 1/√d, 2/π and 0.044715 instead of the floats that exporters round
-them to. It stands for the simplest number within two units in the last place of float32 (`TOLERANCE`), so both sides of
-a rule may write it with any number of digits, and products such as √2·√2 = 2 hold exactly. Simple numbers are
-fractions, square roots of fractions, both with π or 1/π as a factor, and fourth roots; any other number is the float
-itself.
+A literal is a real constant as an exact number: √2, 1/√d, 2/π and 0.044715 instead of the floats to which exporters
+round them. A float stands for the simplest number within two units in the last place of float32 (`TOLERANCE`), so both
+sides of a rule may write a constant with any number of digits, and products such as √2·√2 = 2 hold exactly. Simple
+numbers are fractions, square roots of fractions, both with π or 1/π as a factor, and fourth roots; any other number is
+the float itself.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ import numpy.typing as npt
 from taso_ext.verify.exact.fields import Array, KeyedFunctions, PrimeField, RealField, RealFunctions
 
 TOLERANCE = 2.0**-22
-"""Relative: two units in the last place of float32."""
+"""The relative tolerance: two units in the last place of float32."""
 
-# Of a number rounded to float32 small denominators go before decimals; large ones lie so densely that some always fits.
+# For a number rounded to float32, small denominators are tried before decimals and large ones after them, because
+# fractions with large denominators lie so densely that one of them always fits.
 _SMALL_DENOMINATOR, _LOOSE_DENOMINATOR = 32, 500
-_LARGEST = 10**6  # numerator times denominator of what was rounded: beyond that some integer always fits
+_LARGEST = 10**6  # most numerator times denominator of a rounded number: beyond it some integer always fits
 _TIGHT, _TIGHT_DENOMINATOR = 4e-15, 200_000  # a number computed in float64; fractions this simple are far apart
-_DIGITS = 5  # a decimal of at most this many significant digits is taken at its word
+_DIGITS = 5  # a decimal of at most this many significant digits is taken literally
 
 
 @dataclass(frozen=True)
 class Literal:
-    """sign · (fraction · π^pi_power)^(1/2^roots), with fraction ≥ 0."""
+    """The number sign · (fraction · π^pi_power)^(1/2^roots), with fraction ≥ 0."""
 
     sign: int
     fraction: Fraction
@@ -65,7 +67,7 @@ def recognise(number: float) -> Literal:
 
 
 def _simple(size: float, tolerance: float, denominator: int) -> Literal | None:
-    """Returns the near form with the simplest fraction. Fourth roots are those of attention's scale."""
+    """Returns the form near `size` with the simplest fraction, or None. Attention's scale needs fourth roots."""
     found = []
     for roots, pi_power in ((0, 0), (0, 1), (0, -1), (1, 0), (1, 1), (1, -1), (2, 0)):
         rational = size ** (2**roots) / math.pi**pi_power
@@ -81,7 +83,7 @@ def _complexity(literal: Literal) -> tuple[int, int, int]:
 
 
 def _fraction(rational: float, tolerance: float, denominator: int) -> Fraction | None:
-    """Returns a fraction near `rational` with a small denominator, or a small numerator where it is below 1."""
+    """Returns a fraction near `rational` with a small denominator (below 1: a small numerator), or None."""
     if not 1e-12 < rational < 1e12:
         return None
     if rational < 1:
@@ -100,17 +102,17 @@ def _decimal(size: float) -> Literal | None:
 
 Axes = tuple[int, ...]
 Part = npt.NDArray[Any]
-"""int64 residues, or float64 in the last part."""
+"""int64 residues; float64 numbers in the last part."""
 Field = Any
 """A PrimeField for parts of residues, a RealField for the last."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What the tensors of one evaluation have in common.
+    """The fields and functions that all tensors of one evaluation share.
 
     Attributes:
-      fields: of the parts.
+      fields: the field of each part.
       functions: random functions into the prime fields.
       real: functions of real numbers.
     """
@@ -121,13 +123,13 @@ class Arithmetic:
 
     @staticmethod
     def at(primes: Sequence[int], seed: int) -> Arithmetic:
-        """Returns the arithmetic whose random functions, and whose π and e, are those of `seed`."""
+        """Returns the arithmetic modulo `primes` with the random functions, the π and the e of `seed`."""
         functions = tuple(KeyedFunctions(prime, seed) for prime in primes)
         fields = (*(PrimeField(prime) for prime in primes), RealField())
         return Arithmetic(fields, functions, RealFunctions(functions[0]))
 
     def constant(self, number: float) -> FieldTensor:
-        """Returns the literal that `number` stands for; infinities and NaN are symbols without laws but exp(−∞) = 0."""
+        """Returns the literal of `number`; infinities and NaN are symbols, for which exp(−∞) = 0 is the only law."""
         real = np.asarray(float(number))
         if not np.isfinite(number):
             return FieldTensor(self, (*(np.asarray(f.symbol(f"literal {number}")) for f in self.functions), real))
@@ -143,7 +145,7 @@ class Arithmetic:
         return FieldTensor(self, (*parts, real))
 
     def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:
-        """Returns `constant` of every element."""
+        """Returns the tensor of `constant` of every element."""
         different, places = np.unique(numbers, return_inverse=True)
         parts = zip(*(self.constant(number).parts for number in different.tolist()), strict=True)
         return FieldTensor(self, tuple(np.stack(part)[places].reshape(numbers.shape) for part in parts))
@@ -154,15 +156,16 @@ class Arithmetic:
         return FieldTensor(self, tuple(field.reduce(whole) for field in self.fields))
 
     def hashed(self, images: Sequence[Array]) -> FieldTensor:
-        """Returns a tensor of random residues; its real numbers follow from them."""
+        """Returns a tensor of the random residues `images`; its real numbers follow from them."""
         return FieldTensor(self, (*images, self.real.between(images[0])))
 
 
 @dataclass(frozen=True)
 class FieldTensor:
-    """
+    """A tensor of exact numbers.
+
     Attributes:
-      parts: residues, and last the real numbers, [*dims] each.
+      parts: the residues, and last the real numbers, [*dims] each.
     """
 
     arithmetic: Arithmetic
@@ -184,7 +187,7 @@ class FieldTensor:
         return np.asarray(self.parts[0] != 0)
 
     def moved(self, function: Callable[[Part], Part]) -> FieldTensor:
-        """Returns a rearrangement of the elements."""
+        """Returns a rearrangement of the elements: `function` of every part."""
         return FieldTensor(self.arithmetic, tuple(np.asarray(function(part)) for part in self.parts))
 
     def each(self, function: Callable[..., Part], *others: FieldTensor) -> FieldTensor:
@@ -225,7 +228,7 @@ class FieldTensor:
         return self.moved(lambda part: part.transpose(tuple(perm)))
 
     def sign(self) -> Array:
-        """Returns 1, −1 or 0 for each element: of the real number, where the exact one is not 0."""
+        """Returns 1, −1 or 0 for each element: 0 if the residue is 0, else the sign of the real number."""
         sign = np.where(
             np.isnan(self.real), 1.0, np.sign(self.real)
         )  # undefined: any branch, but the same on both sides
@@ -241,11 +244,11 @@ class FieldTensor:
         return self.each(lambda field, part: field.sqrt(part))
 
     def power(self, exponent: int) -> FieldTensor:
-        """xⁿ for n ≥ 0."""
+        """Returns xⁿ for n ≥ 0."""
         return self.each(lambda field, part: field.power(part, exponent))
 
     def exp(self) -> FieldTensor:
-        """gˣ, where g is a random square and x the residue modulo q; needs the field of exponents. exp(−∞) is 0."""
+        """Returns gˣ, where g is a random square and x the residue modulo q; exp(−∞) is 0. Needs the part modulo q."""
         functions, (_, exponents, real) = self.arithmetic.functions, self.parts
         field = PrimeField(functions[0].prime)
         root = functions[0].symbol("e")
@@ -255,7 +258,7 @@ class FieldTensor:
         return FieldTensor(self.arithmetic, (value, follow, self.arithmetic.real.pointwise("exp", [real], [])))
 
     def keyed(self, key: str, *others: FieldTensor, fixes_zero: bool = False) -> FieldTensor:
-        """Returns a random function of corresponding elements, broadcast."""
+        """Returns the random function `key` of corresponding elements, broadcast; f(0) = 0 if `fixes_zero`."""
         tensors = (self, *others)
         residues = [tensor.parts[0] for tensor in tensors]
         images = (f.pointwise(key, residues, fixes_zero=fixes_zero) for f in self.arithmetic.functions)
@@ -263,22 +266,22 @@ class FieldTensor:
         return FieldTensor(self.arithmetic, (*images, real))
 
     def keyed_odd(self, key: str) -> FieldTensor:
-        """Returns a random function with f(−x) = −f(x)."""
+        """Returns f of every element, where f is a random function with f(−x) = −f(x)."""
         sign = self.sign()
         return self.times_sign(sign).keyed(key).times_sign(sign)
 
     def keyed_even(self, key: str) -> FieldTensor:
-        """Returns a random function with f(−x) = f(x)."""
+        """Returns f of every element, where f is a random function with f(−x) = f(x)."""
         return self.absolute().keyed(key)
 
     def chosen(self, other: FieldTensor, chosen: npt.NDArray[np.bool_]) -> FieldTensor:
-        """Returns the elements of this tensor where `chosen`, else those of the other, broadcast."""
+        """Returns the elements of this tensor where `chosen` is true and those of `other` elsewhere, broadcast."""
         parts = tuple(np.where(chosen, a, b) for a, b in zip(self.parts, other.parts, strict=True))
         return FieldTensor(self.arithmetic, parts)
 
 
 def each(arithmetic: Arithmetic, function: Callable[..., Part], tensors: Sequence[FieldTensor | None]) -> FieldTensor:
-    """Applies function(field, *parts) in each field; an absent tensor has the part None."""
+    """Applies function(field, *parts) in each field; the part of an absent tensor is None."""
     parts = []
     for index, field in enumerate(arithmetic.fields):
         operands = [None if tensor is None else tensor.parts[index] for tensor in tensors]
@@ -287,7 +290,7 @@ def each(arithmetic: Arithmetic, function: Callable[..., Part], tensors: Sequenc
 
 
 class UnsupportedOperatorError(ValueError):
-    """The operator is no function of its inputs (random) or needs a form that the evaluator does not know."""
+    """The operator is not a function of its inputs (random), or it has a form that the evaluator does not know."""
 
 
 @dataclass(frozen=True)
@@ -295,9 +298,10 @@ class Call:
     """One operator application.
 
     Attributes:
-      op_type, attributes: of the node; the domain is prefixed to `op_type` when it is not ONNX's own.
-      inputs: operands; None for an absent optional one.
-      output_dims: shape of each output, as inferred by the engine.
+      op_type: the operator of the node, after its domain if that is not ONNX's own.
+      attributes: the attributes of the node.
+      inputs: the operands; None for an absent optional one.
+      output_dims: the shape of each output, as inferred by the engine.
       literals: by input position, the number that all elements of a constant operand have.
       arithmetic: the fields and random functions of this evaluation.
     """
@@ -327,7 +331,7 @@ class Call:
         return each(self.arithmetic, function, tensors)
 
     def number(self, name: str, default: float) -> FieldTensor:
-        """Returns a real attribute as the literal it stands for."""
+        """Returns a real attribute as the literal that it stands for."""
         return self.arithmetic.constant(float(self.attributes.get(name, default)))
 
     def key(self, *ignored: str) -> str:
@@ -336,7 +340,7 @@ class Call:
         return f"{self.op_type}{sorted(kept.items())}"
 
     def require(self, name: str, *accepted: object) -> None:
-        """Refuses an attribute that has another value than the accepted ones."""
+        """Raises UnsupportedOperatorError unless an attribute has an accepted value; a missing one has the first."""
         value = self.attributes.get(name, accepted[0])
         if value not in accepted:
             raise UnsupportedOperatorError(

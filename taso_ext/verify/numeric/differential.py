@@ -1,22 +1,23 @@
 """Equality of two graphs in float32, by running both in ONNX Runtime on ordinary and on awkward inputs.
 
-Finite-field testing (finite_field.py) knows no rounding, overflow or special values. This test does, by three demands:
+Finite-field testing (finite_field.py) does not see rounding, overflow or special values. This test makes three demands:
 
-* On finite inputs, where the source's result is finite, the target's is finite too and close: a rule may widen the
-  domain of finite results, never narrow it (a softmax that lost its max-subtraction fails at logits of ±1000).
-* On inputs with infinities or NaN, a non-finite result never becomes finite: an error in the data must not be hidden
-  (x·0 → 0 fails here). Where a mask is −∞ throughout, Softmax gives NaN and ONNX Runtime's Attention 0: there
-  infinities may be hidden, and NaN alone may not.
-* Results that stay finite although *another* element of the input is not should stay so. Zero-padded kernels cannot
-  promise that, since 0·∞ is NaN, so this is reported (`spreads_nonfinite`) rather than refused.
+* On finite inputs, if an element of the source's result is finite, the target's element is finite too and close to it.
+  A rule may make more results finite, but never fewer (a softmax without its max-subtraction fails at logits of ±1000).
+* On inputs with infinities or NaN, a non-finite result never becomes finite, because an error in the data must not be
+  hidden (x·0 → 0 fails here). If a mask is −∞ throughout, Softmax gives NaN but ONNX Runtime's Attention gives 0:
+  a target with Attention may hide infinities, but not NaN.
+* If a result is finite although *another* element of the input is not, it should stay finite. Zero-padded kernels
+  cannot promise that, because 0·∞ is NaN, so a violation is reported (`spreads_nonfinite`) rather than refused.
 
-How close is close: an element's tolerance is how far the *source's own* result moves when its inputs, its weights and
-the results of its operators are perturbed at random by a few units in the last place (Monte Carlo arithmetic, Parker
-1997), so cancellation, absorption, long sums and steep functions need no constants tuned by hand.
+The tolerance of an element is a multiple of the distance that the *source's own* result moves when its inputs, its
+weights and the results of its operators are perturbed at random, by relative errors up to `PERTURBATION` (Monte Carlo
+arithmetic, Parker 1997). So cancellation, absorption, long sums and steep functions need no constants tuned by hand.
 
-A rule that is equal in real arithmetic only (Winograd's convolutions) keeps no element's own accuracy: a small result
-takes on rounding errors of large data beside it, which the source never reads for it. Such a rule has to say so, and is
-then held to three times the largest tolerance of any element of the same output (`normwise`); all else is as ever.
+A rule that is equal in real arithmetic only (Winograd's convolutions) does not keep the accuracy of each element: a
+small result takes on rounding errors of large data beside it, which the source never reads for this element. Such a
+rule has to say so. Its elements are then held to three times the largest tolerance of the same output (`normwise`); all
+other demands stay the same.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ ORDINARY_DRAWS = 2
 PERTURBATIONS = 6  # enough that no element's tolerance is small by chance in all of them
 PERTURBATION = 2.0**-18  # 64 times float32's rounding unit: well above accumulated rounding, far below any wrong term
 _SAFETY = 4.0
-_NORMWISE = 3.0  # fast algorithms pass through numbers larger than any of input or output
+_NORMWISE = 3.0  # fast algorithms compute intermediate numbers larger than any input or output
 _FLOOR = float(np.finfo(np.float32).tiny)  # results below the normal range may be flushed to zero
 _LARGEST = float(np.finfo(np.float32).max)
 _NEAR_ONE = 2.0**-21  # eˣ − 1 is as inexact as 1 is, and ONNX Runtime computes a vector's last elements in another way
-_SPRINKLED = 0.25  # share of an input's elements that an awkward value replaces; the others show that it stays local
+_SPRINKLED = 0.25  # share of an input's elements that awkward values replace; the others show whether these stay local
 
 _ORDINARY = "ordinary"
 
-# Values planted, with both signs, into one input at a time: two extremes meeting would overflow correct rules as well.
+# Values planted, with both signs, into one input at a time: if two extremes met, correct rules would overflow as well.
 FINITE_EXTREMES: Mapping[str, Sequence[float]] = {
     "zero": (0.0,),
     "1e30": (1e30, -1e30),
@@ -53,13 +54,13 @@ FINITE_EXTREMES: Mapping[str, Sequence[float]] = {
     "1000": (1000.0, -1000.0),
 }
 MASK_EXTREMES: Mapping[str, Sequence[float]] = {"lowest": (-_LARGEST,)}
-"""What exporters mask attention with; only into masks, since any product with it may overflow."""
+"""The value with which exporters mask attention. Only masks get it, because any product with it may overflow."""
 NONFINITE_EXTREMES: Mapping[str, Sequence[float]] = {"infinity": (np.inf, -np.inf), "NaN": (np.nan,)}
 
 
 @dataclass(frozen=True)
 class FloatMismatch:
-    """Where two graphs differ on some input, described by `case`, and what each computes there."""
+    """The element in which two graphs differ on some input, described by `case`, and what each computes there."""
 
     case: str
     output: int
@@ -77,13 +78,13 @@ class FloatMismatch:
 
 @dataclass(frozen=True)
 class FloatComparison:
-    """Result of comparing two graphs.
+    """The result of comparing two graphs.
 
     Attributes:
       mismatch: the first violated demand, or None.
       spreads_nonfinite: whether a non-finite input element reached results that it does not reach in the source.
-      cases: inputs tried.
-      error: largest difference of a finite result on ordinary inputs, relative to the largest result.
+      cases: the number of inputs that were tried.
+      error: the largest difference of a finite result on ordinary inputs, relative to the largest result.
     """
 
     mismatch: FloatMismatch | None
@@ -113,8 +114,8 @@ def compare_floats(source: Graph, target: Graph, *, seed: int = 0, normwise: boo
     """Runs both graphs on the same inputs and weights, unoptimised, and compares every output element.
 
     Args:
-      seed: of inputs, weights and perturbations.
-      normwise: hold every element to the largest tolerance of its output instead of its own.
+      seed: the seed of inputs, weights and perturbations.
+      normwise: whether to hold every element to the largest tolerance of its output instead of its own.
     Raises:
       RefusedGraphError: if ONNX Runtime does not run one of the graphs.
     """
@@ -165,7 +166,7 @@ def _sprinkle(tensor: Floats, values: Sequence[float], generator: np.random.Gene
 def _compare_case(
     source: FloatSession, target: FloatSession, case: _Case, generator: np.random.Generator, normwise: bool
 ) -> FloatMismatch | _Agreement:
-    """Returns a mismatch, or whether the target spreads non-finite values on this case and how far it is off."""
+    """Returns a mismatch, or whether the target spreads non-finite values on this case and its largest error."""
     expected, got = ([_as_numbers(each) for each in session.run(case.feeds)] for session in (source, target))
     tolerances = _tolerances(source, case.feeds, expected, generator)
     if normwise:
@@ -181,7 +182,7 @@ def _compare_case(
             wrong |= lost & np.isfinite(tolerance)
         else:
             wrong |= hidden & (case.has_nan or not target.has_attention)
-            wrong &= np.abs(a) != _LARGEST  # what ONNX Runtime's MaxPool makes of a window of NaN
+            wrong &= np.abs(a) != _LARGEST  # ONNX Runtime's MaxPool gives this for a window of NaN
             spreads = spreads or bool(lost.any())
         if wrong.any():
             index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -192,23 +193,24 @@ def _compare_case(
 
 
 def _relative_error(a: Floats, b: Floats) -> float:
-    """Returns the largest difference of finite results, relative to the largest."""
+    """Returns the largest difference of finite results, relative to the largest of them in `a`."""
     finite = np.isfinite(a) & np.isfinite(b)
     largest = np.abs(a[finite]).max(initial=0.0)
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / largest) if largest else 0.0
 
 
 def _as_numbers(output: npt.NDArray[np.generic]) -> Floats:
-    """Returns truth values and integers as floats, since the tests compare numbers."""
+    """Returns an output as floats, also if it holds truth values or integers, because the tests compare numbers."""
     return output.astype(np.float32, copy=False)
 
 
 def _tolerances(
     source: FloatSession, feeds: Mapping[str, Floats], expected: Sequence[Floats], generator: np.random.Generator
 ) -> list[npt.NDArray[np.float64]]:
-    """Returns how far each element of the source's outputs moves under small relative perturbations of all numbers.
+    """Returns the tolerance of each element of the source's outputs.
 
-    Infinite where a perturbed result is not finite: such an element stands at the edge of overflow and proves nothing.
+    It is a multiple of the distance that the element moves under small relative perturbations of all numbers. It is
+    infinite if a perturbed result is not finite: such an element is at the edge of overflow and proves nothing.
     """
     moved = [np.zeros(output.shape) for output in expected]
     for _ in range(PERTURBATIONS):
@@ -223,7 +225,7 @@ def _tolerances(
 
 
 def _perturbed(tensor: Floats, generator: np.random.Generator) -> Floats:
-    """Returns the tensor with small relative errors. No finite number becomes infinite."""
+    """Returns the tensor with small relative errors; no finite number becomes infinite."""
     with np.errstate(over="ignore"):
         moved = tensor * _factors(tensor.shape, generator)
     return np.where(np.isinf(moved), tensor, moved)

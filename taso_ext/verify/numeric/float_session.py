@@ -1,8 +1,8 @@
 """An engine graph as a float32 ONNX Runtime session in which every number can be perturbed.
 
-Weights are fed like inputs, and the result of every operator can be multiplied by a factor that is fed too: one factor
-each, so that a run with factors 1 + δ behaves like the same graph computed with a larger rounding error. Nothing is
-folded or optimised, so what runs is the graph as written.
+Weights are fed like inputs. Every float result of an operator is multiplied by factors that are fed too, one for each
+element, so a run with factors 1 + δ behaves like the same graph computed with a larger rounding error. Nothing is
+folded or optimised: the session runs the graph as written.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from taso_ext.verify.exact.finite_field import leaf_key
 Floats = npt.NDArray[np.float32]
 
 OPSET = 21
-"""In the forms that the exporter writes; graphs with operators of newer opsets run in the oldest that has them all."""
+"""The opset of the models, whose operators have the forms that the exporter writes.
+
+A graph with operators of newer opsets gets the oldest opset that has them all.
+"""
 IR_VERSION = 10
 
 
 class RefusedGraphError(ValueError):
-    """ONNX Runtime does not take a graph, or fails on it."""
+    """ONNX Runtime refuses a graph, or fails while it runs the graph."""
 
 
 class FloatSession:
-    """Runs one graph on leaves given by `finite_field.leaf_key`: names of inputs, handles of weights.
+    """A session for one graph. Keys of its leaves are those of `finite_field.leaf_key`.
 
     Attributes:
-      leaves: every graph input and weight by key.
-      runtime_inputs: keys of the graph inputs.
-      masks: of these, what is added to the logits of an exponential.
-      results: dims of every operator's float results by value id; these can be perturbed.
+      leaves: every graph input and weight, by key.
+      runtime_inputs: the keys of the graph inputs.
+      masks: the keys of the graph inputs that are added to the logits of an exponential.
+      results: the dims of every operator's float results, by value id; these results can be perturbed.
       subtracts_one: whether an operator computes eˣ − 1 for small x.
-      has_attention: whether an operator may give finite results of infinite inputs, as ONNX Runtime's attention does.
+      has_attention: whether an operator may give finite results for infinite inputs, as ONNX Runtime's attention does.
     """
 
     leaves: dict[str, Value]
@@ -57,7 +60,7 @@ class FloatSession:
         """Builds the session.
 
         Raises:
-          RefusedGraphError: the graph is no valid model, or has an operator without a float32 kernel.
+          RefusedGraphError: if the graph is not a valid model or has an operator without a float32 kernel.
         """
         values = graph.values()
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
@@ -76,8 +79,10 @@ class FloatSession:
         """Returns the outputs in order.
 
         Args:
-          feeds: tensors of the leaves; it may hold more than this graph has.
-          factors: for each of `results`, what to multiply it by, of its dims; none leaves all as they are.
+          feeds: the tensors of the leaves, by key; it may hold more leaves than this graph has.
+          factors: for each of `results` a tensor of the same dims, by which it is multiplied; None changes no result.
+        Raises:
+          RefusedGraphError: if ONNX Runtime fails.
         """
         tensors = {name: feeds[key] for name, key in self._keys.items()}
         for id_ in self.results:
@@ -94,7 +99,7 @@ _EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
 
 
 def _masks(graph: Graph) -> set[int]:
-    """Returns the operands of sums whose result an exponential reads, and the masks of Attention."""
+    """Returns the ids of operands of sums whose result an exponential reads, and of masks of Attention."""
     summands = {id_: node.inputs for node in graph.nodes() if node.op_type in ("Add", "Sum") for id_ in node.outputs}
     logits = (node.inputs[0] for node in graph.nodes() if node.op_type in _EXPONENTIALS)
     attention = (node.inputs[3:4] for node in graph.nodes() if node.op_type == "Attention")
@@ -115,7 +120,7 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 class _Initializers:
-    """Receives the structural constants that lowering turns from attributes back into inputs."""
+    """The structural constants that lowering turns from attributes back into inputs."""
 
     def __init__(self) -> None:
         self.tensors: list[onnx.TensorProto] = []
@@ -131,14 +136,15 @@ class _Initializers:
 
 
 def graph_model(graph: Graph, leaves: Sequence[int], results: Sequence[int] = ()) -> onnx.ModelProto:
-    """Returns the graph as a model whose inputs are `leaves`, and factors for `results`; values are called v0, v1, … by
-    id.
+    """Returns the graph as a model whose inputs are `leaves` and the factors of `results`.
+
+    Values have the names v0, v1, … by id.
     """
     values, initializers, opset = graph.values(), _Initializers(), _opset(graph)
     nodes = [proto for node in graph.nodes() for proto in _protos(node, values, opset, initializers)]
     nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
     inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
-    # No shape: a scalar 1 or a factor for each element.
+    # The shape is left open: the scalar 1, or a factor for each element.
     factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
     proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
     domains = sorted({node.domain for node in graph.nodes() if node.domain})
@@ -167,7 +173,7 @@ def _protos(node: Node, values: Mapping[int, Value], opset: int, initializers: _
 
 
 def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodeProto]:
-    """Returns multiplications that give the results of `node` their factors; `node` then writes under another name."""
+    """Returns multiplications of the results of `node` by their factors, and renames the outputs of `node`."""
     names = {_name(id_): _factor(id_) for id_ in results}
     scalings = []
     for port, name in enumerate(node.output):
@@ -178,7 +184,7 @@ def _scalings(node: onnx.NodeProto, results: Sequence[int]) -> list[onnx.NodePro
 
 
 def _normal_node(node: Node, values: Mapping[int, Value]) -> NormalNode:
-    # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
+    # The permutation of a scalar is an empty list, which has no type in protobuf; leaving it out means the same.
     attributes: dict[str, Any] = {n: v for n, v in node.attributes.items() if v != [] or n in ("shape", "pads")}
     types = [ValueType(0, None) if id_ < 0 else _value_type(values[id_]) for id_ in node.inputs]
     return NormalNode(node.op_type, attributes, [*map(_name, node.inputs)], [*map(_name, node.outputs)], types)
@@ -193,7 +199,7 @@ def _declaration(id_: int, value: Value) -> onnx.ValueInfoProto:
 
 
 def _name(id_: int) -> str:
-    """Returns a name by id. Names of the engine may be empty, and the name of a value does not matter here."""
+    """Returns the name of a value by its id, because names in the engine may be empty; "" for an absent input."""
     return "" if id_ < 0 else f"v{id_}"
 
 
