@@ -1,4 +1,4 @@
-"""What the package says of what it is given; without TensorFlow, so that commands can tell it from defects."""
+"""Errors that the package reports to its users; without TensorFlow, so that commands can tell them from defects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class IncompatibleWorldModel(ValueError):
 
 
 class IncompatibleCheckpoint(ValueError):
-    """A checkpoint of a training does not fit the training that is to go on from it."""
+    """A checkpoint does not fit the training that should resume from it."""
 
 
 class IncompatibleEpisodes(ValueError):
@@ -16,7 +16,7 @@ class IncompatibleEpisodes(ValueError):
 
 
 class NothingToLearn(ValueError):
-    """Episodes hold nothing that a world model could learn, or be judged by."""
+    """Episodes hold nothing that a world model could learn from or be judged by."""
 
 
 class CollectionStopped(RuntimeError):

@@ -1,4 +1,4 @@
-"""From episodes to a trained `WorldModel`, and from such a model and more episodes to a better one.
+"""Training of a `WorldModel` on episodes, and further training of such a model on more episodes.
 
 The encoder is trained first. Then it is frozen, its latents are standardised and kept, and the MDN-RNN is trained.
 """
@@ -31,7 +31,7 @@ from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
 
 OnStageStep = Callable[[str, Metrics], None]
-"""Called with the stage, "encoder" or "mdn_rnn", and the metrics of a step."""
+"""A callback that gets the stage, "encoder" or "mdn_rnn", and the metrics of a step."""
 
 
 def fit(
@@ -46,16 +46,17 @@ def fit(
     """Trains a world model on episodes.
 
     Args:
-      episodes: of one start graph or of several; hold some out beforehand (`EpisodeBuffer.split`) to measure accuracy.
-      trained_for: the environment that they come from, or its signature.
+      episodes: episodes of one or several start graphs; to measure accuracy, hold some out beforehand
+        (`EpisodeBuffer.split`).
+      trained_for: the environment of the episodes, or its signature.
       config: sizes and budgets; `WorldModelConfig()` by default.
-      seed: of every random draw.
-      directory: checkpoints go to its "encoder" and "mdn_rnn"; called again with the same arguments, training goes on
-        from there and ends with the same weights, bit for bit, as if it had not stopped.
+      seed: the seed of every random draw.
+      directory: the directory of the checkpoints, in "encoder" and "mdn_rnn". If `fit` is called again with the same
+        arguments, it resumes from them and ends with the same weights, bit for bit, as if it had not stopped.
       on_step: called after every training step with the stage's name and metrics.
     Raises:
       NothingToLearn: if the episodes hold no rewrite.
-      NonFiniteLoss: if a loss term becomes NaN or infinite; it is named.
+      NonFiniteLoss: if a loss term becomes NaN or infinite; the error names it.
     """
     config = config or WorldModelConfig()
     signature = trained_for if isinstance(trained_for, Signature) else Signature.of(trained_for)
@@ -85,15 +86,17 @@ def refit(
     directory: str | os.PathLike[str] | None = None,
     on_step: OnStageStep | None = None,
 ) -> WorldModel:
-    """A world model whose dynamics go on learning, from more episodes; its encoder stays as it is.
+    """Trains the dynamics of a world model further, on more episodes, and returns the new model.
+
+    The encoder stays as it is.
 
     Args:
-      before: a trained world model; not changed.
-      episodes: those that it was trained on and new ones, of the same start graphs.
-      config: of the further training.
+      before: a trained world model; it is not changed.
+      episodes: the episodes that it was trained on and new ones, of the same start graphs.
+      config: how to train further.
       seed, directory, on_step: see `fit`; there is no stage "encoder".
     Raises:
-      ValueError: if the start graphs are others.
+      ValueError: if the episodes have other start graphs.
       NonFiniteLoss: see `fit`.
     """
     sizes_before = before.mdn_rnn.sizes
@@ -105,7 +108,7 @@ def refit(
         )
     tf.random.set_seed(seed)
     slots = _slots(data, before.mdn_rnn.config)
-    # Weights were learned in that unit.
+    # The weights were learned in this unit.
     sizes = _sizes(data, before.encoder, slots)._replace(reward_deviation=sizes_before.reward_deviation)
     model = extended(before, MdnRnn(before.mdn_rnn.config, sizes), data, slots)
     model.create_variables()
@@ -117,13 +120,14 @@ def refit(
 def encoder_datasets(
     parts: Mapping[str, EpisodeBuffer], tables: Mapping[str, ActionTable], most_states: int, seed: int
 ) -> list[EncoderDataset]:
-    """The start graphs that have transitions to learn from.
+    """Returns the data sets of the start graphs that have transitions to learn from.
 
     Args:
-      most_states: distinct states of all together, shared out as they have them; at least 2 of each.
-      seed: of what is drawn where there are more.
+      most_states: how many distinct states all data sets have together. If there are more, each data set keeps the
+        same share of its states, at least 2 of them.
+      seed: the seed of the draw if there are more states.
     Raises:
-      NothingToLearn: if none has any.
+      NothingToLearn: if no start graph has transitions.
     """
     datasets = [EncoderDataset(part, tables[start]) for start, part in parts.items()]
     with_rewrites = [data for data in datasets if len(data)]
@@ -148,10 +152,10 @@ def with_untrained_dynamics(
     seed: int,
     datasets: list[EncoderDataset],
 ) -> WorldModel:
-    """A world model whose dynamics are still to be trained, with what they take from the data directly.
+    """Returns a world model with untrained dynamics, which hold what they take from the data without training.
 
     Args:
-      datasets: that the encoder was trained on.
+      datasets: the data sets that the encoder was trained on.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     slots = _slots(data, config.mdn_rnn)
@@ -180,7 +184,7 @@ def _train_dynamics(
 
 
 def _cost_per_reward(model: WorldModel, parts: Mapping[str, EpisodeBuffer]) -> float:
-    """See `CostInLatent`: by least squares, over all steps."""
+    """Returns `CostInLatent.per_reward`, fitted by least squares over all steps; 0 if all rewards are 0."""
     products = squares = 0.0
     for start, part in parts.items():
         latents = model.encode(part.used_graphs(), model.start_graph(start))
@@ -196,7 +200,7 @@ def _slots(data: TrainingData, config: MdnRnnConfig) -> np.ndarray:
 
 
 def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> ModelSizes:
-    """`slots`: see `neighbour_slots`."""
+    """Returns the sizes that the data decides; for `slots` see `neighbour_slots`."""
     tables = data.tables.values()
     return ModelSizes(
         num_rules=data.buffer.num_rules,

@@ -1,4 +1,4 @@
-"""What a world model was trained for."""
+"""The signature of a world model: the rules and features that it was trained for."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from environment import GraphSubstitutionEnv
 
 TIME, LOG_TIME_UNIT = "log_time", 5.0
-"""The feature of nodes that is ln(1 + time in microseconds) in this unit, see `environment.substitution.features`."""
+"""The node feature that is ln(1 + time in microseconds), and its unit, see `environment.substitution.features`."""
 
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What the columns of a graph observation mean; a model is only good for the features it was trained with.
+    """The meaning of the columns of a graph observation; a model is only valid for the features it was trained with.
 
     Attributes:
-      node_features, edge_features: column names; column 0 is the operator and the dtype id.
+      node_features, edge_features: column names; column 0 is the operator id of a node and the dtype id of an edge.
       num_operators, num_dtypes: how many different ids there are.
-      version: of what the columns mean.
+      version: the version of the columns' meaning.
     """
 
     node_features: tuple[str, ...]
@@ -34,7 +34,7 @@ class FeatureSpec:
 
     @classmethod
     def current(cls) -> FeatureSpec:
-        """The features of this version of `environment`."""
+        """Returns the features of this version of `environment`."""
         from environment.substitution import features
 
         return cls(
@@ -48,15 +48,15 @@ class FeatureSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a world model was trained for; it is of no use for anything else.
+    """The rules and features that a world model was trained for; it is of no use for others.
 
     Attributes:
-      rule_names: of the environment, in order: rule ids are positions in it.
-      features: columns of the graph observations.
-      rules: fingerprint of what the rules say (`RuleSet.fingerprint`); empty if that is not known, and then only their
-        names are compared.
+      rule_names: the names of the environment's rules; a rule id is a position in this list.
+      features: the columns of the graph observations.
+      rules: fingerprint of what the rules say (`RuleSet.fingerprint`); empty if it is not known, and then only the
+        names of the rules are compared.
       log_cost_rewards: whether every reward is 100 · ln(cost before / cost after) of costs that are sums of the node
-        feature `TIME`. Then z can tell what rewards add up to. The environment declares it; it is not compared.
+        feature `TIME`. If so, z can hold what rewards add up to. The environment declares this; it is not compared.
     """
 
     rule_names: tuple[str, ...]
@@ -66,12 +66,12 @@ class Signature:
 
     @classmethod
     def of(cls, env: GraphSubstitutionEnv) -> Signature:
-        """Of an environment: its rules and rewards, and this version's features."""
+        """Returns the signature of an environment: its rules and rewards, and the features of this version."""
         return cls(tuple(env.rule_names), FeatureSpec.current(), env.rules.fingerprint, env.log_cost_rewards)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Signature:
-        """Inverse of `dataclasses.asdict`, also by way of JSON."""
+        """Inverts `dataclasses.asdict`, also after a round trip through JSON."""
         features = stored["features"]
         lists = {name: tuple(features[name]) for name in ("node_features", "edge_features")}
         return cls(
@@ -79,7 +79,7 @@ class Signature:
         )
 
     def require(self, other: Signature, source: str) -> None:
-        """Raises `IncompatibleWorldModel` unless `other`, what is at hand, equals this."""
+        """Raises `IncompatibleWorldModel` unless `other`, the signature at hand, has the same rules and features."""
         differences = [*self._rule_differences(other), *self._feature_differences(other)]
         if differences:
             raise IncompatibleWorldModel(

@@ -1,4 +1,4 @@
-"""World models as directories: what they are in `world_model.json`, tables, raw embeddings and weights beside it."""
+"""Storage of world models as directories: `world_model.json` describes the tables, embeddings and weights beside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANEW = "Train a world model anew, in another run directory, or go on with the RL
 
 
 class Parts(NamedTuple):
-    """What a world model consists of, see `WorldModel`; `embeddings`: raw ones that are known, by graph hash."""
+    """The parts of a world model, see `WorldModel`; `embeddings` are the known raw embeddings by graph hash."""
 
     signature: Signature
     encoder: GraphEncoder
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 
 def write(directory: Path, parts: Parts) -> None:
-    """Writes all files into a directory that is there."""
+    """Writes all files into an existing directory."""
     description = {
         "format_version": FORMAT_VERSION,
         "signature": dataclasses.asdict(parts.signature),
@@ -56,13 +56,13 @@ def write(directory: Path, parts: Parts) -> None:
 
 
 def read(directory: Path, signature: Signature | None = None) -> Parts:
-    """What `write` has written, but for the weights.
+    """Reads what `write` has written, except the weights.
 
     Args:
-      signature: of the environment at hand; checked if given.
+      signature: the signature of the environment at hand; checked if given.
     Raises:
-      IncompatibleWorldModel: if it was trained for something else, or has another format; `readable` adds what else can
-        be wrong.
+      IncompatibleWorldModel: if the model was trained for another signature, or has another format. `readable` turns
+        the other errors of a damaged directory into it as well.
     """
     description = json.loads((directory / "world_model.json").read_text(encoding="utf-8"))
     if not isinstance(description, dict):
@@ -83,13 +83,13 @@ def read(directory: Path, signature: Signature | None = None) -> Parts:
 
 
 def read_weights(directory: Path, parts: Parts) -> None:
-    """Gives all weights, which have to exist, the values that `write` has written."""
+    """Reads the weights that `write` has written into the model's variables, all of which have to exist."""
     _checkpoint(parts).read(str(directory / "weights")).assert_consumed()
 
 
 @contextlib.contextmanager
 def readable(directory: Path) -> Iterator[None]:
-    """Says what to do where a directory does not hold what this version reads from it."""
+    """Turns the errors of reading a damaged directory into `IncompatibleWorldModel`, which says what to do."""
     try:
         yield
     except IncompatibleWorldModel:
@@ -105,8 +105,8 @@ def readable(directory: Path) -> Iterator[None]:
 def replace_directory(directory: Path, fill: Callable[[Path], None]) -> None:
     """Lets `fill` write a directory, then puts it in place of `directory`.
 
-    The old one is moved aside before and removed after: if this is killed in between, it is still there, as a hidden
-    neighbour that ends in `.old`.
+    The old directory is moved aside first and removed last. If the process is killed in between, the old directory
+    still exists, as a hidden neighbour whose name ends in `.old`.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))

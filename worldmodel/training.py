@@ -1,4 +1,4 @@
-"""The loop that every network here is trained by: counted steps, exact resumption, named failures."""
+"""The loop that trains every network here: counted steps, exact resumption, named failures."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Optimiser(snt.Module):
         self._rate.assign(self._config.rate_at(step, num_steps))
 
     def minimise(self, loss: tf.Tensor, tape: tf.GradientTape) -> tf.Tensor:
-        """Takes one step down `loss`, recorded on `tape`; returns the gradient's norm before it was bounded."""
+        """Takes one gradient step on `loss`, recorded on `tape`; returns the gradient's norm before clipping."""
         found = tape.gradient(loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Of tables, gradients may come as rows: Adam would then leave all other rows as they are, instead of moving
-        # them on by their moments, and whether they do depends on what else a loss consists of.
+        # The gradient of a table may consist of some rows only. Adam would then leave all other rows as they are,
+        # instead of moving them by their moments. Whether it does so would depend on the other terms of the loss.
         gradients = [tf.convert_to_tensor(gradient) for gradient in found]
         bounded, norm = tf.clip_by_global_norm(gradients, self._config.max_gradient_norm)
         self._adam.apply(bounded, self._variables)
@@ -46,21 +46,21 @@ class Optimiser(snt.Module):
 
 
 class TrainingLoop:
-    """Runs a training step a fixed number of times, resuming where a checkpoint left off.
+    """A loop that runs a training step a fixed number of times, and resumes from the last checkpoint.
 
         loop = TrainingLoop(train_step, {"model": model, "optimiser": optimiser}, num_steps=1000, directory=path)
         loop.run(on_step=lambda metrics: progress.advance(metrics["step"]))
 
-    Bit-for-bit resumption asks two things of `train_step(step)`: that all its state lives in the tracked objects, and
-    that every random draw is a function of the seed and `step`.
+    Bit-for-bit resumption requires two things of `train_step(step)`: all its state lives in the tracked objects, and
+    every random draw is a function of the seed and `step`.
 
     Args:
       train_step: takes the number of the step, from 0; returns named scalars.
-      tracked: what a checkpoint holds.
-      num_steps: when training is done.
-      directory: where checkpoints go; without one nothing is kept.
+      tracked: the objects that a checkpoint holds.
+      num_steps: the number of steps of the whole training.
+      directory: the directory of the checkpoints; without one nothing is kept.
       checkpoint_every: steps between checkpoints; one more is written at the end.
-      batch_of: says in words what data a step is taught by, for errors.
+      batch_of: describes the data of a step in words, for errors.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TrainingLoop:
 
     @property
     def step(self) -> int:
-        """Steps done so far, by this process and those before it."""
+        """The number of steps done so far, by this process and those before it."""
         return int(self._step)
 
     def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
@@ -92,7 +92,8 @@ class TrainingLoop:
         Args:
           on_step: gets every step's metrics, with "step" (steps done) added.
         Raises:
-          NonFiniteLoss: names the term and the data; the last checkpoint stays as it was.
+          NonFiniteLoss: if a metric becomes NaN or infinite; it names the metric and the data. The last checkpoint
+            stays as it was.
         """
         last = self._num_steps if until is None else min(until, self._num_steps)
         for step in range(self.step, last):
@@ -110,7 +111,11 @@ class TrainingLoop:
 
 
 def _going_on(checkpoint: tf.train.Checkpoint, directory: Path) -> tf.train.CheckpointManager:
-    """Goes on from the last checkpoint in a directory, if there is one; all that is trained has to be in it."""
+    """Restores the last checkpoint of a directory, if there is one, and returns the manager of its checkpoints.
+
+    Raises:
+      IncompatibleCheckpoint: if the checkpoint lacks something that is trained, or cannot be read.
+    """
     try:
         # The manager renames its index into place last, so a kill leaves the previous checkpoint valid.
         manager = tf.train.CheckpointManager(checkpoint, os.fspath(directory), max_to_keep=2)
@@ -128,7 +133,7 @@ def _going_on(checkpoint: tf.train.Checkpoint, directory: Path) -> tf.train.Chec
 
 
 def require_finite(metrics: Metrics, step: int, batch_of: Callable[[int], str]) -> None:
-    """Raises `NonFiniteLoss` naming every metric that is NaN or infinite, and the data that it came from."""
+    """Raises `NonFiniteLoss` if a metric is NaN or infinite; it names every such metric and the data."""
     broken = [f"{name} = {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if broken:
         raise NonFiniteLoss(

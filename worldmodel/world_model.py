@@ -27,13 +27,13 @@ from worldmodel.signature import Signature
 
 
 class WorldModel:
-    """A trained world model; `DreamEnv` and `LatentEnv` are played with it, `worldmodel.fit` makes it.
+    """A trained world model. `worldmodel.fit` makes it; `DreamEnv` and `LatentEnv` use it.
 
     Attributes:
-      signature: the rule set and features it was trained for.
-      encoder: graphs to raw embeddings; embeddings: the same, each graph once.
+      signature: the rule set and features that it was trained for.
+      encoder: the network from graphs to raw embeddings; embeddings: its results, each graph encoded once.
       mdn_rnn: the dynamics.
-      statistics: of the training data.
+      statistics: the statistics of the training data.
       start_graphs: the start graphs that it knows, by hash; those that it was trained on come first.
     """
 
@@ -61,19 +61,19 @@ class WorldModel:
 
     @property
     def table(self) -> ActionTable:
-        """The actions, where there is just one start graph."""
+        """The actions of the only start graph."""
         return self.start_graph().table
 
     @property
     def num_actions(self) -> int:
-        """A, NO-OP not counted, where there is just one start graph."""
+        """A, the number of rewrites of the only start graph, without NO-OP."""
         return self.table.num_actions
 
     def start_graph(self, start: str | None = None) -> StartGraph:
-        """A start graph by its hash; without one, the only start graph.
+        """Returns a start graph by its hash; without a hash, the only start graph.
 
         Raises:
-          IncompatibleWorldModel: it knows no such graph, or several.
+          IncompatibleWorldModel: if the model knows no such graph, or several and no hash is given.
         """
         if start in self.start_graphs:
             return self.start_graphs[start]
@@ -91,20 +91,20 @@ class WorldModel:
         return graph
 
     def with_start_graphs(self, start_graphs: Sequence[StartGraph]) -> WorldModel:
-        """The same networks with other start graphs."""
+        """Returns a model with the same networks and other start graphs."""
         parts = self.signature, self.encoder, self.mdn_rnn, self.statistics
         return WorldModel(*parts, start_graphs, embeddings=self.embeddings.copy())
 
     def bind(self, start: str) -> WorldModel:
-        """This model with one of its start graphs as the only one: what dreams, collects and measures needs one.
+        """Returns this model with one of its start graphs as the only one, as dreams, collection and measures need it.
 
         Raises:
-          IncompatibleWorldModel: it knows no such graph.
+          IncompatibleWorldModel: if it knows no such graph.
         """
         return self.with_start_graphs([self.start_graph(start)])
 
     def inputs(self, graph: StartGraph) -> StartGraphInputs:
-        """A start graph as the networks take it."""
+        """Returns a start graph as inputs of the networks."""
         statistics = self.statistics
         embedding = (graph.embedding - statistics.start_mean) / statistics.start_deviation
         return StartGraphInputs(
@@ -117,10 +117,10 @@ class WorldModel:
         )
 
     def encode(self, graphs: Mapping[str, GraphLike], start_graph: StartGraph | None = None) -> dict[str, np.ndarray]:
-        """Latents [Z] of graphs by hash; every hash is encoded once in the life of this object.
+        """Returns the latents [Z] of graphs by hash; every hash is encoded once in the life of this object.
 
         Args:
-          start_graph: that the graphs belong to; None: the only one.
+          start_graph: the start graph that the graphs belong to; None: the only one.
         """
         start_graph = start_graph or self.start_graph()
         return {h: self._latent(raw, start_graph) for h, raw in self.embeddings(graphs).items()}
@@ -129,11 +129,11 @@ class WorldModel:
         return (raw - start_graph.centre) / self.statistics.deviation
 
     def episode_data(self, buffer: EpisodeBuffer) -> EpisodeData:
-        """Episodes over this model's latents and their start graph's actions.
+        """Returns episodes in terms of this model's latents and of the actions of their start graph.
 
         Raises:
-          IncompatibleWorldModel: it knows no such start graph.
-          ValueError: the episodes do not start from one graph.
+          IncompatibleWorldModel: if the model does not know the start graph.
+          ValueError: if the episodes do not all start from one graph.
         """
         starts = list(buffer.by_start())
         if len(starts) != 1:
@@ -142,7 +142,7 @@ class WorldModel:
         return EpisodeData(buffer, graph.table, self.encode(buffer.used_graphs(), graph))
 
     def teacher_forced(self, real: Trajectory, start_graph: StartGraph | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Recurrent states with which every step begins: hidden and cell [T + 1, B, H]; zero at time 0."""
+        """Returns the recurrent states before every step: hidden and cell [T + 1, B, H]; zero at time 0."""
         codes = self.mdn_rnn.action_codes(self.inputs(start_graph or self.start_graph()))
         states = self.mdn_rnn.unroll(tf.constant(real.state[:-1]), tf.constant(real.action), codes)
         hidden, cell = (tf.pad(part, [[1, 0], [0, 0], [0, 0]]) for part in (states.hidden, states.cell))
@@ -150,18 +150,18 @@ class WorldModel:
 
     @functools.cached_property
     def dream_step(self) -> Callable[..., Any]:
-        """`worldmodel.dream.step.dream_step` of these dynamics, for any number of rows."""
+        """`worldmodel.dream.step.dream_step` with these dynamics, for any number of rows."""
         step = functools.partial(dream_step, self.mdn_rnn)
         return tf.function(lambda *arguments: step(*arguments), reduce_retracing=True, autograph=False)
 
     @functools.cached_property
     def compiled_dream_step(self) -> Callable[..., Any]:
-        """The same through XLA: much faster, but compiled anew for every number of rows."""
+        """`dream_step` compiled by XLA: much faster, but compiled anew for every number of rows."""
         step = functools.partial(dream_step, self.mdn_rnn)
         return tf.function(lambda *arguments: step(*arguments), jit_compile=True, autograph=False)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes the bundle; a directory of that name is replaced only when the new one is complete."""
+        """Writes the model; a directory of that name is replaced only when the new one is complete."""
         storage.replace_directory(Path(directory), lambda temporary: storage.write(temporary, self._parts()))
 
     def _parts(self) -> storage.Parts:
@@ -170,12 +170,13 @@ class WorldModel:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], signature: Signature | None = None) -> WorldModel:
-        """Reads a bundle written by `save`.
+        """Reads a model that `save` has written.
 
         Args:
-          signature: of the environment at hand; checked if given.
+          signature: the signature of the environment at hand; checked if given.
         Raises:
-          IncompatibleWorldModel: if it was trained with another rule set or other features, or has another format.
+          IncompatibleWorldModel: if the model was trained with another rule set or other features, has another format,
+            or cannot be read.
         """
         path = Path(directory)
         with storage.readable(path):
@@ -187,7 +188,7 @@ class WorldModel:
         return model
 
     def create_variables(self) -> None:
-        """Makes all weights that are not there yet, so that they can be assigned."""
+        """Creates all weights that do not exist yet, so that they can be assigned."""
         self.embeddings.create_variables()
         graph = next(iter(self.start_graphs.values()))
         codes = self.mdn_rnn.action_codes(self.inputs(graph))

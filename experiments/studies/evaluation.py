@@ -1,4 +1,4 @@
-"""What a world model predicts of held-out episodes of random and of greedy play, beside the trivial predictors."""
+"""Evaluation of world models on held-out episodes of random and of greedy play, beside the trivial predictors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RANDOM, GREEDY = "random", "greedy"
 
 
 def evaluate_model(learning: Learning, number: int, effort: Effort) -> Record:
-    """Evaluates a round's world model; that of round 0 knows random play only.
+    """Evaluates the world model of a round; the model of round 0 knows random play only.
 
     Returns:
-      "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for what does not
-      exist. "spent": what training took, see `RunDirectory.spent`: of round 0 with the collection of random play, of
-      later rounds the training alone. "best_percent": of the best graph met on the way. "held_out": by play, see
-      `held_out_facts`. "intervals": see `fitted_intervals`.
+      "figures": a list of {play, figure, step, value, low, high, windows, trivial}; None stands for a number that does
+      not exist. "spent": the time and memory of training, see `RunDirectory.spent`; for round 0 they include the
+      collection of random play. "best_percent": the improvement of the best graph that any episode met. "held_out": by
+      play, see `held_out_facts`. "intervals": see `fitted_intervals`.
     """
     model = learning.model(number).fresh()
     training, validation = learning.episodes(number)
@@ -72,11 +72,11 @@ def evaluate_model(learning: Learning, number: int, effort: Effort) -> Record:
 def evaluate_transfer(learning: Learning, target: Target, effort: Effort) -> Record:
     """Evaluates the world model of round 0 on another graph than its own.
 
-    Random play of the other graph says which rewrites it has. The trivial predictors and the frozen heads, which the
-    model stands beside, are made of that play; the model itself learns nothing from it.
+    Random play of the other graph shows which rewrites it has. The trivial predictors and the frozen heads, which the
+    model is compared with, are made from that play; the model itself learns nothing from it.
 
     Returns:
-      See `evaluate_model`; "graph" is the other one.
+      See `evaluate_model`; "graph" is the other graph.
     """
     model, config = learning.model(0).fresh(), learning.run.config
     intervals = fitted_intervals(model, *learning.episodes(0), effort)
@@ -113,12 +113,12 @@ def evaluate_transfer(learning: Learning, target: Target, effort: Effort) -> Rec
 
 
 def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer, effort: Effort) -> Record:
-    """Says what one kind of play has that training had not.
+    """Measures how much of one kind of play the training data did not have.
 
     Returns:
       "unseen": share of visits, from the depth that windows start at, to states that training did not meet. "unknown":
-      share of legal rewrites that the model's table does not hold; "cut": share of episodes that take such a rewrite,
-      and are evaluated up to there.
+      share of legal rewrites that the model's table does not hold. "cut": share of episodes that take such a rewrite,
+      and are evaluated up to it.
     """
     data = model.episode_data(held_out)
     unseen = held_out.share_unseen(training.states(), first=effort.first)
@@ -159,7 +159,7 @@ def held_out_play(learning: Learning, env: GraphSubstitutionEnv, play: str, effo
 
 
 def reporting(bar: Bar) -> Callable[[Episode], None]:
-    """Returns what reports every episode; an interruption takes effect there."""
+    """Returns a callback that shows every episode on the bar; an interruption takes effect in it."""
 
     def report(episode: Episode) -> None:
         raise_if_received()
@@ -169,13 +169,13 @@ def reporting(bar: Bar) -> Callable[[Episode], None]:
 
 
 def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: EpisodeBuffer, effort: Effort) -> Record:
-    """Fits the factor that makes intervals of one step cover what they say, on validation episodes.
+    """Fits the factor with which intervals of one step have their nominal coverage, on validation episodes.
 
     Returns:
-      "factor": of all σ; None where the model predicts no mixtures. "windows": that it is fitted on. "as_judged":
-      whether they begin where those that are evaluated do, at the same depths (errors are smaller the further from the
-      start) and in states that training did not meet. Where validation has fewer than `effort.at_least` of these, all
-      of its windows are taken.
+      "factor": the factor of all σ; None if the model predicts no mixtures. "windows": how many windows it is fitted
+      on. "as_judged": whether these windows begin like the evaluated ones, at the same depths (errors are smaller
+      further from the start) and in states that training did not meet. If validation has fewer than `effort.at_least`
+      such windows, all of its windows are used.
     """
     from worldmodel.accuracy.latents import fit_intervals
     from worldmodel.accuracy.open_loop import cut_windows, find_windows
@@ -190,7 +190,7 @@ def fitted_intervals(model: WorldModel, training: EpisodeBuffer, validation: Epi
 
 
 class Predictors(NamedTuple):
-    """What a model's figures stand beside, made of its training data.
+    """What a model's figures are compared with, made from its training data.
 
     Attributes:
       trivial: the trivial predictors.
@@ -215,12 +215,12 @@ def held_out_figures(
 ) -> Iterator[Figure]:
     """Yields all figures of one kind of play that exist.
 
-    There are none where training has met every state, none after more steps than enough windows have, none of intervals
-    without a `factor`, and none of temperatures that change nothing.
+    No figures exist if training has met every state, for more steps than enough windows have, for intervals without a
+    `factor`, and for temperatures that change nothing.
 
     Args:
-      predictors: of the data that the model was trained on.
-      factor: of the intervals, fitted on other episodes.
+      predictors: made from the data that the model was trained on.
+      factor: the factor of the intervals, fitted on other episodes.
     """
     from worldmodel.accuracy.latents import latent_figures, read_figures, uncertainty_figures
     from worldmodel.accuracy.open_loop import longest_open_loop, temperature_figures

@@ -1,8 +1,8 @@
-"""The figures that show what a mechanism of the world model or of play brings, of one setting, graph and seed.
+"""Figures that show what a mechanism of the world model or of play contributes, for one setting, graph and seed.
 
-All settings of one graph and seed learn from the same random play and are judged on the same held-out episodes. A
-mechanism that acts in dreams alone shares the trained world model with the setting that has it, and one that acts in
-real play shares the policy too.
+All settings of one graph and seed learn from the same random play and are judged on the same held-out episodes. If a
+mechanism acts in dreams alone, the settings with and without it share the trained world model; if it acts in real play
+alone, they share the policy too.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ EVERYTHING: frozenset[Part] = IN_DREAMS | {PREDICTION}
 
 @dataclasses.dataclass(frozen=True)
 class Planning:
-    """How hard the planning exploiters look for what a dream promises too much for.
+    """How hard the planning exploiters search for plans that a dream promises too much for.
 
     Attributes:
-      width: states of a depth that the beam search goes on from.
-      population, elites, iterations: of the cross-entropy planning.
+      width: how many states of a depth the beam search continues from.
+      population, elites, iterations: see `worldmodel.accuracy.planning_exploiters.cross_entropy_planning`.
     """
 
     width: int = 256
@@ -57,13 +57,13 @@ class Case:
 
     Args:
       graph: name in the zoo.
-      seed: of everything that is drawn.
-      config: the settings without any mechanism left out. They say how random play is collected.
+      seed: the seed of every random draw.
+      config: the settings with all mechanisms. They also say how random play is collected.
       effort: how much is judged.
-      planning: of the planning exploiters.
+      planning: how hard the planning exploiters search.
 
     Attributes:
-      progress: shows what is done next.
+      progress: the display of the present work.
     """
 
     def __init__(self, graph: str, seed: int, config: RunConfig, effort: Effort, planning: Planning) -> None:
@@ -78,7 +78,7 @@ class Case:
 
     @functools.cached_property
     def _held_out(self) -> Mapping[str, EpisodeBuffer]:
-        """Held-out episodes by the kind of play."""
+        """The held-out episodes by the kind of play."""
         env = self._full.loaded.environment(self._effort.max_steps)
         return {play: held_out_play(self._full, env, play, self._effort) for play in (RANDOM, GREEDY)}
 
@@ -86,13 +86,13 @@ class Case:
         """Trains what is not trained yet under some settings, and judges it.
 
         Args:
-          config: as that of the case, with mechanisms left out.
-          parts: what is judged.
+          config: the settings of the case with some mechanisms left out.
+          parts: which parts are judged.
         Returns:
-          By part its figures: of `PREDICTION` by play, name and number of steps, see `_prediction`; of `POLICY` the
-          fields of `worldmodel.accuracy.exploit.Comparison` by way of playing; of the others the same fields; of
-          `PLAY` also "best_percent", the improvement of the best graph of the deterministic episode, and
-          "sampled_percent", the mean of the best graphs of the sampled ones.
+          The figures by part. `PREDICTION` has them by play, name and number of steps, see `_prediction`. `POLICY` has
+          the fields of `worldmodel.accuracy.exploit.Comparison` by way of playing. The others have the same fields
+          directly. `PLAY` also has "best_percent", the improvement of the best graph of the deterministic episode, and
+          "sampled_percent", the mean of this over the sampled episodes.
         """
         learning = self._learning(config)
         learning.random_play = self._full.random_play
@@ -109,7 +109,7 @@ class Case:
         return Study(Setting(self._graph, config), self._seed, self._effort, self.progress).learning
 
     def _prediction(self, learning: Learning) -> Record:
-        """By play: {"NAME after STEPS": value}, predictions from states that training did not meet."""
+        """Returns {"NAME after STEPS": value} by play, for predictions from states that training did not meet."""
         model, (training, _) = learning.model(0).fresh(), learning.episodes(0)
         from worldmodel.accuracy.baselines import Trivial
         from worldmodel.accuracy.latents import latent_figures
@@ -136,7 +136,7 @@ class Case:
         return found
 
     def _policy(self, learning: Learning) -> Record:
-        """What the trained policy makes of the dream and of reality, see `experiments.studies.policy.exploit`."""
+        """Compares dream and reality for the trained policy, see `experiments.studies.policy.exploit`."""
         record = exploit(learning, 0, self._effort)
         left_out = ("each", "trivial_gap")
         return {
@@ -170,7 +170,7 @@ class Case:
         return self._planned(learning, "cross-entropy planning", search)
 
     def _planned(self, learning: Learning, title: str, search: Callable[[DreamEnv, int], Plan]) -> Record:
-        """The best plan that a search finds in the dream without chance, tried in reality."""
+        """Tries the best plan that a search finds in the dream of temperature 0 in reality."""
         model, config = learning.model(0).fresh(), learning.run.config
         from worldmodel.accuracy.exploit import plan_replayed
         from worldmodel.dream.dream_env import DreamEnv
@@ -183,7 +183,7 @@ class Case:
         return _compared([plan_replayed(model, learning.loaded.env, plan)])
 
     def _play(self, learning: Learning) -> Record:
-        """Real episodes of the controller, one deterministic and the others sampled, dreamed beside."""
+        """Plays real episodes of the controller, one deterministic and the others sampled, and dreams them too."""
         model, controller, config = learning.model(0).fresh(), learning.controller(0), learning.run.config
         import numpy as np
 
@@ -214,7 +214,7 @@ class Case:
 
 
 def _compared(trajectories: list[ComparedPlan]) -> Record:
-    """The fields of `worldmodel.accuracy.exploit.Comparison`."""
+    """Returns the fields of `worldmodel.accuracy.exploit.Comparison`."""
     from worldmodel.accuracy.exploit import compare
 
     return dataclasses.asdict(compare(trajectories))

@@ -1,6 +1,6 @@
-"""What a policy that was trained in the dream makes of it: the exploit test of one round.
+"""The exploit test of one round: how far a policy that was trained in the dream exploits its mistakes.
 
-It is the policy as it was trained, sampled; the controller's memory of what it has taken already is not part of it.
+The policy is sampled, as in training. The controller's memory of the actions that it has taken is not part of it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is played
 
 FOR_REAL, IN_THE_DREAM = "for real", "in the dream"
 OF_PLANS = (ZERO, PER_RULE, PER_SITE)
-"""Trivial predictors that say something of a whole plan."""
+"""The trivial predictors that predict the return of a whole plan."""
 
 
 def exploit(learning: Learning, number: int, effort: Effort) -> Record:
-    """Plays the policy of a round for real and in the dream, as it was trained, sampled.
+    """Plays the policy of a round for real and in the dream; it is sampled, as in training.
 
     Returns:
-      By way of playing: the fields of `worldmodel.accuracy.exploit.Comparison`; under "each" what some of them are
-      means of; under "trivial_gap" the same of what trivial predictors say of the plans, see `trivial_gaps`.
+      By way of playing the fields of `worldmodel.accuracy.exploit.Comparison`, under "each" the values that some of
+      them are means of, and under "trivial_gap" the gaps of trivial predictors, see `trivial_gaps`.
     """
     controller, model = learning.controller(number), learning.model(number).fresh()
     from worldmodel.accuracy.baselines import Trivial
@@ -81,7 +81,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
 
 
 def _each(played: Sequence[ComparedPlan]) -> dict[str, list[float]]:
-    """What the means of a comparison are the means of."""
+    """Returns the values that the means of a comparison are the means of."""
     return {
         "dreamed_percent": [each.dreamed_percent[-1] for each in played],
         "real_percent": [each.real_percent[-1] for each in played],
@@ -92,9 +92,9 @@ def _each(played: Sequence[ComparedPlan]) -> dict[str, list[float]]:
 
 
 def trivial_gaps(played: Sequence[ComparedPlan], trivial: Trivial, table: ActionTable) -> dict[str, float]:
-    """Mean |predicted - real| in points, as `Comparison.gap`, of predictors that know tables of mean rewards.
+    """Returns the mean |predicted - real| in points, like `Comparison.gap`, of predictors with tables of mean rewards.
 
-    They see no masks, and so cannot tell that a plan comes back to where it was: they add up all rewards.
+    They see no masks, so they cannot tell that a plan comes back to an earlier state, and add up all rewards.
     """
     from worldmodel.accuracy.exploit import points
 

@@ -1,4 +1,4 @@
-"""What a world model and its policies are required to reach before they are trusted."""
+"""The requirements that a world model and its policies must meet before they are trusted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ DREAM_ILLEGAL = "played in the dream: share of rewrites illegal in reality"
 
 @dataclasses.dataclass(frozen=True)
 class Requirement:
-    """What a figure must lie between, ends included, and which trivial predictor it must be above."""
+    """The bounds of a figure, ends included, and the trivial predictor that it must be above."""
 
     at_least: float = -float("inf")
     at_most: float = float("inf")
     above: str | None = None
 
     def met(self, value: float, trivial: Mapping[str, float | None]) -> bool:
-        """False for NaN; a predictor that has no such figure is no obstacle."""
+        """Returns whether the value meets the requirement.
+
+        NaN does not meet it; a trivial predictor without such a figure is no obstacle.
+        """
         beaten = trivial.get(self.above) if self.above else None
         return self.at_least <= value <= self.at_most and (beaten is None or value > beaten)
 
@@ -79,7 +82,7 @@ OF_TRAINING: Mapping[str, Requirement] = {
     "seconds": Requirement(at_most=15),
     "peak_bytes": Requirement(at_most=3072),
 }
-"""By key of a record, in the unit of its row: minutes on two cores, MiB."""
+"""The limits by key of a record, in the unit of its table row: minutes on two cores, MiB."""
 
 
 def required(play: str, figure: str, step: int) -> Requirement | None:

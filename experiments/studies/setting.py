@@ -1,4 +1,4 @@
-"""What a studied world model is trained on, and how much of it is evaluated."""
+"""The settings of studied world models, and how much of them is evaluated."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Effort:
 
     Attributes:
       episodes: held-out episodes of each kind of play.
-      max_steps: of these.
-      first, stride: depths at which windows start.
+      max_steps: step limit of these episodes.
+      first, stride: windows start at the depths first, first + stride, …
       steps: numbers of steps after which open-loop predictions are evaluated.
-      at_least: windows that are enough for the longest of these.
-      policy_episodes: of the policy, in reality and in the dream.
-      resamples: of intervals.
-      budget: graphs of the search for the best known result.
+      at_least: how many windows are enough for the longest of these.
+      policy_episodes: episodes of the policy in reality, and as many in the dream.
+      resamples: bootstrap resamples of each interval.
+      budget: how many graphs the search for the best known result expands at most.
     """
 
     episodes: int = 300
@@ -42,7 +42,7 @@ class Effort:
     budget: int = 2000
 
     def furthest(self, most: int) -> int:
-        """Returns the largest of `steps` that is at most `most`, or the least that there is."""
+        """Returns the largest of `steps` that is at most `most`, or the smallest of `steps` if all are larger."""
         return max((step for step in self.steps if step <= most), default=min(self.steps))
 
 
@@ -51,8 +51,8 @@ class Target:
     """A graph that a world model was not trained on.
 
     Attributes:
-      name: in the zoo.
-      changes: of its configuration, see `zoo.build`.
+      name: the name of the graph in the zoo.
+      changes: changes to its configuration, see `zoo.build`.
     """
 
     name: str
@@ -60,16 +60,17 @@ class Target:
 
     @property
     def label(self) -> str:
-        """For tables and files."""
+        """The name in tables and files."""
         return "-".join([self.name, *(f"{key}{value}" for key, value in self.changes.items())])
 
 
 WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
-"""Settings that say how much is done and by whom, and change nothing of what is: rounds can be added to."""
+"""Settings that only say how much is done and by how many processes. They change no finished result: rounds can be
+added later."""
 REMOVED: Mapping[str, Any] = {}
-"""Settings that are gone, by path ("world_model.mdn_rnn.inertia"), with the value at which units were made as now."""
+"""Removed settings by path ("world_model.mdn_rnn.inertia"), each with the value that gives the same units as now."""
 OF_THE_MODEL, OF_THE_POLICY = ("environment", "collect", "world_model"), ("dream", "policy", "ppo", "recollect")
-"""Sections of the settings that the world model of random play depends on, and those that only later stages do."""
+"""The sections of the settings that the world model of random play depends on, and those of later stages alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,28 +79,29 @@ class Setting:
 
     Attributes:
       graph: name in the zoo.
-      config: how episodes are collected, models and policies trained, the seed included; the rest of it is not used.
+      config: how episodes are collected, and models and policies trained, including the seed. Its other settings are
+        not used.
     """
 
     graph: str
     config: RunConfig
 
     def seeded(self, seed: int) -> Setting:
-        """Returns the same with another seed."""
+        """Returns the same setting with another seed."""
         return Setting(self.graph, dataclasses.replace(self.config, seed=seed))
 
     def trained(self) -> Setting:
-        """Returns the setting without what changes predictions of a trained world model, but not its training."""
+        """Returns the setting with `hold_changes` on, which changes a model's predictions but not its training."""
         mdn_rnn = dataclasses.replace(self.config.world_model.mdn_rnn, hold_changes=True)
         world_model = dataclasses.replace(self.config.world_model, mdn_rnn=mdn_rnn)
         return Setting(self.graph, dataclasses.replace(self.config, world_model=world_model))
 
     def record(self) -> dict[str, Any]:
-        """Returns all that training depends on, as JSON values; fingerprints of rules, features and graph included."""
+        """Returns all that training depends on, as JSON values, with fingerprints of rules, features and graph."""
         return self.model_record() | sections_of(self.config, OF_THE_POLICY)
 
     def model_record(self) -> dict[str, Any]:
-        """Returns all that the world model of random play depends on, likewise."""
+        """Returns all that the world model of random play depends on, in the same form."""
         return {
             "graph": self.graph,
             "seed": self.config.seed,
@@ -119,26 +121,26 @@ def sections_of(config: RunConfig, names: Sequence[str]) -> dict[str, Any]:
 
 
 def agree(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Says whether a unit that may have been made before settings were added or removed is of the wanted settings.
+    """Returns whether a finished unit has the wanted settings, even if settings were added or removed since.
 
-    A setting that the unit does not know has its default, which must be what the program did before. A setting that is
-    gone must be in `REMOVED` with the value that the unit has. So a forgotten entry costs time, and never shows a
-    result of another setting.
+    A setting that the unit does not know has its default, which must be what the program did before. A removed setting
+    must be in `REMOVED` with the value that the unit has. So a forgotten entry costs time, and never shows a result of
+    another setting.
 
     Args:
-      stored, wanted: as `Setting.record` returns them, and what a unit depends on beside.
+      stored, wanted: settings as `Setting.record` returns them, and what else the unit depends on.
     """
     try:
         return today(stored) == json.loads(json.dumps(wanted))  # as it would be stored: tuples become lists
-    except UserError:  # a setting or a value that does not exist any more
+    except UserError:  # a setting or a value does not exist any more
         return False
 
 
 def today(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns stored settings as this program has them, see `agree`.
+    """Returns stored settings in the form of this program, see `agree`.
 
     Raises:
-      UserError: a setting or a value is gone.
+      UserError: if a setting or a value does not exist any more.
     """
     names = tuple(name for name in (*OF_THE_MODEL, *OF_THE_POLICY) if name in stored)
     kept = {name: _without_removed(stored[name], f"{name}.") for name in names}
@@ -155,13 +157,13 @@ def _without_removed(section: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 @functools.cache
 def fingerprint(graph: str) -> dict[str, str]:
-    """Returns what results on a zoo graph depend on beside the settings: rules, features, and the cleaned-up graph."""
+    """Returns what results on a zoo graph depend on besides the settings: rules, features, and the cleaned-up graph."""
     model = OnnxModel.load(find_model(graph).build(), clean="full")
     return {"graph": model.graph.hash, "rules": RuleSet.default().fingerprint, "features": features_fingerprint()}
 
 
 def figures_fingerprint() -> str:
-    """Returns a digest of which figures world models are evaluated by, and beside which trivial predictors."""
+    """Returns a digest of the figures of world models and of the trivial predictors beside them."""
     from worldmodel.accuracy import figure_names
     from worldmodel.accuracy.baselines import PREDICTORS
 

@@ -1,4 +1,4 @@
-"""One way to train a world model, with one seed, in units of work; and the options that say which."""
+"""Studies: one way to train a world model, with one seed, in units of work; and the options that select it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from experiments.studies.setting import Effort, Setting, Target, agree, figures_
 from taso_ext import search_taso
 
 TABLE = "accuracy"
-"""Whose units they are, whichever table asks for them."""
+"""The table that all units of studies belong to, whichever table asks for them."""
 RUNS = Path("runs/studies")
 ALPHA = 1.05
-"""Of TASO's search for the best known result."""
+"""The α of TASO's search for the best known result."""
 COUNTS_FROM_PERCENT = 1.0
-"""Graphs that nobody could improve by this much say little about a model of improvements."""
+"""Graphs whose best known improvement is smaller say little about a model of improvements."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
 MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
 USED = (
@@ -44,7 +44,7 @@ USED = (
     "ppo",
     "updates_per_checkpoint",
 )
-"""Settings of a run that something here goes by: values of others would be promises."""
+"""The settings of a run that have an effect here; others are refused, because their values would be empty promises."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +97,12 @@ _AFFORDABLE = (
     "recollect.rounds=1",
     "recollect.steps=400",
 )
-"""A quarter of an hour on one core for a model of BERT-Base, and a few minutes for a policy."""
+"""A model of BERT-Base then takes a quarter of an hour on one core, and a policy a few minutes."""
 SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _AFFORDABLE, Effort())}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How models are trained, and with which seeds."""
+    """Adds the options that say how models are trained, and with which seeds."""
     parser.add_argument("--seeds", metavar="A,B,…", help="seeds (0 to 4 for SqueezeNet1.1 and BERT-Base, else 0 to 2)")
     parser.add_argument("--preset", help="settings of training (best)")
     parser.add_argument(
@@ -111,12 +111,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def training_config(options: argparse.Namespace, scale: Scale | None = None) -> RunConfig:
-    """The settings of `--scale`, `--preset` and `--set`.
+    """Returns the settings of `--scale`, `--preset` and `--set`.
 
     Args:
-      scale: instead of the one of `SCALES` that `--scale` names.
+      scale: used instead of the one of `SCALES` that `--scale` names.
     Raises:
-      UserError: unknown ones, or some under which improvements cannot be computed.
+      UserError: if a setting is unknown, has no effect here, or makes it impossible to compute improvements or
+        intervals.
     """
     scale = scale or SCALES[options.scale]
     usual = load_config(options.preset or scale.preset, {}, scale.overrides)
@@ -140,7 +141,7 @@ def training_config(options: argparse.Namespace, scale: Scale | None = None) -> 
 
 
 def _unused(config: RunConfig, usual: RunConfig) -> Iterator[tuple[str, Any]]:
-    """Key and value of what is not as usual, and has no effect here."""
+    """Yields key and value of every setting that differs from the usual one and has no effect here."""
     if config.collect.processes != usual.collect.processes:
         yield "collect.processes", config.collect.processes
     for field in dataclasses.fields(config):
@@ -156,10 +157,10 @@ def _unused(config: RunConfig, usual: RunConfig) -> Iterator[tuple[str, Any]]:
 
 
 def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
-    """Those of `--seeds`, or the default ones of a graph.
+    """Returns the seeds of `--seeds`, or the default seeds of a graph.
 
     Raises:
-      UserError: if they are no numbers.
+      UserError: if they are not numbers.
     """
     if given is None:
         return SEEDS if name in MORE_SEEDS_FOR else FEWER_SEEDS
@@ -172,8 +173,8 @@ def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
 class Study:
     """One setting and seed in units of work; a unit that was finished by any run, on any machine, is only read.
 
-    World models and policies are kept in run directories below `RUNS`: one for random play and the world model of round
-    0, which settings that differ only in what comes later share, and one for everything else.
+    World models and policies are kept in run directories below `RUNS`. One directory is for random play and the world
+    model of round 0; settings that differ only in later stages share it. Another one is for everything else.
     """
 
     def __init__(self, setting: Setting, seed: int, effort: Effort, progress: ProgressDisplay) -> None:
@@ -210,7 +211,7 @@ class Study:
 
     @functools.cached_property
     def learning(self) -> Learning:
-        """The world models and policies; what is finished is only read."""
+        """The world models and policies; finished ones are only read."""
         loaded = load(self._setting.graph, self._setting.config)
         model, rounds = (
             self._run(what, record)
@@ -219,7 +220,7 @@ class Study:
                 ("policies", self._setting.record()),
             )
         )
-        restart_peak()  # what other studies of this command have used is not this one's
+        restart_peak()  # the memory that other studies of this command have used must not count here
         return Learning(rounds, loaded, first=model)
 
     def _run(self, what: str, record: Record) -> Run:
@@ -230,7 +231,7 @@ class Study:
 
 
 def _unit(name: str, settings: Record, work: Callable[[], Record]) -> Record:
-    """Does a unit of work once; its file holds the settings that it is named by."""
+    """Does a unit of work once; its file holds the settings that its name is made from."""
     return once(TABLE, name, settings, lambda: {"settings": settings, **work()}, anywhere=True, agree=agree)
 
 

@@ -1,1 +1,1 @@
-"""How well a world model predicts, and what policies make of its mistakes."""
+"""Measures of how well a world model predicts, and of how far policies exploit its mistakes."""

@@ -1,4 +1,4 @@
-"""The trivial predictors that every figure of a world model stands beside."""
+"""The trivial predictors that every figure of a world model is compared with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
 
-if TYPE_CHECKING:  # TensorFlow is imported when latents are made, not by tables that name predictors
+if TYPE_CHECKING:  # tables that only name predictors must not import TensorFlow
     from worldmodel.accuracy.open_loop import Windows
     from worldmodel.world_model import WorldModel
 
@@ -28,13 +28,14 @@ PREDICTORS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Trivial:
-    """What can be known without a model, from the training data.
+    """The trivial predictors, made from the training data alone.
 
     Attributes:
-      mean_reward: of all steps.
-      per_rule, per_site: float32 [A + 1], mean rewards as a reward for each action of the table.
+      mean_reward: the mean reward of all steps.
+      per_rule, per_site: float32 [A + 1], for each action of the table the mean reward of its rule and of its
+        (rule, site).
       usual_mask: bool [A], the bits that are set in more than half of the states.
-      mean_latent: float32 [Z], of all states, as often as they are visited.
+      mean_latent: float32 [Z], the mean of all states, weighted by how often they are visited.
     """
 
     mean_reward: float
@@ -45,7 +46,7 @@ class Trivial:
 
     @classmethod
     def of(cls, training: EpisodeBuffer, model: WorldModel) -> Trivial:
-        """From training episodes, for a model's actions and latents."""
+        """Returns the predictors made from training episodes, for a model's actions and latents."""
         table = model.table
         rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in training)])
         codes = np.concatenate([np.zeros(0, np.int32), *(episode.legal_codes for episode in training)])
@@ -60,7 +61,7 @@ class Trivial:
         )
 
     def rewards(self, windows: Windows) -> dict[str, np.ndarray]:
-        """Predicted rewards [K, W] by predictor."""
+        """Returns the predicted rewards [K, W] by predictor."""
         real = windows.trajectory.reward
         return {
             COPY_LAST: np.broadcast_to(windows.last_reward, real.shape),
@@ -71,13 +72,13 @@ class Trivial:
         }
 
     def masks(self, windows: Windows) -> dict[str, np.ndarray]:
-        """Predicted bits [W, A + E] by predictor, the same after any number of steps (see `Windows.legal`)."""
+        """Returns the predicted bits [W, A + E] by predictor, equal after any number of steps; see `Windows.legal`."""
         before = windows.legal()[0]
         usual = np.pad(self.usual_mask, (0, len(windows.unknown_rules)))
         return {COPY_LAST: before, MEAN: np.broadcast_to(usual, before.shape)}
 
     def latents(self, windows: Windows) -> dict[str, np.ndarray]:
-        """Predicted latents [W, Z] by predictor."""
+        """Returns the predicted latents [W, Z] by predictor."""
         return {
             COPY_LAST: windows.trajectory.state[0],
             MEAN: np.broadcast_to(self.mean_latent, windows.trajectory.state[0].shape),
@@ -85,7 +86,7 @@ class Trivial:
 
 
 def _mean_latent(training: EpisodeBuffer, model: WorldModel) -> np.ndarray:
-    """Float32 [Z]."""
+    """Returns the mean latent of all visits: float32 [Z]; 0 if there are none."""
     visits = Counter(state for episode in training for state in episode.hashes)
     latents = model.encode(training.used_graphs())
     if not visits:

@@ -1,4 +1,4 @@
-"""Names of the figures of accuracy, as tables show them."""
+"""The names of the figures of accuracy, as tables show them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ READ_COST_R2, READ_COST_RANKS = "cost read from the latent: R²", "cost read fro
 READ_MASK_ERROR = "masks read from the latent: wrong bits per wrong bit of copying"
 READ_COUNTS = "legal sites read from the latent: share of rules counted exactly"
 OF_REAL_LATENTS = " (real latents)"
-"""Ends the names of figures that show what frozen heads can read at best."""
+"""The ending for figures that show the best that frozen heads can read."""
 OF_COMPONENTS = " (as many principal components)"
-"""Ends the name of what linear heads would read if latents were the principal components of what they are to read."""
+"""The ending for what linear heads would read if latents were the principal components of what they should read."""
 COVERAGE = {level: f"latents: coverage of {level:.0%} intervals" for level in LEVELS}
 FITTED_HERE = ", fitted on the other half of these episodes"
-"""Ends the names of those that would hold if validation were of the same play."""
+"""The ending for coverages that would hold if the validation episodes came from the same kind of play."""
 AT_FLOOR = "latents: share of dimensions at the floor of log σ"
 
 
 def at_temperature(name: str, temperature: float) -> str:
-    """The name of a figure of what is dreamed at a τ; names alone are of τ = 0."""
+    """Returns the name of a figure of dreams at temperature τ; a name without this ending is for τ = 0."""
     return f"{name} (τ = {temperature:g})"

@@ -1,4 +1,4 @@
-"""What a figure of accuracy is: a number with its interval, beside those of the trivial predictors."""
+"""Figures of accuracy: a number with its interval, beside the numbers of the trivial predictors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Figure:
     """One figure of predictions some steps after real states.
 
     Attributes:
-      name: of `worldmodel.accuracy.figure_names`.
+      name: a name from `worldmodel.accuracy.figure_names`.
       step: how many steps were predicted without a look at reality.
-      model: of the world model, with its 95 % interval over episodes.
-      trivial: of those trivial predictors that have such a figure (see `worldmodel.accuracy.baselines`).
-      windows: how many predictions it is made of.
+      model: the number of the world model, with its 95 % interval over episodes.
+      trivial: the numbers of the trivial predictors that have such a figure (see `worldmodel.accuracy.baselines`).
+      windows: how many predictions the figure is made of.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class FigureMaker:
-    """Makes figures of one set of windows after one number of steps.
+    """A maker of figures for one set of windows after one number of steps.
 
     Attributes:
-      episodes: int [n], where each window comes from.
+      episodes: int [n], the episode that each window comes from.
       step: see `Figure`.
-      resamples: of the intervals; 0 leaves them out.
+      resamples: bootstrap resamples of each interval; 0 leaves the intervals out.
     """
 
     episodes: np.ndarray
@@ -48,11 +48,11 @@ class FigureMaker:
     resamples: int = RESAMPLES
 
     def make(self, name: str, statistic: Callable[..., float], columns: Mapping[str, Columns]) -> Figure:
-        """One statistic of what each predictor said.
+        """Returns a figure: one statistic of the predictions of the model and of each trivial predictor.
 
         Args:
-          statistic: of a predictor's columns.
-          columns: by predictor, `MODEL` among them; each column has one row for each window.
+          statistic: a function of a predictor's columns.
+          columns: the columns of each predictor, `MODEL` among them; each column has one row for each window.
         """
         own = columns[MODEL]
         if self.resamples:

@@ -1,4 +1,4 @@
-"""How well latents are predicted: their distance from the real ones, what heads read from them, how sure they are."""
+"""Figures of predicted latents: their distance from the real ones, what heads read from them, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worldmodel.world_model import WorldModel
 
 
 def latent_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
-    """Mean squared error of latents after `step` steps in units of that of copying."""
+    """Returns the mean squared error of latents after `step` steps, in units of the error of copying."""
     real = played.real.trajectory.state[step]
     errors = {key: metrics.squared_errors(z, real) for key, z in trivial.latents(played.real).items()}
     errors[MODEL] = metrics.squared_errors(played.dreamed.state[step], real)
@@ -36,13 +36,13 @@ def read_figures(
     *,
     resamples: int = RESAMPLES,
 ) -> list[Figure]:
-    """What frozen heads read from latents after `step` steps, predicted and real ones.
+    """Returns figures of what frozen heads read from latents after `step` steps, predicted and real ones.
 
-    Beside what heads read of masks stands what they would read if latents were as many principal components of the
-    masks, the best linear code in least squares.
+    For masks, one figure shows what heads would read if latents were as many principal components of the masks, which
+    are the best linear code in least squares.
 
-    Trivial predictors: of costs, what the head reads from the latent that the prediction starts from, and the mean;
-    of masks and of numbers of sites, the real ones that the prediction starts from.
+    The trivial predictors of costs are what the head reads from the latent that the prediction starts from, and from
+    the mean latent. Those of masks and of numbers of sites are the real ones that the prediction starts from.
     """
     windows = played.real
     make = FigureMaker(windows.episode, step, resamples).make
@@ -71,17 +71,17 @@ def read_figures(
 
 
 FLOOR_TOLERANCE = 0.1
-"""In log σ: 10 % of σ. A sigmoid never quite reaches its bound."""
+"""The tolerance in log σ, 10 % of σ, because a sigmoid never quite reaches its bound."""
 
 
 def uncertainty_figures(
     world_model: WorldModel, windows: Windows, scale: float, *, resamples: int = RESAMPLES
 ) -> list[Figure]:
-    """Coverage of the mixtures' intervals one step after real states, and scales at their floor.
+    """Returns the coverage of the mixtures' intervals one step after real states, and the share of scales at the floor.
 
     Args:
-      scale: of all σ, from `fit_intervals` on other episodes. Beside it stands what scales do that are fitted on these:
-        on the odd ones for the even ones, and the other way round.
+      scale: the factor of all σ, from `fit_intervals` on other episodes. Further figures use factors that are fitted on
+        these episodes: on the odd ones for the even ones, and the other way round.
     """
     mixtures, real = next_latents(world_model, windows), windows.trajectory.state[1]
     make = FigureMaker(windows.episode, 1, resamples).make
@@ -100,7 +100,7 @@ def uncertainty_figures(
 
 
 def fit_intervals(world_model: WorldModel, windows: Windows) -> float:
-    """The one factor of all σ that makes intervals cover what they say, on windows of validation data."""
+    """Fits the one factor of all σ with which intervals have their nominal coverage, on windows of validation data."""
     return fit_scale(windows.trajectory.state[1], next_latents(world_model, windows))
 
 
@@ -108,11 +108,11 @@ _WINDOWS_AT_ONCE = 2048
 
 
 def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
-    """What is expected of the latents after the first step of each window; an ensemble's members weigh alike.
+    """Predicts the latents after the first step of each window; the members of an ensemble have equal weights.
 
     Raises:
-      ValueError: the model predicts no mixtures (`MdnRnnConfig.dynamics`).
-      NonFinitePrediction: they are not finite.
+      ValueError: if the model predicts no mixtures (`MdnRnnConfig.dynamics`).
+      NonFinitePrediction: if a predicted mixture is not finite.
     """
     model = world_model.mdn_rnn
     if model.config.dynamics != "mdn":

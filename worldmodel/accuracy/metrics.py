@@ -1,11 +1,10 @@
 """Accuracy of a world model, as pure functions of what was predicted and what was real.
 
-Everything stands beside a trivial predictor: copying the last state, the mean of the training data, a table of mean
-rewards. All inputs are NumPy arrays whose first axis is that of the n windows or steps; what is a mean over them is
-made of one number for each (`squared_errors`, `wrong_bits`, `bit_counts`), so that they can be drawn again by episode
-(`environment.statistics.intervals`). Rank correlation is
-`environment.statistics.paired.spearman`, intervals of predicted mixtures are in
-`worldmodel.accuracy.uncertainty`.
+Every metric is compared with that of a trivial predictor: copying the last state, the mean of the training data, or a
+table of mean rewards. All inputs are NumPy arrays whose first axis counts the n windows or steps. A mean over them is
+made from one number for each (`squared_errors`, `wrong_bits`, `bit_counts`), so that the bootstrap can resample them by
+episode (`environment.statistics.intervals`). Rank correlation is `environment.statistics.paired.spearman`; intervals of
+predicted mixtures are in `worldmodel.accuracy.uncertainty`.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ import numpy as np
 
 
 def squared_errors(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Mean squared error of each vector: [n, Z] and [n, Z] to float64 [n]."""
+    """Returns the mean squared error of each vector: [n, Z] and [n, Z] to float64 [n]."""
     errors: np.ndarray = np.mean((np.asarray(predicted, float) - real) ** 2, axis=-1)
     return errors
 
 
 def wrong_bits(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """How many bits of each state are wrong: bool [n, A] and [n, A] to float64 [n]."""
+    """Returns how many bits of each state are wrong: bool [n, A] and [n, A] to float64 [n]."""
     counts: np.ndarray = np.sum(predicted ^ real, axis=-1).astype(float)
     return counts
 
 
 def relative_error(errors: np.ndarray, trivial: np.ndarray) -> float:
-    """All errors in units of those of a trivial predictor: below 1 is better; NaN where that one makes none."""
+    """Returns all errors in units of those of a trivial predictor: below 1 is better; NaN if that makes no errors."""
     return ratio(np.sum(errors), np.sum(trivial))
 
 
 @dataclass(frozen=True)
 class BitAccuracy:
-    """Precision, recall and F1 of predicted bits, by counts; NaN where nothing was predicted or nothing was there.
+    """Precision, recall and F1 of predicted bits, from counts; NaN if their denominator is 0.
 
     Attributes:
-      hits: bits that were predicted and are there.
-      predicted, real: bits that were predicted; that are there.
+      hits: bits that were predicted and are set.
+      predicted, real: bits that were predicted; bits that are set.
     """
 
     hits: float
@@ -47,7 +46,7 @@ class BitAccuracy:
 
     @classmethod
     def of(cls, counts: np.ndarray) -> BitAccuracy:
-        """Of all rows of `bit_counts`, [n, 3], together."""
+        """Returns the accuracy over all rows of `bit_counts`, [n, 3], together."""
         return cls(*counts.reshape(-1, 3).sum(axis=0).tolist())
 
     @property
@@ -64,13 +63,13 @@ class BitAccuracy:
 
 
 def bit_counts(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """(hits, predicted, real) of each state's bits: bool [n, A] and [n, A] to float64 [n, 3]."""
+    """Returns (hits, predicted, real) of each state's bits: bool [n, A] and [n, A] to float64 [n, 3]."""
     counts: np.ndarray = np.stack([side.sum(axis=-1) for side in (predicted & real, predicted, real)], axis=-1)
     return counts.astype(float)
 
 
 def sites_per_rule(masks: np.ndarray, rules: np.ndarray) -> np.ndarray:
-    """Legal sites of every rule that there is, in ascending order: bool [n, A] to int64 [n, distinct rules].
+    """Counts the legal sites of every rule in `rules`, in ascending order: bool [n, A] to int64 [n, distinct rules].
 
     Args:
       rules: int [A], the rule of each bit.
@@ -79,7 +78,7 @@ def sites_per_rule(masks: np.ndarray, rules: np.ndarray) -> np.ndarray:
 
 
 def sums_per_rule(values: np.ndarray, rules: np.ndarray) -> np.ndarray:
-    """The same of numbers, one for each bit: [n, A] to [n, distinct rules]."""
+    """Sums one number per bit over the bits of every rule, see `sites_per_rule`: [n, A] to [n, distinct rules]."""
     order = np.argsort(rules, kind="stable")
     first = np.flatnonzero(np.diff(rules[order], prepend=-1))
     if not len(first):
@@ -89,7 +88,7 @@ def sums_per_rule(values: np.ndarray, rules: np.ndarray) -> np.ndarray:
 
 
 def exact_counts(predicted: np.ndarray, real: np.ndarray, rules: np.ndarray) -> np.ndarray:
-    """For how many rules the number of legal sites is exact, and for how many it could have been wrong.
+    """Counts the rules whose number of legal sites is exact, and those whose number could have been wrong.
 
     Args:
       predicted, real: bool [n, A].
@@ -106,7 +105,7 @@ def exact_numbers(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
     Args:
       predicted, real: int [n, R], sites of every rule.
     Returns:
-      float64 [n, 2]; a rule that has no site and is predicted none is in neither count.
+      float64 [n, 2]; a rule that has no site and is predicted to have none is in neither count.
     """
     concerned = (predicted > 0) | (real > 0)
     counts: np.ndarray = np.stack([((predicted == real) & concerned).sum(axis=-1), concerned.sum(axis=-1)], axis=-1)
@@ -114,33 +113,33 @@ def exact_numbers(predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def share(counts: np.ndarray) -> float:
-    """All of the first column over all of the second: [n, 2]."""
+    """Returns the sum of the first column over the sum of the second: [n, 2]."""
     return ratio(*counts.sum(axis=0).tolist())
 
 
 def mean_absolute_error(predicted: np.ndarray, real: np.ndarray) -> float:
-    """Mean of |predicted - real|."""
+    """Returns the mean of |predicted - real|."""
     return float(np.mean(np.abs(np.asarray(predicted, float) - real)))
 
 
 def relative_absolute_error(predicted: np.ndarray, real: np.ndarray) -> float:
-    """Mean of |predicted - real| in units of the standard deviation of `real`; NaN where that is constant."""
+    """Returns the mean of |predicted - real| in standard deviations of `real`; NaN if `real` is constant."""
     return ratio(mean_absolute_error(predicted, real), _spread(real))
 
 
 def determination(predicted: np.ndarray, real: np.ndarray) -> float:
-    """R²: 1 for perfect predictions, 0 for always predicting the mean of `real`, negative for worse."""
+    """Returns R²: 1 for perfect predictions, 0 for always predicting the mean of `real`, negative for worse ones."""
     errors = np.mean((np.asarray(real, float) - predicted) ** 2)
     return 1.0 - ratio(errors, _spread(real) ** 2)
 
 
 def ratio(numerator: float | np.floating, denominator: float | np.floating) -> float:
-    """NaN where the denominator is zero: there is nothing to be right about."""
+    """Returns the ratio; NaN if the denominator is zero, because then there is nothing to be right about."""
     return float(numerator / denominator) if denominator > 0 else float("nan")
 
 
 def _spread(values: np.ndarray) -> float:
-    """Standard deviation; 0 for numbers that differ by rounding only, or everything divided by it were noise."""
+    """Returns the standard deviation; 0 for numbers that differ by rounding only, because it would be noise."""
     values = np.asarray(values, float)
     spread = float(values.std())
     return spread if spread > 1e-6 * float(np.abs(values).max(initial=0.0)) else 0.0

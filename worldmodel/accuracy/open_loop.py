@@ -1,4 +1,4 @@
-"""Open-loop predictions beside reality on held-out episodes: the model sees the actions and nothing else."""
+"""Open-loop predictions beside reality on held-out episodes: the model sees the first state and then only actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worldmodel.errors import NonFinitePrediction, NothingToLearn
 from worldmodel.world_model import WorldModel
 
 LIKELIER_THAN_NOT = 0.5
-"""Probability from which a rewrite is predicted to be legal: here masks are compared, and no policy exploits them."""
+"""Probability from which a rewrite is predicted to be legal; a half, because no policy exploits these masks."""
 _EPISODES_AT_ONCE = 32
 _WINDOWS_AT_ONCE = 2048
 
@@ -30,13 +30,13 @@ class Windows(NamedTuple):
     """W stretches of K steps of real episodes.
 
     Attributes:
-      trajectory: the W stretches, all of whose steps were taken.
+      trajectory: the W stretches; all their steps were taken.
       hidden, cell: float32 [W, H], the recurrent state that the first step starts from.
-      unknown: bool [K + 1, W, E], legal rewrites that the model's table does not hold, of E such rewrites.
-      unknown_rules: int [E], their rules.
-      last_reward: float32 [W], of the step before; 0 where an episode begins.
-      episode: int [W], position in the buffer.
-      depth: int [W], steps before the first.
+      unknown: bool [K + 1, W, E], which of E rewrites that the model's table does not hold are legal.
+      unknown_rules: int [E], the rules of these rewrites.
+      last_reward: float32 [W], the reward of the step before the first; 0 at the start of an episode.
+      episode: int [W], the position of the episode in the buffer.
+      depth: int [W], the number of steps before the first.
     """
 
     trajectory: Trajectory
@@ -50,20 +50,20 @@ class Windows(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """K."""
+        """K, the number of steps of each window."""
         return len(self.trajectory.action)
 
     def mask(self) -> np.ndarray:
-        """The legal rewrites of the table, NO-OP left out: bool [K + 1, W, A]."""
+        """Returns the legal rewrites of the table, without NO-OP: bool [K + 1, W, A]."""
         mask: np.ndarray = self.trajectory.legal[..., :-1]
         return mask
 
     def legal(self) -> np.ndarray:
-        """All legal rewrites, in the table or not: bool [K + 1, W, A + E]."""
+        """Returns all legal rewrites, in the table or not: bool [K + 1, W, A + E]."""
         return np.concatenate([self.mask(), self.unknown], axis=-1)
 
     def rows(self, chosen: Sequence[int] | np.ndarray) -> Windows:
-        """Some of the windows, each as often as it is named."""
+        """Returns some of the windows, each as often as `chosen` names it."""
         along = {name: np.take(getattr(self, name), chosen, axis=0) for name in _OF_WINDOWS}
         along["unknown"] = np.take(self.unknown, chosen, axis=1)
         trajectory = tf.nest.map_structure(lambda field: np.take(field, chosen, axis=1), self.trajectory)
@@ -71,29 +71,32 @@ class Windows(NamedTuple):
 
 
 _OF_WINDOWS = ("hidden", "cell", "last_reward", "episode", "depth")
-"""Fields of `Windows` whose first axis is that of the windows."""
+"""The fields of `Windows` whose first axis counts the windows."""
 
 
 class OpenLoop(NamedTuple):
-    """What the model makes of windows.
+    """Windows and what the model predicts along their actions.
 
     Attributes:
       real: the windows.
-      dreamed: their actions in the model, from the real first states.
+      dreamed: the predictions along their actions, from the real first states.
     """
 
     real: Windows
     dreamed: Trajectory
 
     def legal(self) -> np.ndarray:
-        """All rewrites that are predicted to be legal: bool [K + 1, W, A + E]; of unknown ones, the first state's."""
+        """Returns all rewrites that are predicted to be legal: bool [K + 1, W, A + E].
+
+        Rewrites outside the table have their real bits in the first state, and are illegal later.
+        """
         predicted = np.zeros_like(self.real.unknown)
         predicted[0] = self.real.unknown[0]
         return np.concatenate([self.dreamed.legal[..., :-1], predicted], axis=-1)
 
 
 def require_finite(windows: Windows, **predicted: np.ndarray) -> None:
-    """Raises `NonFinitePrediction` unless all predictions [K, W, ...] are finite; it names the first window."""
+    """Raises `NonFinitePrediction`, which names the first bad window, unless all predictions [K, W, ...] are finite."""
     for name, values in predicted.items():
         bad = ~np.isfinite(values)
         if bad.any():
@@ -120,14 +123,15 @@ def open_loop(
     """Plays real action sequences in the model, from real states with their recurrent state.
 
     Args:
-      buffer: held-out episodes; what follows NO-OP or an action outside the model's table cannot be used.
+      buffer: held-out episodes; the steps after NO-OP or after an action outside the model's table are not used.
       steps: K.
       first, stride: windows start at these depths of every episode: first, first + stride, …
-      seen: hashes of states, those of the training data: windows that start in one of them are left out. Where a window
-        leads is no matter: the model sees its first state only, and many ways lead to the few states at the end.
-      temperature, seed: τ of the latents and what is drawn; 0 follows the most likely mean.
+      seen: hashes of states, normally those of the training data. Windows that start in one of them are left out; the
+        later states of a window may be seen ones, because the model sees the first state only, and many paths lead to
+        the few states at the end.
+      temperature, seed: τ of the sampled latents and the seed of the draws; τ = 0 follows the most likely mean.
     Raises:
-      ValueError: if there is no window.
+      NothingToLearn: if there is no window.
     """
     windows = cut_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
     return play(world_model, windows, temperature=temperature, seed=seed)
@@ -143,18 +147,18 @@ def longest_open_loop(
     seen: Collection[str] = (),
     at_least: int = 1,
 ) -> OpenLoop | None:
-    """`open_loop` over the longest of some lengths of which there are enough windows; None where there are none.
+    """Returns `open_loop` over the longest of `lengths` that has enough windows; None if there are no windows.
 
-    Longer ones are left out: what `OpenLoop.real` has of steps is to be looked at.
+    Longer lengths are left out, so callers must check `OpenLoop.real.steps`.
 
     Args:
       lengths: numbers of steps, in any order.
-      at_least: how many windows are enough; the shortest length needs one only.
+      at_least: how many windows are enough; the shortest length needs only one.
     """
     longest = None
     for steps in sorted(lengths):
         windows = find_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
-        if windows is None:  # no episode is that long, and none longer
+        if windows is None:  # no episode is long enough for this length or for a greater one
             break
         if longest is None or len(windows.episode) >= at_least:
             longest = windows
@@ -170,10 +174,10 @@ def cut_windows(
     stride: int = 10,
     seen: Collection[str] = (),
 ) -> Windows:
-    """The windows of `open_loop`.
+    """Returns the windows of `open_loop`.
 
     Raises:
-      NothingToLearn: if there is none.
+      NothingToLearn: if there is no window.
     """
     windows = find_windows(world_model, buffer, steps=steps, first=first, stride=stride, seen=seen)
     if windows is None:
@@ -194,10 +198,10 @@ def find_windows(
     stride: int = 10,
     seen: Collection[str] = (),
 ) -> Windows | None:
-    """The windows of `open_loop`; None where there is none, as of no episodes.
+    """Returns the windows of `open_loop`; None if there are none, for example because the buffer is empty.
 
     Args:
-      last: depth that no window begins behind.
+      last: the greatest depth at which a window begins.
     """
     if not len(buffer):
         return None
@@ -224,7 +228,7 @@ def _cut(
     steps: int,
     seen: Collection[str],
 ) -> Iterator[Windows]:
-    """Every window in these episodes, alone."""
+    """Yields every window of the episodes `rows`, each alone (W = 1)."""
     real = data.trajectory(rows)
     hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
     rewrites = real.alive & (real.action < world_model.num_actions)
@@ -254,10 +258,10 @@ def _cut(
 
 
 def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0, seed: int = 0) -> OpenLoop:
-    """What the model predicts along the actions of windows, from their first states.
+    """Predicts the steps of windows along their actions, from their first states.
 
     Raises:
-      NonFinitePrediction: it is not finite.
+      NonFinitePrediction: if a prediction is not finite.
     """
     count = len(windows.episode)
     config = DreamConfig(temperature=temperature, legal_from=LIKELIER_THAN_NOT)
@@ -266,7 +270,7 @@ def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0,
     for begin in range(0, count, _WINDOWS_AT_ONCE):
         chunk = slice(begin, min(begin + _WINDOWS_AT_ONCE, count))
         state = _first_states(windows, chunk)
-        if dream is None:  # it only steps from states that it is given
+        if dream is None:  # its start states do not matter, because only its steps are used
             starts = StartStates(state, depth=tf.zeros([len(state.z)], tf.int32))
             dream = DreamEnv(world_model, starts, config)
         parts.append(_dream_along(dream, state, windows.trajectory.action[:, chunk], seed))
@@ -283,7 +287,7 @@ def _first_states(windows: Windows, chunk: slice) -> DreamState:
 
 
 def _dream_along(dream: DreamEnv, state: DreamState, actions: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
-    """Latents [K + 1, W, Z], masks [K + 1, W, A + 1], rewards and terminals [K, W] of dreamed steps."""
+    """Returns the latents [K + 1, W, Z], masks [K + 1, W, A + 1], rewards and terminals [K, W] of dreamed steps."""
     latents, masks, rewards, terminals = [state.z.numpy()], [state.action_mask.numpy()], [], []
     for t, action in enumerate(actions):
         state, reward, terminal = dream.step(state, tf.constant(action), tf.constant([seed, t]))
@@ -295,7 +299,7 @@ def _dream_along(dream: DreamEnv, state: DreamState, actions: np.ndarray, seed: 
 
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0)
-"""The papers dream of 0.1 to 3.0 (X-RLflow's Table III); what is drawn there moves away from the most likely mean."""
+"""Values of τ. The papers use 0.1 to 3.0 (X-RLflow's Table III); drawn latents move away from the most likely mean."""
 
 
 def temperature_figures(
@@ -306,14 +310,16 @@ def temperature_figures(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Figure]:
-    """Of the sum of a window's rewards along its own actions, dreamed at each of some τ; `total_figures` is of τ = 0.
+    """Returns figures of the sum of a window's rewards along its own actions, dreamed at several temperatures τ.
+
+    `total_figures` returns them for τ = 0.
 
     Args:
-      windows: of two steps or more: τ says how a latent is drawn, and the first reward does not depend on it.
+      windows: windows of two or more steps: τ says how a latent is drawn, and the first reward does not depend on it.
       temperatures: τ > 0.
-      seed: of what is drawn, one dream a window.
+      seed: the seed of the draws; there is one dream per window.
     Raises:
-      ValueError: the windows are of one step.
+      ValueError: if the windows have only one step.
     """
     if windows.steps < 2:
         raise ValueError(f"expected windows of two steps or more, got {windows.steps}: one reward is the same at all τ")

@@ -1,8 +1,8 @@
-"""Linear probes: what can be read from a latent by a frozen linear head.
+"""Linear probes: frozen linear heads that show what can be read from a latent.
 
-They are fitted on real latents of training data and then applied to predicted ones. If a probe reads as much there, the
-prediction has kept what matters of the graph, whatever its distance in latent space says. Least squares are summed up
-batch by batch, which scikit-learn's `Ridge` cannot do.
+They are fitted on real latents of training data and then applied to predicted ones. If a probe reads as much from a
+predicted latent, the prediction has kept what matters of the graph, whatever its distance in latent space is. The sums
+of least squares are added up batch by batch, which scikit-learn's `Ridge` cannot do.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from worldmodel.accuracy import metrics
 from worldmodel.data.episodes import EpisodeBuffer
 
-if TYPE_CHECKING:  # TensorFlow is imported when a model is made, not by plots of components
+if TYPE_CHECKING:  # plots of components must not import TensorFlow
     from worldmodel.world_model import WorldModel
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The first principal components of rows: what a linear code of some width keeps of them, to least squares.
+    """The first principal components of rows, the best linear code of their width in least squares.
 
     scikit-learn's `PCA` needs all rows at once and its `IncrementalPCA` is approximate. These lines are exact and save
     a dependency of 30 MB.
 
     Attributes:
       mean: float64 [D].
-      axes: float64 [width, D], orthonormal; fewer where D is smaller than the width.
-      explained: float64 [width], their shares of the variance.
+      axes: float64 [width, D], orthonormal; fewer if D is smaller than the width.
+      explained: float64 [width], the components' shares of the variance.
     """
 
     mean: np.ndarray
@@ -39,7 +39,7 @@ class Components:
 
     @classmethod
     def fit(cls, batches: Iterable[np.ndarray], width: int) -> Components:
-        """Of all rows [n, D] of all batches, numbers or bits; only sums over them are kept.
+        """Fits the components to all rows [n, D] of all batches, numbers or bits; only sums over them are kept.
 
         Raises:
           ValueError: if there is no row.
@@ -59,25 +59,25 @@ class Components:
         return cls(mean, axes.T[::-1][:width], variances[:width] / max(variances.sum(), np.finfo(float).tiny))
 
     def project(self, rows: np.ndarray) -> np.ndarray:
-        """Rows [..., D] as points [..., width]."""
+        """Returns rows [..., D] as points [..., width]."""
         points: np.ndarray = (rows - self.mean) @ self.axes.T
         return points
 
     def restored(self, rows: np.ndarray) -> np.ndarray:
-        """What the components keep of rows [..., D]: as many, of the same width."""
+        """Returns what the components keep of rows [..., D], in the same shape."""
         kept: np.ndarray = self.project(rows) @ self.axes + self.mean
         return kept
 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbe:
-    """targets ≈ [z, 1] · weights; weights float64 [Z + 1, D]."""
+    """A linear head: targets ≈ [z, 1] · weights, with weights float64 [Z + 1, D]."""
 
     weights: np.ndarray
 
     @classmethod
     def fit(cls, batches: Iterable[tuple[np.ndarray, np.ndarray]], *, ridge: float = 1e-5) -> LinearProbe:
-        """Least squares over all rows of all batches.
+        """Fits the weights by least squares over all rows of all batches.
 
         Args:
           batches: (z [n, Z], targets [n, D]), any number of rows each; only sums over them are kept.
@@ -100,7 +100,7 @@ class LinearProbe:
         return cls(np.linalg.lstsq(regularised, responses, rcond=None)[0])
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
-        """[n, Z] to [n, D]."""
+        """Reads latents: [n, Z] to [n, D]."""
         read: np.ndarray = _with_constant(z) @ self.weights
         return read
 
@@ -111,12 +111,12 @@ def _with_constant(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Probes:
-    """Frozen heads of one world model.
+    """The frozen heads of one world model.
 
     Attributes:
       cost: reads 100 · ln(cost / cost of the start graph): percent.
-      bits: reads each bit of the action table as ±1; it is set where the reading is positive.
-      components: of the bits, as many as a latent has numbers.
+      bits: reads each bit of the action table as ±1; a bit is set if the reading is positive.
+      components: the principal components of the bits, as many as a latent has numbers.
       rules: int [A], the rule of each bit.
     """
 
@@ -127,7 +127,7 @@ class Probes:
 
     @classmethod
     def of(cls, world_model: WorldModel, training: EpisodeBuffer) -> Probes:
-        """Fitted on all states of training episodes, as often as they are visited."""
+        """Returns probes fitted on all states of training episodes, weighted by how often they are visited."""
         latents = [_latents(world_model, training, index) for index in range(len(training))]
         costs = [log_cost_percent(training, np.full(len(z), i), np.arange(len(z))) for i, z in enumerate(latents)]
         table = world_model.table
@@ -140,18 +140,19 @@ class Probes:
         return cls(cost, of_bits, Components.fit(bits, world_model.latent_size), table.rules[:-1])
 
     def read_cost(self, z: np.ndarray) -> np.ndarray:
-        """[n, Z] to percent [n]."""
+        """Reads costs from latents: [n, Z] to percent [n]."""
         percent: np.ndarray = self.cost(z)[:, 0]
         return percent
 
     def read_bits(self, z: np.ndarray) -> np.ndarray:
-        """[n, Z] to bool [n, A]."""
+        """Reads bits from latents: [n, Z] to bool [n, A]."""
         return self.bits(z) > 0.0
 
     def read_counts(self, z: np.ndarray) -> np.ndarray:
-        """[n, Z] to int [n, R], as `metrics.sites_per_rule` counts.
+        """Reads the number of legal sites of every rule, see `metrics.sites_per_rule`: [n, Z] to int [n, R].
 
-        Least squares are linear in what is read: a head of its own would read what those of a rule's bits add up to.
+        Least squares are linear in the targets, so a separate head for a rule's count would read the sum of what the
+        heads of its bits read.
         """
         counts = metrics.sums_per_rule((self.bits(z) + 1.0) / 2.0, self.rules)
         return np.rint(np.maximum(counts, 0.0)).astype(int)
@@ -164,7 +165,11 @@ def _latents(world_model: WorldModel, buffer: EpisodeBuffer, index: int) -> np.n
 
 
 def log_cost_percent(buffer: EpisodeBuffer, episodes: np.ndarray, depths: np.ndarray) -> np.ndarray:
-    """100 · ln(cost / cost of the start graph) of states, by episode and depth: int [n] each to float64 [n]."""
+    """Returns 100 · ln(cost / cost of the start graph) of states: float64 [n].
+
+    Args:
+      episodes, depths: int [n], the episode and the depth of each state.
+    """
     return np.array(
         [
             100.0 * np.log(buffer[episode].cost_ms[depth] / buffer[episode].cost_ms[0])

@@ -1,4 +1,4 @@
-"""How well rewards, legal actions and ends are predicted, open loop."""
+"""Figures of open-loop predictions of rewards, legal actions and terminals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from worldmodel.accuracy import metrics
 from worldmodel.accuracy.baselines import MEAN, ZERO, Trivial
 from worldmodel.accuracy.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
 
-if TYPE_CHECKING:  # TensorFlow is imported where windows are played, not by tables that name figures
+if TYPE_CHECKING:  # tables that only name figures must not import TensorFlow
     from worldmodel.accuracy.open_loop import OpenLoop
 
 RESOLUTION_PERCENT = 0.01
-"""Rewards that differ by less are equal, real and predicted ones: half of all rewrites change the cost by nothing, and
-the order of rounding errors means nothing."""
+"""Rewards that differ by less count as equal, real and predicted ones, because half of all rewrites do not change the
+cost, and the order of rounding errors means nothing."""
 
 
 def rank_correlation(predicted: np.ndarray, real: np.ndarray) -> float:
-    """Spearman's, of percentages; NaN where one side is constant."""
+    """Returns Spearman's rank correlation of percentages; NaN if one side is constant."""
     return spearman(predicted, real, resolution=RESOLUTION_PERCENT)
 
 
@@ -32,7 +32,7 @@ def _rank_correlation_of_changes(predicted: np.ndarray, real: np.ndarray) -> flo
 
 
 def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAMPLES) -> list[Figure]:
-    """Of the reward of the first step."""
+    """Returns the figures of the reward of the first step."""
     columns = _totals(played, trivial, 1)
     make = FigureMaker(played.real.episode, 1, resamples).make
     return [
@@ -43,7 +43,10 @@ def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAM
 
 
 def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
-    """Of the sum of the first `step` rewards; all but the error are NaN where all real sums are equal."""
+    """Returns the figures of the sum of the first `step` rewards.
+
+    All except the mean absolute error are NaN if all real sums are equal.
+    """
     columns = _totals(played, trivial, step)
     make = FigureMaker(played.real.episode, step, resamples).make
     return [
@@ -55,24 +58,26 @@ def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: i
 
 
 def _totals(played: OpenLoop, trivial: Trivial, step: int) -> dict[str, Columns]:
-    """(predicted, real) sums of rewards by predictor."""
+    """Returns the (predicted, real) sums of rewards by predictor."""
     real = played.real.trajectory.reward[:step].sum(axis=0)
     predicted = {MODEL: played.dreamed.reward, **trivial.rewards(played.real)}
     return {key: (rewards[:step].sum(axis=0), real) for key, rewards in predicted.items()}
 
 
 def _that_order(columns: Mapping[str, Columns]) -> dict[str, Columns]:
-    """Of predictors that do not always say the same: those others have no rank correlation."""
+    """Returns the columns of predictors that do not predict a constant; constants have no rank correlation."""
     return {key: sides for key, sides in columns.items() if key not in (MEAN, ZERO)}
 
 
 def mask_figures(
     played: OpenLoop, trivial: Trivial, rules: np.ndarray, step: int, *, resamples: int = RESAMPLES
 ) -> list[Figure]:
-    """Of the legal actions after `step` steps, NO-OP excluded; what the model's table does not hold, it misses.
+    """Returns the figures of the legal actions after `step` steps, without NO-OP.
+
+    The model misses all legal actions that its table does not hold.
 
     Args:
-      rules: int [A], the rule of each action of the table: `ActionTable.rules` less NO-OP's.
+      rules: int [A], the rule of each action of the table: `ActionTable.rules` without NO-OP's.
     """
     legal, rules = played.real.legal(), np.concatenate([rules, played.real.unknown_rules])
     before, real = legal[0], legal[step]
@@ -97,9 +102,9 @@ def mask_figures(
 
 
 def terminal_figures(played: OpenLoop, step: int, *, resamples: int = RESAMPLES) -> list[Figure]:
-    """Of "no rewrite left" after `step` steps; none where that neither came nor was predicted.
+    """Returns the figures of "no rewrite left" after `step` steps; none if that neither came nor was predicted.
 
-    No trivial predictor says it: the state that was seen last was not the end.
+    No trivial predictor predicts it, because the state that was seen last was not the end.
     """
     predicted, real = (each.terminal[step - 1, :, np.newaxis] for each in (played.dreamed, played.real.trajectory))
     if not (predicted | real).any():

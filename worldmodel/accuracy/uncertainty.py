@@ -1,7 +1,7 @@
-"""Whether predicted mixtures know how far they may be off: coverage of their intervals, and scales at their floor.
+"""The uncertainty of predicted mixtures: the coverage of their intervals, and the share of scales at their floor.
 
-Rewrites are deterministic. What a mixture can model is only what the latent has forgotten of the graph and what the
-network has not learned; where it has learned all, its scales fall to their floor, and intervals cover too much.
+Rewrites are deterministic. So a mixture can only model what the latent does not hold of the graph and what the network
+has not learned. If the network has learned everything, the scales fall to their floor, and intervals cover too much.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 
 LEVELS = (0.5, 0.9)
 
-# The normal distribution function at points so near each other that a line between two of them is off by 5e-7 at most.
+# The normal distribution function on a grid so fine that linear interpolation is off by 5e-7 at most.
 _GRID = np.linspace(-8.0, 8.0, 4001)
 _NORMAL = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in _GRID])
 
 
 class Mixtures(NamedTuple):
-    """n mixtures of K diagonal Gaussians over vectors of width Z, as `worldmodel.dynamics.mixture` has them.
+    """n mixtures of K diagonal Gaussians over vectors of width Z, in the form of `worldmodel.dynamics.mixture`.
 
     Attributes:
       logits: [n, K], unnormalised log weights.
@@ -31,21 +31,21 @@ class Mixtures(NamedTuple):
     log_sigmas: np.ndarray
 
     def at(self, rows: np.ndarray) -> Mixtures:
-        """Some of them."""
+        """Returns the mixtures of some rows."""
         return Mixtures(*(part[rows] for part in self))
 
     def weights(self) -> np.ndarray:
-        """[n, K], of sum 1."""
+        """Returns the weights [n, K]; each row sums to 1."""
         exponentials = np.exp(self.logits - self.logits.max(axis=-1, keepdims=True))
         weights: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
         return weights
 
 
 def distribution(x: np.ndarray, mixtures: Mixtures, scale: float | np.ndarray = 1.0) -> np.ndarray:
-    """Probability that each coordinate is below `x` under its marginal mixture, all σ times `scale`: [n, Z].
+    """Returns the probability that each coordinate is below `x` under its marginal mixture: [n, Z].
 
     Args:
-      scale: for all, or [n, 1, 1].
+      scale: the factor of all σ, one number or [n, 1, 1].
     """
     standardised = (x[:, np.newaxis] - mixtures.means) * np.exp(-mixtures.log_sigmas) / scale
     below = np.interp(standardised, _GRID, _NORMAL)
@@ -54,17 +54,17 @@ def distribution(x: np.ndarray, mixtures: Mixtures, scale: float | np.ndarray = 
 
 
 def covered(x: np.ndarray, mixtures: Mixtures, level: float, scale: float | np.ndarray = 1.0) -> np.ndarray:
-    """Share of each vector's coordinates that lie in the central interval of probability `level`: float64 [n]."""
+    """Returns the share of each vector's coordinates in the central interval of probability `level`: float64 [n]."""
     inside = np.abs(2.0 * distribution(x, mixtures, scale) - 1.0) <= level
     shares: np.ndarray = inside.mean(axis=-1)
     return shares
 
 
 def fit_scale(x: np.ndarray, mixtures: Mixtures) -> float:
-    """The factor of all σ under which the intervals of `LEVELS` cover best what they say (least squares).
+    """Fits the factor of all σ with which intervals come closest to the coverages `LEVELS` (least squares).
 
     Args:
-      x: [n, Z], what came; of validation data, neither trained nor judged on.
+      x: [n, Z], the real vectors, of validation data that the model is neither trained nor judged on.
     """
 
     def misfit(scale: float) -> float:
@@ -72,7 +72,7 @@ def fit_scale(x: np.ndarray, mixtures: Mixtures) -> float:
         return sum(float(np.mean(probability <= level) - level) ** 2 for level in LEVELS)
 
     logarithms = np.linspace(-4.0, 4.0, 17)
-    for _ in range(3):  # each round looks ever nearer around the best so far: a step of 0.5, 0.06, 0.008 in the end
+    for _ in range(3):  # each round searches closer around the best value so far, in steps of 0.5, 0.06 and 0.008
         best = logarithms[np.argmin([misfit(math.exp(value)) for value in logarithms])]
         step = logarithms[1] - logarithms[0]
         logarithms = np.linspace(best - step, best + step, 17)
@@ -80,7 +80,7 @@ def fit_scale(x: np.ndarray, mixtures: Mixtures) -> float:
 
 
 def at_floor(mixtures: Mixtures, floor: float, tolerance: float) -> np.ndarray:
-    """Share of each likeliest component's dimensions whose log σ is within `tolerance` of `floor`: float64 [n]."""
+    """Returns each likeliest component's share of dimensions with log σ within `tolerance` of `floor`: float64 [n]."""
     likeliest = mixtures.logits.argmax(axis=-1)[:, np.newaxis, np.newaxis]
     log_sigmas = np.take_along_axis(mixtures.log_sigmas, likeliest, axis=1)[:, 0]
     shares: np.ndarray = (log_sigmas <= floor + tolerance).mean(axis=-1)

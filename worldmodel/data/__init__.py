@@ -1,1 +1,1 @@
-"""Episodes, and what training and accuracy make of them."""
+"""Episodes, and the form in which training and accuracy use them."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-# A pair packs into one non-negative int32: 11 bits of rule, 20 bits of location. Both are far above what a rule file
-# or a graph reaches; `pack` checks.
+# A pair packs into one non-negative int32: 11 bits of rule, 20 bits of location. Both limits are far above what a rule
+# file or a graph reaches; `pack` checks them.
 LOCATION_BITS = 20
 MAX_RULES = 1 << (31 - LOCATION_BITS)
 MAX_LOCATIONS = 1 << LOCATION_BITS
@@ -37,14 +37,14 @@ def pack(pairs: np.ndarray) -> np.ndarray:
 
 
 def unpack(codes: np.ndarray) -> np.ndarray:
-    """Inverse of `pack`: int32 [n] to int32 [n, 2]."""
+    """Inverts `pack`: int32 [n] to int32 [n, 2]."""
     codes = np.asarray(codes, np.int32)
     return np.stack([codes >> LOCATION_BITS, codes & (MAX_LOCATIONS - 1)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class ActionTable:
-    """A known rewrites and NO-OP, which has index A.
+    """The table of A known rewrites, and of NO-OP, which has index A.
 
     Attributes:
       codes: int32 [A], packed (rule, location) pairs, sorted and distinct.
@@ -63,44 +63,44 @@ class ActionTable:
 
     @classmethod
     def of_codes(cls, codes: np.ndarray, num_rules: int) -> ActionTable:
-        """The table of all distinct `codes` (any order, repetitions allowed)."""
+        """Returns the table of all distinct `codes` (any order, repetitions allowed)."""
         return cls(np.unique(np.asarray(codes, np.int32)), int(num_rules))
 
     @property
     def num_actions(self) -> int:
-        """A: rewrites in the table, NO-OP not counted. Also the index of NO-OP."""
+        """A, the number of rewrites in the table without NO-OP, and the index of NO-OP."""
         return int(self.codes.size)
 
     @cached_property
     def rules(self) -> np.ndarray:
-        """int32 [A + 1], rule of every action; R for NO-OP."""
+        """The rule of every action: int32 [A + 1]; R for NO-OP."""
         return np.append(unpack(self.codes)[:, 0], self.num_rules).astype(np.int32)
 
     @cached_property
     def locations(self) -> np.ndarray:
-        """int32 [A + 1], location of every action; 0 for NO-OP, where it means nothing."""
+        """The location of every action: int32 [A + 1]; 0 for NO-OP, for which it means nothing."""
         return np.append(unpack(self.codes)[:, 1], 0).astype(np.int32)
 
     @cached_property
     def sites(self) -> np.ndarray:
-        """int32 [A + 1], locations renumbered without gaps; NO-OP has a number of its own, the last."""
+        """The site of every action: int32 [A + 1], locations renumbered without gaps; the last is that of NO-OP."""
         distinct, ids = np.unique(self.locations[:-1], return_inverse=True)
         return np.append(ids, distinct.size).astype(np.int32)
 
     @property
     def num_sites(self) -> int:
-        """Distinct locations in the table, and one more for NO-OP."""
+        """The number of distinct locations in the table, and one more for NO-OP."""
         return int(self.sites[-1]) + 1
 
     def find_codes(self, codes: np.ndarray) -> np.ndarray:
-        """Index of every packed code, -1 where the table does not hold it: int32 [n]."""
+        """Returns the index of every packed code, -1 if the table does not hold it: int32 [n]."""
         if not self.num_actions:
             return np.full(np.shape(codes), -1, np.int32)
         slots = np.minimum(np.searchsorted(self.codes, codes), self.num_actions - 1)
         return np.where(self.codes[slots] == codes, slots, -1).astype(np.int32)
 
     def encode(self, pairs: np.ndarray) -> np.ndarray:
-        """Index of every (rule, location) pair; A for NO-OP, -1 where the table does not hold it.
+        """Returns the index of every (rule, location) pair; A for NO-OP, -1 if the table does not hold the pair.
 
         Args:
           pairs: integer [n, 2].
@@ -113,7 +113,7 @@ class ActionTable:
         return np.where(noop, self.num_actions, found).astype(np.int32)
 
     def decode(self, actions: np.ndarray) -> np.ndarray:
-        """(rule, location) of every index in [0, A]: int32 [n, 2]; NO-OP becomes (R, 0).
+        """Returns the (rule, location) of every index in [0, A]: int32 [n, 2]; NO-OP becomes (R, 0).
 
         Raises:
           ValueError: if an index is outside [0, A].
@@ -125,7 +125,7 @@ class ActionTable:
         return np.stack([self.rules[actions], self.locations[actions]], axis=-1)
 
     def mask(self, pairs: np.ndarray) -> np.ndarray:
-        """Bitmap of the legal actions: bool [A + 1]; NO-OP is true, pairs outside the table are left out."""
+        """Returns the mask of the legal `pairs`: bool [A + 1]; NO-OP is true, pairs outside the table are left out."""
         mask = np.zeros(self.num_actions + 1, bool)
         indices = self.encode(pairs)
         mask[indices[indices >= 0]] = True
@@ -133,10 +133,10 @@ class ActionTable:
         return mask
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for `np.savez`."""
+        """Returns arrays for `np.savez`."""
         return {"codes": self.codes, "num_rules": np.array(self.num_rules)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> ActionTable:
-        """Inverse of `to_arrays`."""
+        """Inverts `to_arrays`."""
         return cls(np.asarray(arrays["codes"], np.int32), int(arrays["num_rules"]))

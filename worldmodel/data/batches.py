@@ -1,4 +1,4 @@
-"""Stored episodes as trajectories over latents and action indices, and which of them every training step takes."""
+"""Stored episodes as trajectories over latents and action indices, and the schedule of training batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Indexed(NamedTuple):
     """An episode indexed by an action table.
 
     Attributes:
-      episode: the whole of it.
+      episode: the whole episode.
       actions: int32 [T], table indices of the actions before the first that the table does not hold.
       legal: int32 [n], table index of each of the whole episode's `legal_codes`; -1 where the table does not hold it.
     """
@@ -37,7 +37,7 @@ class _Indexed(NamedTuple):
         return len(self.actions) < self.episode.num_steps
 
     def legal_bits(self) -> tuple[np.ndarray, np.ndarray]:
-        """(time, action) of all legal rewrites that the table holds, in the T + 1 states."""
+        """Returns (time, action) of all legal rewrites that the table holds, in the T + 1 states."""
         offsets = self.episode.legal_offsets[: len(self.actions) + 2]
         times, legal = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), self.legal[: offsets[-1]]
         return times[legal >= 0], legal[legal >= 0]
@@ -46,12 +46,12 @@ class _Indexed(NamedTuple):
 class EpisodeData:
     """The episodes of one start graph in terms of its latents and its action table.
 
-    An episode counts up to the first action that the table does not hold, and masks leave out what it does not hold.
-    Neither happens with the episodes that the table was made of.
+    An episode is cut before the first action that the table does not hold, and masks leave out such actions. Neither
+    happens with the episodes that the table was made from.
 
     Args:
       buffer: the episodes.
-      table: A actions.
+      table: the A actions.
       latents: standardised latent [Z] of every graph hash in the buffer; without them trajectories have no states.
 
     Attributes:
@@ -69,16 +69,16 @@ class EpisodeData:
         return len(self._episodes)
 
     def __iter__(self) -> Iterator[Trajectory]:
-        """Each episode alone, as a trajectory of one row."""
+        """Yields each episode alone, as a trajectory of one row."""
         return (self.trajectory([row]) for row in range(len(self)))
 
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
-        """Which episodes these are; by their places, since numbers begin anew with every collection."""
+        """Names the episodes `rows` by their places, because episode numbers begin anew with every collection."""
         places = ", ".join(str(int(row)) for row in rows)
         return f"episodes {places} of {len(self)}, counted from 0, from the graph {self._episodes[0].episode.start}"
 
     def trajectory(self, rows: Sequence[int] | np.ndarray) -> Trajectory:
-        """The episodes `rows` as arrays, padded to the longest of them."""
+        """Returns the episodes `rows` as arrays, padded to the longest of them."""
         steps, noop = max(len(self._episodes[row].actions) for row in rows), self.table.num_actions
         whole = Trajectory(
             state=() if self._latents is None else np.zeros((steps + 1, len(rows), self._latent_size), np.float32),
@@ -111,7 +111,7 @@ class EpisodeData:
         whole.legal[times, column, legal] = True
 
     def open_states(self) -> np.ndarray:
-        """(episode, time) of all states before a step that leave a rewrite of the table to do: int [n, 2]."""
+        """Returns (episode, time) of all states before a step in which a rewrite of the table is legal: int [n, 2]."""
         found = [np.zeros((0, 2), int)]
         for row, known in enumerate(self._episodes):
             times = np.unique(known.legal_bits()[0])
@@ -121,12 +121,12 @@ class EpisodeData:
 
     @cached_property
     def unknown(self) -> ActionTable:
-        """All rewrites that are legal in some state but outside the table."""
+        """All rewrites that are legal in some state but outside `table`, as a table of their own."""
         outside = [each.episode.legal_codes[each.legal < 0] for each in self._episodes]
         return ActionTable.of_codes(np.concatenate([np.zeros(0, np.int32), *outside]), self.table.num_rules)
 
     def unknown_bits(self, row: int) -> np.ndarray:
-        """Which of the E actions of `unknown` are legal in the states of an episode: bool [T + 1, E]."""
+        """Returns which of the E actions of `unknown` are legal in the states of an episode: bool [T + 1, E]."""
         episode, outside = self._episodes[row].episode, self._episodes[row].legal < 0
         bits = np.zeros((episode.num_steps + 1, self.unknown.num_actions), bool)
         times = np.repeat(np.arange(episode.num_steps + 1), np.diff(episode.legal_offsets))
@@ -135,21 +135,22 @@ class EpisodeData:
 
     @property
     def unknown_share(self) -> float:
-        """Share of all legal rewrites of all states that are outside the table; NaN where no state has any."""
+        """The share of all legal rewrites of all states that are outside the table; NaN if no state has any."""
         outside = sum(int((each.legal < 0).sum()) for each in self._episodes)
         legal = sum(len(each.legal) for each in self._episodes)
         return outside / legal if legal else float("nan")
 
     @property
     def cut_share(self) -> float:
-        """Share of the episodes that are cut before an action outside the table."""
+        """The share of the episodes that are cut before an action outside the table."""
         return sum(each.is_cut for each in self._episodes) / len(self)
 
 
 def bootstrap_counts(members: int, graph: int, rows: np.ndarray, seed: int) -> np.ndarray:
-    """How often the episodes `rows` of a start graph count for each member of an ensemble: float32 [n, members].
+    """Returns how often the episodes `rows` of a start graph count for each ensemble member: float32 [n, members].
 
-    A single member counts every episode once. Each of several has its own sample with replacement: Poisson(1) each.
+    A single member counts every episode once. Several members each have their own sample with replacement: every
+    episode counts as often as a draw from Poisson(1) says.
     """
     if members == 1:
         return np.ones((len(rows), 1), np.float32)
@@ -158,13 +159,13 @@ def bootstrap_counts(members: int, graph: int, rows: np.ndarray, seed: int) -> n
 
 
 class Schedule:
-    """Which episodes every training step takes: shuffled passes over all, each pass a function of (seed, pass).
+    """The schedule of training batches: shuffled passes over all episodes, each pass a function of (seed, pass).
 
     Args:
-      sizes: episodes of every start graph.
-      batch: episodes of a step, fewer where a start graph has fewer. An incomplete last batch of a start graph is
-        filled up from its beginning.
-      seed: of the order.
+      sizes: the number of episodes of every start graph.
+      batch: episodes per step, fewer if a start graph has fewer. An incomplete last batch of a start graph is filled
+        up with the first episodes of the pass.
+      seed: the seed of the order.
     """
 
     def __init__(self, sizes: Sequence[int], batch: int, seed: int) -> None:
@@ -173,7 +174,7 @@ class Schedule:
         self._passes: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def batch(self, step: int) -> tuple[int, np.ndarray]:
-        """(start graph, rows) of a step."""
+        """Returns (start graph, rows) of a step."""
         number, place = divmod(step, self._steps_of_pass)
         if number not in self._passes:
             self._passes = {number: self._shuffled(number)}

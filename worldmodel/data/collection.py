@@ -1,7 +1,7 @@
-"""Episodes collected in shards: files of consecutive episodes, by as many processes as one likes.
+"""Collection of episodes in shards, files of consecutive episodes, by any number of processes.
 
-A shard depends on the collection's seed and its own number alone: whatever the number of processes, and whatever was
-interrupted and when, a collection comes to the same episodes.
+A shard depends only on the collection's seed and its own number. So the episodes of a collection depend neither on the
+number of processes nor on interruptions.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Collection:
-    """What to collect.
+    """The description of a collection.
 
     Attributes:
-      make_env: makes the real environment. With several processes it is sent to each, so it has to pickle, as a
-        function of a module or a `functools.partial` of one does.
-      policy: the behaviour; pickles too.
-      episodes: how many.
-      seed: of all random draws.
-      directory: of the shards; what is there already is kept.
+      make_env: makes the real environment. It is sent to other processes, so it has to be picklable, like a function
+        of a module or a `functools.partial` of one.
+      policy: the behaviour policy; it has to be picklable too.
+      episodes: how many episodes to collect.
+      seed: the seed of all random draws.
+      directory: the directory of the shards; existing shards are kept.
     """
 
     make_env: Callable[[], RewriteEnv]
@@ -44,12 +44,12 @@ class Collection:
     directory: Path
 
     def shard(self, number: int) -> Path:
-        """File of the shard `number`."""
+        """Returns the file of shard `number`."""
         first, count = self.range(number)
         return self.directory / f"episodes-{first:06d}-{first + count - 1:06d}.npz"
 
     def range(self, number: int) -> tuple[int, int]:
-        """Number of a shard's first episode, and how many it has."""
+        """Returns the number of a shard's first episode, and how many episodes it has."""
         first = number * EPISODES_PER_SHARD
         return first, min(EPISODES_PER_SHARD, self.episodes - first)
 
@@ -59,7 +59,7 @@ class Collection:
 
 
 OnShard = Callable[[EpisodeBuffer, int], None]
-"""Called with a shard and how many episodes there are up to its end."""
+"""A callback that gets a shard and the number of episodes up to its end."""
 
 
 def collect_shards(
@@ -69,14 +69,14 @@ def collect_shards(
     on_shard: OnShard | None = None,
     poll: Callable[[], None] | None = None,
 ) -> EpisodeBuffer:
-    """All episodes of a collection, in order; those that are not there yet are played.
+    """Returns all episodes of a collection, in order; plays those that do not exist yet.
 
     Args:
-      processes: 1: in this one.
-      on_shard: called with each shard in order, as soon as it and all before it are there.
-      poll: called at least twice a second where other processes do the work; may raise to stop.
+      processes: how many processes play; 1: this process plays itself.
+      on_shard: called with each shard in order, as soon as it and all shards before it exist.
+      poll: called at least twice a second while other processes play; it may raise to stop them.
     Raises:
-      CollectionStopped: one of the processes was killed.
+      CollectionStopped: if one of the processes was killed.
     """
     collection.directory.mkdir(parents=True, exist_ok=True)
     missing = [number for number in range(collection.num_shards) if not _is_whole(collection.shard(number))]
@@ -103,9 +103,10 @@ def collect_shards(
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a shard is there; shards are renamed into place, so a broken one was damaged later, and is made again.
+    """Returns whether a shard exists and is intact.
 
-    Every array in it has a hash (CRC-32), which is compared.
+    Shards are renamed into place, so a broken one was damaged later, and is made again. Every array in a shard has a
+    hash (CRC-32), which is compared.
     """
     try:
         with zipfile.ZipFile(path) as file:
@@ -115,7 +116,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _played(collection: Collection, numbers: list[int]) -> Iterator[tuple[int, EpisodeBuffer | None]]:
-    """Plays shards here: (number, shard)."""
+    """Plays shards in this process; yields (number, shard)."""
     env = collection.make_env() if numbers else None
     for number in numbers:
         assert env is not None
@@ -132,8 +133,8 @@ def _play(collection: Collection, env: RewriteEnv, number: int) -> EpisodeBuffer
 def _played_by_others(
     collection: Collection, numbers: list[int], workers: int, poll: Callable[[], None] | None
 ) -> Iterator[tuple[int, EpisodeBuffer | None]]:
-    """Has shards played by other processes: (number, None)."""
-    # Fresh processes: threads of ONNX Runtime and TensorFlow do not survive a fork.
+    """Lets other processes play shards; yields (number, None)."""
+    # Processes start afresh, because threads of ONNX Runtime and TensorFlow do not survive a fork.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(collection,))
     try:

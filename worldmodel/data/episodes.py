@@ -20,20 +20,21 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One episode of T steps, T + 1 states.
+    """One episode of T steps and T + 1 states.
 
     Attributes:
       index: number of the episode under its collection's seed.
-      actions: int32 [T, 2], (rule, location) as taken; rule R is NO-OP.
+      actions: int32 [T, 2], the (rule, location) of each step; rule R is NO-OP.
       rewards: float32 [T], percent.
       hashes: [T + 1] graph hashes; the graphs are in the buffer's `graphs`.
-      cost_ms: float64 [T + 1].
+      cost_ms: float64 [T + 1], the cost of each state.
       legal_codes: int32 [sum of legal actions], packed pairs (see `actions.pack`) of all states, one after the other.
       legal_offsets: int64 [T + 2]; state t owns legal_codes[legal_offsets[t]:legal_offsets[t + 1]].
-      terminated: the last step took NO-OP, or nothing was left to rewrite.
-      truncated: the step limit ended the episode; never learned as a terminal.
-      num_locations: that a rule can have. If they are as many as the start graph has operators, they are their places;
-        if they are fewer, one stands for several of them; 0 where they are no places at all.
+      terminated: whether the last step took NO-OP, or nothing was left to rewrite.
+      truncated: whether the step limit ended the episode; this is never learned as a terminal.
+      num_locations: how many locations a rule can have. If there are as many as operators in the start graph, they are
+        the places of the operators. If there are fewer, one location stands for several operators. It is 0 if locations
+        are not places at all.
     """
 
     index: int
@@ -66,21 +67,21 @@ class Episode:
         return len(self.actions)
 
     def legal_actions(self, t: int) -> np.ndarray:
-        """Legal (rule, location) pairs of state `t`, NO-OP not listed: int32 [C, 2]."""
+        """Returns the legal (rule, location) pairs of state `t`, without NO-OP: int32 [C, 2]."""
         return unpack(self.codes_at(t))
 
     @property
     def start(self) -> str:
-        """Hash of the graph that the episode starts from."""
+        """The hash of the graph that the episode starts from."""
         return self.hashes[0]
 
     def codes_at(self, t: int) -> np.ndarray:
-        """Packed legal actions of state `t`: int32 [C]."""
+        """Returns the packed legal actions of state `t`: int32 [C]."""
         return self.legal_codes[self.legal_offsets[t] : self.legal_offsets[t + 1]]
 
 
 class EpisodeBuffer(Sequence[Episode]):
-    """Episodes in order of collection; their graphs once per distinct hash.
+    """Episodes in the order of collection; each distinct graph is stored once.
 
     Attributes:
       rule_names: names of the environment's R rules; rule id R is NO-OP.
@@ -119,36 +120,36 @@ class EpisodeBuffer(Sequence[Episode]):
         self._episodes.append(episode)
 
     def extend(self, other: EpisodeBuffer) -> None:
-        """Adds the episodes and graphs of `other` (a recollection round, another worker)."""
+        """Adds the episodes and graphs of `other`, for example of a recollection round or of another worker."""
         if other.rule_names != self.rule_names:
             raise ValueError("episodes of different rule sets do not mix; collect again with one rule set")
         self.graphs.update(other.graphs)
         self._episodes.extend(other)
 
     def states(self) -> frozenset[str]:
-        """Hashes of all states that the episodes visit.
+        """Returns the hashes of all states that the episodes visit.
 
-        Held-out episodes alone do not make their states new: all episodes of a graph begin in one state, and few
-        rewrites lead to few graphs. So accuracy leaves out what training has visited.
+        States of held-out episodes are not always new: all episodes of a graph begin in one state, and few rewrites
+        lead to few graphs. So accuracy leaves out the states that training has visited.
         """
         return frozenset(graph_hash for episode in self for graph_hash in episode.hashes)
 
     def share_unseen(self, seen: Collection[str], *, first: int = 0) -> float:
-        """Share of the visits, from depth `first` on, that are to states outside `seen`; NaN without visits."""
+        """Returns the share of visits, from depth `first` on, to states outside `seen`; NaN if there are no visits."""
         visits = [graph_hash not in seen for episode in self for graph_hash in episode.hashes[first:]]
         return sum(visits) / len(visits) if visits else float("nan")
 
     def used_graphs(self) -> Mapping[str, GraphLike]:
-        """The graphs that these episodes visit, in order of first visit."""
+        """Returns the graphs that these episodes visit, in order of first visit."""
         return self.graphs.subset(graph_hash for episode in self for graph_hash in episode.hashes)
 
     def action_table(self) -> ActionTable:
-        """All pairs legal in any state of these episodes, which should be of one start graph."""
+        """Returns all pairs that are legal in any state of these episodes, which should be of one start graph."""
         codes = [np.unique(episode.legal_codes) for episode in self]
         return ActionTable.of_codes(np.concatenate(codes) if codes else np.zeros(0, np.int32), self.num_rules)
 
     def by_start(self) -> dict[str, EpisodeBuffer]:
-        """The episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
+        """Returns the episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
         parts: dict[str, EpisodeBuffer] = {}
         for episode in self:
             part = parts.setdefault(episode.start, EpisodeBuffer(self.rule_names, self.graphs))
@@ -159,8 +160,9 @@ class EpisodeBuffer(Sequence[Episode]):
         """Splits by episode into (training, held out).
 
         Args:
-          held_out: fraction of the episodes in [0, 1]; rounded, and at least one where it is positive.
-          seed: which episodes are drawn.
+          held_out: fraction of the episodes in [0, 1]; the number of episodes is rounded, and at least one if the
+            fraction is positive.
+          seed: the seed of the draw.
         """
         count = 0 if held_out == 0 else max(1, round(held_out * len(self)))
         drawn = set(np.random.default_rng(seed).permutation(len(self))[:count].tolist())
@@ -169,7 +171,7 @@ class EpisodeBuffer(Sequence[Episode]):
         return training, rest
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one npz file, atomically: either the old file or the whole new one is there."""
+        """Writes one npz file atomically: at any time either the old file or the whole new one exists."""
         write_arrays(path, self.to_arrays(), compress=True)
 
     @classmethod
@@ -177,7 +179,7 @@ class EpisodeBuffer(Sequence[Episode]):
         """Reads a file written by `save`.
 
         Raises:
-          IncompatibleEpisodes: it has another format, is damaged or is not there.
+          IncompatibleEpisodes: if the file has another format, is damaged or does not exist.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -191,7 +193,7 @@ class EpisodeBuffer(Sequence[Episode]):
             ) from error
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Everything as flat arrays, for `np.savez`."""
+        """Returns everything as flat arrays, for `np.savez`."""
         flat = {
             name: np.concatenate([empty, *(getattr(e, name) for e in self)]) for name, empty in _FLAT_FIELDS.items()
         }
@@ -208,7 +210,7 @@ class EpisodeBuffer(Sequence[Episode]):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, source: str = "arrays") -> EpisodeBuffer:
-        """Inverse of `to_arrays`."""
+        """Inverts `to_arrays`; `source` names the arrays in errors."""
         version = int(arrays["format_version"]) if "format_version" in arrays else 0
         if version != FORMAT_VERSION:
             raise IncompatibleEpisodes(
@@ -220,7 +222,7 @@ class EpisodeBuffer(Sequence[Episode]):
         return cls(rule_names, GraphStore.from_arrays(stored), list(_split_episodes(arrays)))
 
 
-# Fields of an Episode that are stored end to end, and what an empty one looks like.
+# The fields of an Episode that are stored end to end, each with an empty array of its kind.
 _FLAT_FIELDS: dict[str, np.ndarray] = {
     "actions": np.zeros((0, 2), np.int32),
     "rewards": np.zeros(0, np.float32),
@@ -238,7 +240,7 @@ _SCALAR_FIELDS: dict[str, Any] = {
 
 def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
     step = state = offset = code = 0
-    ample = np.full(len(arrays["num_steps"]), MAX_LOCATIONS)  # of files from before it was noted
+    ample = np.full(len(arrays["num_steps"]), MAX_LOCATIONS)  # for older files, which do not hold `num_locations`
     locations = arrays.get("num_locations", ample)
     for i, steps in enumerate(arrays["num_steps"].tolist()):
         offsets = arrays["legal_offsets"][offset : offset + steps + 2]
@@ -258,7 +260,7 @@ def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
 
 
 class RewriteEnv(Protocol):
-    """What collection asks of an environment; `environment.GraphSubstitutionEnv` has it.
+    """The interface that collection needs of an environment; `environment.GraphSubstitutionEnv` fulfils it.
 
     Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms".
     """
@@ -273,7 +275,7 @@ class RewriteEnv(Protocol):
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]: ...
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]: ...
     def legal_actions(self) -> np.ndarray:
-        """Legal (rule, location) pairs of the current state without NO-OP: int32 [C, 2]."""
+        """Returns the legal (rule, location) pairs of the current state without NO-OP: int32 [C, 2]."""
         ...
 
 
@@ -293,16 +295,16 @@ def collect(
 ) -> EpisodeBuffer:
     """Plays episodes until the buffer holds `num_episodes`.
 
-    Episode i depends on (seed, i) only, so a buffer that was saved after any number of episodes and is passed in again
-    ends up with the same data as an uninterrupted collection.
+    Episode i depends on (seed, i) only. So a buffer that was saved after any number of episodes and is passed in again
+    ends with the same data as an uninterrupted collection.
 
     Args:
       env: the real environment.
       policy: called with every observation and the episode's own generator; uniformly random by default.
       num_episodes: how many the buffer holds in the end.
-      seed: of this collection.
+      seed: the seed of this collection.
       first: number of the buffer's first episode.
-      buffer: what an interrupted collection left (changed in place); a fresh one by default.
+      buffer: the buffer of an interrupted collection, changed in place; a new one by default.
       on_episode: called after each new episode.
     Returns:
       The buffer.
@@ -321,7 +323,7 @@ def collect(
 
 
 class _Recorder:
-    """Plays one episode and notes what an `Episode` keeps of it."""
+    """A player of one episode that records what an `Episode` holds."""
 
     def __init__(self, env: RewriteEnv, index: int, seed: int) -> None:
         self.env = env
@@ -331,7 +333,7 @@ class _Recorder:
         self.observation, self.info = env.reset(seed=int(reset_seed.generate_state(1)[0]))
 
     def buffer_for(self, buffer: EpisodeBuffer | None) -> EpisodeBuffer:
-        """`buffer`, or an empty one for graphs as wide as this environment's."""
+        """Returns `buffer`, or instead of None an empty buffer for graphs of this environment's widths."""
         if buffer is not None:
             return buffer
         graph = self.observation["graph"]
@@ -370,10 +372,10 @@ class _Recorder:
 
 
 def indexed_by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
-    """The same episodes with actions indexed by rank: location i is the i-th legal one of the rule at that moment.
+    """Returns the episodes with actions indexed by rank: location i is the i-th legal one of the rule in that state.
 
-    The published implementations name rewrites so. What a name means then changes from state to state, and a mask says
-    no more than how many matches every rule has.
+    The published implementations name rewrites in this way. The meaning of a name then changes from state to state, and
+    a mask only shows how many matches every rule has.
     """
     ranked = [_ranked(episode, buffer.num_rules) for episode in buffer]
     return EpisodeBuffer(buffer.rule_names, buffer.graphs, ranked)
@@ -389,7 +391,7 @@ def _ranked(episode: Episode, num_rules: int) -> Episode:
 
 
 def _ranks(codes: np.ndarray) -> np.ndarray:
-    """Sorted codes of (rule, location) to those of (rule, rank), sorted too."""
+    """Turns sorted codes of (rule, location) into codes of (rule, rank), which are sorted too."""
     rules = unpack(codes)[:, 0]
     first = np.searchsorted(rules, rules)
     return pack(np.stack([rules, np.arange(len(rules)) - first], axis=-1))

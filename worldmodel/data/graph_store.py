@@ -1,7 +1,7 @@
-"""Distinct graph observations, kept once each and small.
+"""A compact store of graph observations, which keeps each distinct one once.
 
-The rows of a graph's node and edge features are drawn from a few hundred distinct ones (the same operator with the same
-shapes), so a graph is stored as row numbers: about 5 KB instead of 60 KB for BERT-Base, without loss.
+The rows of a graph's node and edge features come from a few hundred distinct rows (the same operator with the same
+shapes). So a graph is stored as row numbers: about 5 KB instead of 60 KB for BERT-Base, without loss.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import numpy as np
 
 
 class GraphLike(Protocol):
-    """What `gymnasium.spaces.GraphInstance` is: nodes float32 [N, F], edges float32 [E, D], edge_links int [E, 2]."""
+    """A graph with the fields of `gymnasium.spaces.GraphInstance`.
+
+    They are nodes float32 [N, F], edges float32 [E, D] and edge_links int [E, 2].
+    """
 
     @property
     def nodes(self) -> np.ndarray: ...
@@ -41,7 +44,7 @@ class _RowTable:
         self._matrix: np.ndarray | None = None
 
     def intern(self, rows: np.ndarray) -> np.ndarray:
-        """Numbers of `rows` [n, width]: the smallest unsigned integers that hold them, [n]."""
+        """Returns the numbers of `rows` [n, width] and adds new rows: [n], in the smallest unsigned dtype that fits."""
         rows = np.ascontiguousarray(rows, np.float32)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(f"expected feature rows of width {self.width}, got an array of shape {rows.shape}")
@@ -60,23 +63,23 @@ class _RowTable:
         return number
 
     def intern_all(self, rows: np.ndarray) -> None:
-        """Adds `rows`, already distinct, in their order."""
+        """Adds `rows`, which are already distinct, in their order."""
         for row in np.ascontiguousarray(rows, np.float32):
             self._number(row.tobytes(), row)
 
     def matrix(self) -> np.ndarray:
-        """All rows: float32 [distinct, width]."""
+        """Returns all rows: float32 [distinct, width]."""
         if self._matrix is None:
             self._matrix = np.stack(self._rows) if self._rows else np.zeros((0, self.width), np.float32)
         return self._matrix
 
     def lookup(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows [n, width] of `numbers` [n]."""
+        """Returns the rows [n, width] of `numbers` [n]."""
         return self.matrix()[numbers]
 
 
 def _shrink(values: np.ndarray) -> np.ndarray:
-    """`values` in the smallest unsigned dtype that holds them."""
+    """Returns `values` in the smallest unsigned dtype that holds them."""
     return values.astype(np.min_scalar_type(int(values.max()) if values.size else 0))
 
 
@@ -124,7 +127,7 @@ class GraphStore(Mapping[str, StoredGraph]):
         return len(self._graphs)
 
     def subset(self, hashes: Iterable[str]) -> Mapping[str, GraphLike]:
-        """Some of the graphs, each once in order of first mention; they are read from the store when asked for."""
+        """Returns some of the graphs, each once in order of first mention; they are read from the store on access."""
         return _Subset(self, dict.fromkeys(hashes))
 
     def update(self, other: GraphStore) -> None:
@@ -134,7 +137,7 @@ class GraphStore(Mapping[str, StoredGraph]):
                 self.add(graph_hash, other[graph_hash])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for `np.savez`."""
+        """Returns arrays for `np.savez`."""
         parts = list(self._graphs.values())
         return {
             "hashes": np.array(list(self._graphs), "S64"),
@@ -149,7 +152,7 @@ class GraphStore(Mapping[str, StoredGraph]):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> GraphStore:
-        """Inverse of `to_arrays`."""
+        """Inverts `to_arrays`."""
         store = cls(arrays["node_rows"].shape[1], arrays["edge_rows"].shape[1])
         store._nodes.intern_all(arrays["node_rows"])
         store._edges.intern_all(arrays["edge_rows"])

@@ -26,14 +26,14 @@ _EPISODES_AT_ONCE = 64
 def start_states(
     world_model: WorldModel, buffer: EpisodeBuffer, *, max_states: int = MOST_START_STATES, seed: int = 0
 ) -> StartStates:
-    """The real states of episodes, at any depth, that have something to rewrite.
+    """Returns the real states of episodes, at any depth, that have something to rewrite.
 
-    The first states of all episodes are the same, and are listed once.
+    All episodes begin in the same state, which is included once.
 
     Args:
       buffer: episodes of one start graph.
-      max_states: if there are more, as many are drawn, the first state always among them.
-      seed: of the draw.
+      max_states: if there are more states, as many are drawn; the first state is always among them.
+      seed: the seed of the draw.
     """
     data = world_model.episode_data(buffer)
     states = data.open_states()
@@ -48,7 +48,7 @@ def start_states(
 def _states_at(
     world_model: WorldModel, data: EpisodeData, rows: np.ndarray, states: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """The fields of `DreamState`, and the depth, of those (episode, time) `states` that are in the episodes `rows`."""
+    """Returns the fields of `DreamState`, and the depth, of the (episode, time) `states` in the episodes `rows`."""
     real = data.trajectory(rows)
     hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
     mine = states[(states[:, 0] >= rows[0]) & (states[:, 0] <= rows[-1])]
@@ -66,8 +66,9 @@ class DreamEnv:
         dream = DreamEnv.of_episodes(world_model, episodes)
         trajectory = dream.rollout(policy, batch=128, horizon=50, seed=epoch)
 
-    A row ends by NO-OP, by a predicted terminal, or by a predicted mask without any rewrite. It is truncated at the
-    horizon, and as deep as the longest episode that the model was trained on: it knows nothing of what lies beyond.
+    A row ends with NO-OP, with a predicted terminal, or with a predicted mask without any rewrite. It is truncated at
+    the horizon, and also at the depth of the longest training episode, because the model knows nothing of deeper
+    states.
 
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted).
     """
@@ -83,13 +84,13 @@ class DreamEnv:
     ) -> None:
         """
         Args:
-          world_model: a trained bundle; only its networks are used, as they are now.
+          world_model: a trained model; its networks are used as they are now.
           starts: the states to start from.
           config: the settings of the dream; by default `DreamConfig()`.
-          start_graph: that the states belong to; None: the model's only one.
-          xla: compile whole rollouts, policies with them, and not only what is dreamed: several times as many steps a
-            second of a single row. Policies must have operations of XLA only, every horizon is compiled anew, and under
-            the same seed rows start elsewhere.
+          start_graph: the start graph that the states belong to; None: the model's only one.
+          xla: whether XLA compiles whole rollouts, including the policy, and not only the dreamed steps. A single row
+            then takes several times as many steps a second. But policies must only have operations of XLA, every
+            horizon is compiled anew, and the same seed gives other start states.
         Raises:
           ValueError: if there are no start states, or none at depth 0 although `config.root_fraction` asks for them.
         """
@@ -116,25 +117,25 @@ class DreamEnv:
     def of_episodes(
         cls, world_model: WorldModel, episodes: EpisodeBuffer, config: DreamConfig | None = None, *, seed: int = 0
     ) -> DreamEnv:
-        """The dream of the states that real episodes of one start graph visit, see `start_states`."""
+        """Returns a dream that starts from the states of real episodes of one start graph, see `start_states`."""
         return cls(world_model, start_states(world_model, episodes, seed=seed), config)
 
     @classmethod
     def of_root(cls, world_model: WorldModel, env: RewriteEnv, config: DreamConfig | None = None) -> DreamEnv:
-        """The dream of the one state that the real environment's episodes begin in."""
+        """Returns a dream that starts from the one state in which the real environment's episodes begin."""
         start, _ = LatentEnv(env, world_model).reset()
         root = DreamState(start.z, start.h, start.h, start.action_mask)
         return cls(world_model, StartStates(root, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
-        """Draws `batch` start states; seed int32 [2]."""
+        """Draws `batch` start states; `seed` is int32 [2]."""
         return self._state_of(self._draw(batch, seed))
 
     def _state_of(self, starts: tf.Tensor) -> DreamState:
         return DreamState(*(tf.gather(values, starts) for values in self._starts.state))
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
-        """Which of the start states: int32 [batch]."""
+        """Draws the indices of start states: int32 [batch]."""
         which, anywhere, root = tf.unstack(tf.random.split(seed, 3, ALGORITHM))
         deep = tf.random.stateless_uniform(
             [batch], anywhere, maxval=tf.shape(self._starts.depth)[0], dtype=tf.int32, alg=ALGORITHM
@@ -148,10 +149,10 @@ class DreamEnv:
         return tf.where(at_root, tf.gather(self._roots, drawn), deep)
 
     def step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
-        """One step of every row (for planners; `rollout` loops over it).
+        """Takes one step in every row, for planners; `rollout` plays whole episodes.
 
         Args:
-          state: as from `start` or the last `step`.
+          state: from `start` or the last `step`.
           action: int32 [B] in [0, A].
           seed: int32 [2].
         Returns:
@@ -165,9 +166,9 @@ class DreamEnv:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.
 
         Args:
-          policy: traced once per (policy, batch), with `xla` per horizon; see `Policy`.
-          batch, horizon: rows and steps; both at least 1.
-          seed: every random draw is a function of it: equal seeds and weights give equal rollouts.
+          policy: traced once per (policy, batch), and with `xla` once per horizon too; see `Policy`.
+          batch, horizon: numbers of rows and steps; both at least 1.
+          seed: the seed of every random draw; equal seeds and weights give equal rollouts.
         """
         if batch < 1 or horizon < 1:
             raise ValueError(f"batch and horizon must be at least 1, got {batch} and {horizon}")
@@ -177,7 +178,11 @@ class DreamEnv:
         return self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
 
     def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Trajectory]:
-        """`horizon`: the only one that it is compiled for, through XLA; None: it is not."""
+        """Returns the program of a rollout, a function of the horizon and the seed.
+
+        Args:
+          horizon: the only horizon that the program is compiled for, by XLA; None: any horizon, without XLA.
+        """
 
         def play(given: tf.Tensor, seed: tf.Tensor) -> Trajectory:
             return self._play(policy, batch, given if horizon is None else horizon, seed)
@@ -224,18 +229,22 @@ class DreamEnv:
         return Trajectory(*done)
 
     def _padding(self, state: DreamState, value: tf.Tensor) -> Trajectory:
-        """A step that no row takes, in `state`; `value` [B], of the states that rows are left in."""
+        """Returns a step in `state` that no row takes; `value` [B] is the value of the states that rows end in."""
         zero, no = tf.zeros_like(value), tf.zeros_like(value, tf.bool)
         noop = tf.zeros_like(value, tf.int32) + self.num_actions
         return Trajectory(state.z, state.action_mask, noop, zero, no, no, state.hidden, zero, value)
 
 
 _OF_STATES = ("state", "legal", "hidden", "value")
-"""Fields of a trajectory of T steps that have T + 1 times."""
+"""The fields of a trajectory of T steps that hold T + 1 times."""
 
 
 def _arrays_like(step: Trajectory, size: int | None) -> Trajectory:
-    """Empty arrays for the fields of steps; `size`: of arrays that do not grow, as those of XLA; None: they do."""
+    """Returns empty arrays for the fields of steps.
+
+    Args:
+      size: the fixed size of the arrays, which XLA needs; None: the arrays grow.
+    """
     return Trajectory(
         *(tf.TensorArray(v.dtype, size=size or 0, dynamic_size=size is None, element_shape=v.shape) for v in step)
     )
@@ -246,9 +255,9 @@ def _write(arrays: Trajectory, t: tf.Tensor, step: Trajectory) -> Trajectory:
 
 
 def _finish(array: tf.TensorArray, rest: tf.Tensor, taken: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
-    """The `taken` rows that were written into an array, and `rest` repeated until there are `length`."""
+    """Returns the `taken` rows that were written into an array, followed by `rest` until there are `length` rows."""
     rows = array.stack()
-    if not isinstance(length, int):  # it has grown, and has no others
+    if not isinstance(length, int):  # the array has grown, and holds only the rows that were written
         return tf.concat([rows, tf.repeat(rest[tf.newaxis], length - taken, axis=0)], axis=0)
     rows = tf.concat([rows, rest[tf.newaxis]], axis=0)[:length]
     written = tf.reshape(tf.range(length) < taken, [-1, *[1] * rest.shape.rank])

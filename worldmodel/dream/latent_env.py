@@ -17,13 +17,13 @@ from worldmodel.world_model import WorldModel
 
 
 class LatentEnv:
-    """Wraps a `GraphSubstitutionEnv`; observations are exactly what `DreamEnv` yields, with batch 1.
+    """A wrapper of `GraphSubstitutionEnv`; its observations have exactly the form of `DreamEnv`'s, with batch 1.
 
         env = LatentEnv(GraphSubstitutionEnv("squeezenet1.1"), world_model)
         observation, info = env.reset(seed=0)
         observation, reward, terminated, truncated, info = env.step(action)     # action: index into the ActionTable
 
-    The LSTM consumes every (z, action) really taken, so `h` is carried exactly; it is zero after `reset`. Legal real
+    The LSTM consumes every (z, action) that is really taken, so `h` is exact; it is zero after `reset`. Legal real
     actions that the table does not hold cannot be taken: they are masked, and counted in `info["untabled_actions"]`.
 
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
@@ -32,10 +32,10 @@ class LatentEnv:
     def __init__(self, env: RewriteEnv, world_model: WorldModel, start_graph: StartGraph | None = None) -> None:
         """
         Args:
-          start_graph: that the environment starts from; None: the model's only one.
+          start_graph: the start graph of the environment; None: the model's only one.
         Raises:
-          IncompatibleWorldModel: if the model was trained with another rule set or, of a `GraphSubstitutionEnv`, for
-            other features.
+          IncompatibleWorldModel: if the model was trained with another rule set or, in case of a
+            `GraphSubstitutionEnv`, with other features.
         """
         only_names = Signature(tuple(env.rule_names), world_model.signature.features)
         at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
@@ -57,7 +57,7 @@ class LatentEnv:
         """Starts an episode of the real environment.
 
         Raises:
-          IncompatibleWorldModel: it starts from another graph than the model is bound to.
+          IncompatibleWorldModel: if it starts from another graph than the model is bound to.
         """
         observation, info = self.env.reset(seed=seed)
         if info["graph_hash"] != self._start_graph.start:
@@ -72,8 +72,8 @@ class LatentEnv:
         """Takes action `action` in [0, A] (A is NO-OP) in the real environment.
 
         Returns:
-          (observation, reward, terminated, truncated, info), info being the real environment's with
-          "untabled_actions" and "action" ([rule, location] as really taken) added.
+          (observation, reward, terminated, truncated, info). `info` is that of the real environment, with
+          "untabled_actions" and "action" (the [rule, location] that was taken) added.
         Raises:
           ValueError: if the action is outside the table or illegal in this state.
         """

@@ -28,18 +28,19 @@ def recollect(
     dreamed: float = 0.5,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
-    """Real episodes of a policy; `EpisodeBuffer.extend` adds them to those that the model was trained on.
+    """Returns real episodes of a policy; `EpisodeBuffer.extend` adds them to those that the model was trained on.
 
-    In some the policy sees what is real. In others it dreams, and then does what it has dreamed, less what turns out to
-    be illegal: so the model is taught where its dreams go wrong, to which no policy would go that sees what is real.
+    In some episodes the policy sees the real states. In others it first plays a dream, and then the dreamed actions are
+    taken in reality, except those that turn out to be illegal. These episodes lead to the states where dreams go wrong.
+    A policy that sees the real states would not go there, and the model would not learn from them.
 
-    All that is legal is noted, but the policy can only take what the model's table holds.
+    The episodes hold all legal actions, but the policy can only take actions in the model's table.
 
     Args:
       env: the real environment.
-      policy: as `DreamEnv.rollout` takes it; it sees the real states through `world_model`.
-      dream: in `world_model`, a `DreamEnv.of_root`; None: all episodes are of the first kind.
-      dreamed: share of those of the second kind.
+      policy: as for `DreamEnv.rollout`; it sees the real states through `world_model`.
+      dream: a `DreamEnv.of_root` of `world_model`; None: the policy sees the real states in all episodes.
+      dreamed: the share of episodes that follow a dream.
       episodes, seed, on_episode: see `worldmodel.data.episodes.collect`.
     """
     player = _Player(world_model, policy, dream, dreamed)
@@ -47,7 +48,7 @@ def recollect(
 
 
 class _Player:
-    """What a policy does in reality, or would do in its dream: decided by chance when an episode begins."""
+    """A behaviour policy that follows the real states or a dream; chance decides which when an episode begins."""
 
     def __init__(self, world_model: WorldModel, policy: Policy, dream: DreamEnv | None, dreamed: float) -> None:
         self._table, self._longest = world_model.table, world_model.statistics.longest
@@ -61,7 +62,7 @@ class _Player:
         return self._table.decode(np.array([self._action(observation, generator)]))[0]
 
     def _drawn_plan(self, generator: np.random.Generator) -> list[int] | None:
-        """The actions of a dream, last first; None for an episode that is played awake."""
+        """Returns the actions of a dream, last first; None for an episode in which the policy sees the real states."""
         if self._dream is None or generator.random() >= self._dreamed:
             return None
         seed = int(generator.integers(2**31))
@@ -82,7 +83,7 @@ class _Player:
 
 
 class _Latent:
-    """A `RewriteEnv` whose observations hold what `LatentEnv` makes of the state, beside the state itself."""
+    """A `RewriteEnv` whose observations hold the observation of `LatentEnv` beside the real one."""
 
     def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
         self._real = _Remembering(env)
@@ -102,7 +103,7 @@ class _Latent:
 
 
 class _Remembering:
-    """Passes everything on and keeps the last observation, which `LatentEnv` does not show."""
+    """A `RewriteEnv` that passes everything on and keeps the last observation, which `LatentEnv` does not show."""
 
     def __init__(self, env: RewriteEnv) -> None:
         self._env = env

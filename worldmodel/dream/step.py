@@ -1,4 +1,4 @@
-"""One dreamed step: what all members of a world model make of an action, as a pure function of tensors."""
+"""One dreamed step: the joint prediction of all members of a world model, as a pure function of tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DreamState(NamedTuple):
     action_mask: tf.Tensor
 
     def observation(self) -> LatentObservation:
-        """What a policy sees of it."""
+        """Returns what a policy sees of the state."""
         return LatentObservation(self.z, self.hidden, self.action_mask)
 
 
@@ -34,8 +34,8 @@ class StartStates(NamedTuple):
     """Encoded real states that dreams start from.
 
     Attributes:
-      state: S of them. Their recurrent states are those that teacher forcing reaches, zero at depth 0; their masks are
-        the real ones, and leave something to rewrite.
+      state: S states. Their recurrent states come from teacher forcing and are zero at depth 0; their masks are the
+        real ones.
       depth: int32 [S], steps since the episode began.
     """
 
@@ -44,11 +44,11 @@ class StartStates(NamedTuple):
 
 
 class DreamSettings(NamedTuple):
-    """How steps are dreamed, float32 scalars.
+    """The settings of dreamed steps, float32 scalars.
 
     Attributes:
-      temperature: τ ≥ 0 of the sampled latents; 0 is the most likely mean.
-      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      temperature: τ ≥ 0 of the sampled latents; at 0 they are the most likely mean.
+      pessimism: how many standard deviations between the members of an ensemble are subtracted from rewards.
       threshold: logit above which a rewrite counts as legal.
     """
 
@@ -66,16 +66,16 @@ def dream_step(
     settings: DreamSettings,
     over: tf.Tensor | None = None,
 ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
-    """What comes after an action in each of B rows.
+    """Predicts what follows an action in each of B rows.
 
     Args:
       model: the dynamics.
-      state: before it.
+      state: the state before the action.
       action: int32 [B] in [0, A].
-      seed: int32 [2], of the latents that are drawn.
-      codes: of the start graph's actions.
-      settings: how.
-      over: bool [B], rows whose state is to stay what it is.
+      seed: int32 [2], the seed of the drawn latents.
+      codes: the codes of the start graph's actions.
+      settings: the settings of the dream.
+      over: bool [B], the rows whose state must stay as it is.
     Returns:
       (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
     """
@@ -99,7 +99,10 @@ def dream_step(
 
 
 def _agreed(predictions: Sequence[Predictions], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Reward, terminal logit and mask logits of all members: means, the reward lowered by their disagreement."""
+    """Returns the means of the members' rewards, terminal logits and mask logits.
+
+    The reward is lowered by the members' disagreement.
+    """
     if len(predictions) == 1:
         return _reward(predictions[0]), predictions[0]["terminal"], predictions[0]["mask"]
     rewards = tf.stack([_reward(each) for each in predictions])
@@ -110,7 +113,7 @@ def _agreed(predictions: Sequence[Predictions], pessimism: tf.Tensor) -> tuple[t
 
 
 def _reward(predictions: Predictions) -> tf.Tensor:
-    """NaN where a logit is: as a bit that would be a plain no, and nobody would know."""
+    """Returns the likely reward; NaN if a logit is NaN, because a NaN logit would silently become a false bit."""
     reward, others = (
         predictions["reward"],
         tf.stack([predictions["reward"].idle_logit, predictions["terminal"]], axis=-1),
@@ -120,7 +123,10 @@ def _reward(predictions: Predictions) -> tf.Tensor:
 
 
 def _drawn(model: MdnRnn, predictions: Sequence[Predictions], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Next latents [B, Z], every row's from a member drawn for it; at temperature 0, where nothing is, the first's."""
+    """Returns the next latents [B, Z]; the latent of each row comes from a member that is drawn for the row.
+
+    At temperature 0 nothing is drawn, and all latents come from the first member.
+    """
     drawn = [
         member.latent.kind.sample(each["latent"], temperature, seed)
         for member, each in zip(model.members, predictions, strict=True)

@@ -1,1 +1,1 @@
-"""The MDN-RNN: what a rewrite does to the latent, the reward and the legal actions."""
+"""The MDN-RNN, which predicts what a rewrite does to the latent and the legal actions, and what reward it earns."""

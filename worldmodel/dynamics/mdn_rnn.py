@@ -16,7 +16,7 @@ from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes, StartGraph
 from worldmodel.networks.action_embedding import ActionEmbedding, GraphActionEmbedding
 
 MOST_LOG_COST = 3.0
-"""Costs beyond e³ times the start graph's, or below their inverse, are none that any dream should count on."""
+"""Bound of |ln(cost / cost of the start graph)|: no dream should count on a cost that differs by a factor beyond e³."""
 
 HEADS: Mapping[str, Callable[[MdnRnnConfig, ModelSizes], Any]] = {
     "latent": LatentHead,
@@ -24,7 +24,7 @@ HEADS: Mapping[str, Callable[[MdnRnnConfig, ModelSizes], Any]] = {
     "terminal": TerminalHead,
     "mask": MaskHead,
 }
-"""What a step brings: a `heads.Head` each. A dream (`worldmodel.dream.step`) needs these four."""
+"""The `heads.Head` of each thing that a step brings. A dream (`worldmodel.dream.step`) needs these four."""
 
 Predictions = Mapping[str, Any]
 """The predictions of one member for n steps, by head."""
@@ -46,10 +46,10 @@ class _StateCore(snt.RNNCore):
 
 
 def symlog(z: tf.Tensor) -> tf.Tensor:
-    """sign(z) · ln(1 + |z|), as networks see latents.
+    """Returns sign(z) · ln(1 + |z|), the form in which networks read latents.
 
-    Near 0 it is z itself. Far from all that was trained on, where good policies go, it hardly grows any more, and what
-    a network makes of it does neither.
+    Near 0 it is z itself. Far from the training data, where good policies go, it hardly grows with z, and so the
+    outputs of a network hardly grow either.
 
     Source: Hafner et al. 2023 (DreamerV3).
     """
@@ -57,16 +57,16 @@ def symlog(z: tf.Tensor) -> tf.Tensor:
 
 
 class CostInLatent(snt.Module):
-    """The last number of z as the logarithm of the graph's cost, where rewards are its changes; else nothing.
+    """The last number of z as the logarithm of the graph's cost, if rewards are changes of that cost.
 
-    Where z tells the cost, rewards are learned in percent of the start graph's cost: what a rewrite saves is much the
-    same wherever it is done, and what it is worth in percent of the present graph is not.
+    If z holds the cost, rewards are learned in percent of the start graph's cost. In this unit a rewrite saves much the
+    same wherever it is applied; in percent of the present graph's cost it does not.
 
     Args:
-      is_there: whether z tells the cost.
+      is_there: whether z holds the cost.
 
     Attributes:
-      per_reward: by how much the last number of z changes for a reward of 1 %; None where z tells no cost.
+      per_reward: by how much the last number of z changes for a reward of 1 %; None if z holds no cost.
     """
 
     def __init__(self, is_there: bool, name: str | None = None) -> None:
@@ -74,18 +74,26 @@ class CostInLatent(snt.Module):
         self.per_reward = tf.Variable(0.0, trainable=False, name="cost_per_reward") if is_there else None
 
     def after(self, z: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
-        """The last number of z [n, Z] after a step with reward [n]: [n].
+        """Returns the last number of z [n, Z] after a step with reward [n]: [n].
 
-        Rewards are known best, from a table: a cost that was predicted beside them would add up noise.
+        Rewards are predicted best, because they come from a table. A cost that was predicted separately would add up
+        noise.
         """
         return z[:, -1] + self.per_reward * reward
 
     def reward_scale(self, z: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
-        """The cost of the start graph over that of z [n, Z]: what a saving of 1 % of the former is of the latter."""
+        """Returns the cost of the start graph over the cost of z [n, Z]: [n].
+
+        A saving of 1 % of the start graph's cost is this many percent of the cost of z.
+        """
         return self.times_cheaper(z[:, -1] - inputs.cost)
 
     def times_cheaper(self, change: tf.Tensor) -> tf.Tensor:
-        """One cost over another that `change` [n] sets apart from it in the last number of z: [n]; 1 without costs."""
+        """Returns by what factor a graph is cheaper than another: [n]; 1 if z holds no cost.
+
+        Args:
+          change: [n], the last number of the graph's z minus that of the other.
+        """
         if self.per_reward is None:
             return tf.ones_like(change)
         earned = tf.math.divide_no_nan(change, self.per_reward)  # percent of logarithm
@@ -93,7 +101,7 @@ class CostInLatent(snt.Module):
 
 
 class Member(snt.Module):
-    """All heads, once: one member of the ensemble."""
+    """One member of the ensemble: one head of every kind, and the features that they read."""
 
     def __init__(self, config: MdnRnnConfig, sizes: ModelSizes, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -124,7 +132,7 @@ class Member(snt.Module):
         mask_keys: tf.Tensor,
         codes: ActionCodes,
     ) -> Seen:
-        """The features of n steps; the arguments are those of `MdnRnn.predict` and of `Seen`."""
+        """Returns the features of n steps; for the arguments see `MdnRnn.predict` and `Seen`."""
         near = self.mask.neighbourhood
         inputs = [h, z] if near is None else [h, symlog(z), tf.gather(codes.embedded, action)]
         shared = tf.nn.relu(self._shared(tf.concat(inputs, axis=-1)))
@@ -144,15 +152,15 @@ class Member(snt.Module):
 
 
 class MdnRnn(snt.Module):
-    """LSTM with heads for the next latent, the reward, the terminal and the next legal actions.
+    """An LSTM with heads for the next latent, the reward, the terminal and the next legal actions.
 
-    One real or dreamed step costs one LSTM step: `advance` consumes (z_t, a_t) and yields the state h_{t+1}; `predict`
-    turns (h_{t+1}, z_t, a_t, legal_t) into what step t brings. The members of an ensemble share the LSTM and the codes
-    of actions, and have all heads to themselves.
+    One real or dreamed step costs one LSTM step: `advance` consumes (z_t, a_t) and returns the state h_{t+1}; `predict`
+    turns (h_{t+1}, z_t, a_t, legal_t) into the predictions for step t. The members of an ensemble share the LSTM and
+    the embeddings of actions; each has its own heads.
 
     Args:
-      config: sizes.
-      sizes: those that the data decides.
+      config: the configured sizes.
+      sizes: the sizes that the data decides.
 
     Attributes: config, sizes, members, cost (`CostInLatent`).
     """
@@ -170,11 +178,11 @@ class MdnRnn(snt.Module):
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
-        """The zero state at the start of an episode: hidden and cell [batch, H]."""
+        """Returns the zero state at the start of an episode: hidden and cell [batch, H]."""
         return self._lstm.initial_state(batch)
 
     def action_codes(self, inputs: StartGraphInputs) -> ActionCodes:
-        """Codes of all actions of a start graph under the present weights."""
+        """Returns the codes of all actions of a start graph under the present weights."""
         actions = inputs.actions
         if self._of_state:
             embedded = self._actions(actions.rules, actions.sites)
@@ -183,20 +191,20 @@ class MdnRnn(snt.Module):
         return ActionCodes(embedded, tuple(member.mask.keys(embedded) for member in self.members), inputs)
 
     def advance(self, z: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState, codes: ActionCodes) -> snt.LSTMState:
-        """One LSTM step: z [B, Z], actions int32 [B] to the state after it; `state.hidden` is h_{t+1}."""
+        """Takes one LSTM step with z [B, Z] and actions int32 [B]; returns the state after it (hidden: h_{t+1})."""
         return self._lstm(self._read(z, actions, codes), state)[1]
 
     def _read(self, z: tf.Tensor, actions: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
-        """What the LSTM reads of steps: [..., Z + width of the embeddings]."""
+        """Returns the inputs of the LSTM for steps: [..., Z + width of the embeddings]."""
         return tf.concat([z if self._of_state else symlog(z), tf.gather(codes.embedded, actions)], axis=-1)
 
     def unroll(self, z: tf.Tensor, actions: tf.Tensor, codes: ActionCodes) -> snt.LSTMState:
-        """Teacher forcing from the start of an episode.
+        """Runs the LSTM over real steps from the start of an episode (teacher forcing).
 
         Args:
           z: [T, B, Z]; actions: int32 [T, B].
         Returns:
-          States after every step: hidden and cell [T, B, H].
+          The states after every step: hidden and cell [T, B, H].
         """
         inputs = self._read(z, actions, codes)
         states, _ = snt.dynamic_unroll(_StateCore(self._lstm), inputs, self.initial_state(tf.shape(z)[1]))
@@ -205,25 +213,26 @@ class MdnRnn(snt.Module):
     def see(
         self, member: int, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, codes: ActionCodes
     ) -> Seen:
-        """What the heads of one member read of n steps, see `predict`."""
+        """Returns what the heads of one member read of n steps; for the arguments see `predict`."""
         scale = self.cost.reward_scale(z, codes.inputs)
         return self.members[member].see(h, z, action, legal, scale, codes.mask_keys[member], codes)
 
     def predict_freely(self, member: int, seen: Seen) -> Predictions:
-        """What a step brings according to one member's networks; training learns from this."""
+        """Returns one member's predictions, regardless of `MdnRnnConfig.hold_changes`; training learns from these."""
         heads = self.members[member].heads
         return self._with_cost(member, {name: head.predict(seen) for name, head in heads.items()}, seen.z)
 
     def predict(
         self, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, codes: ActionCodes
     ) -> tuple[Predictions, ...]:
-        """What a step brings according to every member.
+        """Returns the predictions of every member for n steps.
 
-        With `MdnRnnConfig.hold_changes`, latents stay as near to z as the action's rule ever led.
+        With `MdnRnnConfig.hold_changes`, the change of z stays within the range that the action's rule showed in the
+        training data.
 
         Args:
-          h: [n, H], output of `advance` for this step; z: [n, Z] before it; action: int32 [n];
-          legal: float32 [n, A + 1], before it; codes: from `action_codes`.
+          h: [n, H], the output of `advance` for this step; z: [n, Z], before the step; action: int32 [n];
+          legal: float32 [n, A + 1], before the step; codes: from `action_codes`.
         """
         rules = tf.gather(codes.inputs.actions.rules, action)
         least, most = tf.unstack(tf.gather(codes.inputs.rule_changes, rules), axis=1)
@@ -237,14 +246,20 @@ class MdnRnn(snt.Module):
         return tuple(found)
 
     def _with_cost(self, member: int, predictions: dict[str, Any], z: tf.Tensor) -> Predictions:
-        """The same with the last number of the latent as the predicted reward alone moves it."""
+        """Returns the predictions with the last number of the latent as the predicted reward changes it.
+
+        If z holds no cost, they stay as they are.
+        """
         if self.cost.per_reward is None:
             return predictions
         cost = self.cost.after(z, tf.stop_gradient(predictions["reward"].likely))
         return predictions | {"latent": self.members[member].latent.kind.with_last(predictions["latent"], cost)}
 
     def tables(self) -> dict[str, list[tf.Variable]]:
-        """The weights with a place for each of what the data hold: "sites", "actions", "slots" and "slots last"."""
+        """Returns the weights that have a place for each site, action or slot of the data, by kind.
+
+        The kinds are "sites", "actions", "slots" and "slots last".
+        """
         neighbourhoods = [near.tables for near in (member.mask.neighbourhood for member in self.members) if near]
         return {
             "sites": [self._actions.site_table],

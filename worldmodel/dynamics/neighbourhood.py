@@ -1,9 +1,9 @@
-"""Which mask bits an action has to do with, as relative positions shared by all sites.
+"""Neighbourhoods: the mask bits that an action changes or depends on, as relative positions shared by all sites.
 
-A rewrite switches legal actions on and off near its own site, and what it switches and earns depends on what is legal
-around it, in the same way wherever it is applied. So for each rule the data gives a list of slots (other rule,
-distance between the sites), and slot p of an action of that rule is one particular bit, or no bit at all. What happens
-in a slot, and what a slot tells, is learned once per rule instead of once per action.
+A rewrite switches legal actions on and off near its own site. What it switches and earns depends on the actions that
+are legal around it, in the same way wherever it is applied. So the data gives each rule a list of slots (other rule,
+distance between the sites), and slot p of an action of that rule is one particular mask bit, or no bit. How a slot
+changes, and what it tells about the step, is learned once per rule instead of once per action.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from worldmodel.data.actions import LOCATION_BITS, MAX_LOCATIONS, ActionTable, p
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 
 NO_SLOT = -1
-"""In place of a rule: the slot is not used."""
+"""Stands in place of a rule if a slot is not used."""
 
 
 def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
-    """The slots of every rule, the same on all graphs.
+    """Returns the slots of every rule, which are the same on all graphs.
 
     Args:
       buffer: the episodes that show which bits switch and which vary.
-      most: slots of a rule. Those that it switches come first, the most frequent ahead; what is left is filled with
-        bits that vary when the rule is applied, the nearest ahead.
+      most: the largest number of slots of a rule. The bits that the rule switches come first, in order of frequency.
+        The remaining slots go to bits that vary when the rule is applied, in order of distance.
       reach: how many sites away a bit may be that does not switch.
     Returns:
-      int32 [R, P, 2]: other rule (`NO_SLOT` where a rule needs no more slots), its site minus the action's. P is the
-      number that the rule with the most slots has, at least 1.
+      int32 [R, P, 2]: the other rule (`NO_SLOT` if the rule needs no more slots), and its site minus the action's. P is
+      the number of slots of the rule that has the most, at least 1.
     """
     switched, legal, applications = _evidence(buffer, reach)
     known = np.isin(legal.keys, switched.keys)
@@ -47,19 +47,22 @@ def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
 
 
 def neighbourhood_rows(slots: np.ndarray) -> np.ndarray:
-    """Row of every rule among those that have slots at all, from 1; 0 for the others and for NO-OP: int32 [R + 1]."""
+    """Returns the row of every rule among the rules that have slots, from 1: int32 [R + 1].
+
+    The row of all other rules and of NO-OP is 0.
+    """
     there = np.append(np.any(slots[:, :, 0] != NO_SLOT, axis=1), False)
     return np.where(there, np.cumsum(there), 0).astype(np.int32)
 
 
 def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
-    """Index of the bit in every slot of every action.
+    """Returns the index of the bit in every slot of every action.
 
     Args:
       slots: from `neighbour_slots`.
-      table: the bits.
+      table: the actions, each of which has one bit.
     Returns:
-      int32 [A + 1, P] in [0, A]; A means that there is no bit in this slot. NO-OP has none.
+      int32 [A + 1, P] in [0, A]; A means that there is no bit in this slot. NO-OP has no bits.
     """
     neighbours = np.full((table.num_actions + 1, slots.shape[1]), table.num_actions, np.int32)
     rules, offsets = np.moveaxis(slots[table.rules[:-1]], -1, 0)
@@ -72,7 +75,7 @@ def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
 
 
 class _Counted(NamedTuple):
-    """How often each of some slots was seen: keys (see `_keys`), ascending, and counts, int64 [n] each."""
+    """Counts of slots: ascending keys (see `_keys`) and how often each was seen, int64 [n] each."""
 
     keys: np.ndarray
     counts: np.ndarray
@@ -83,19 +86,23 @@ class _Counted(NamedTuple):
 
     @classmethod
     def of(cls, parts: list[_Counted]) -> _Counted:
-        """All together."""
+        """Adds up the counts of all parts."""
         keys, counts = (np.concatenate(columns) for columns in zip(cls.none(), *parts, strict=True))
         distinct, places = np.unique(keys, return_inverse=True)
         return cls(distinct, np.bincount(places, counts, len(distinct)).astype(int))
 
     def where_below(self, applications: np.ndarray) -> np.ndarray:
-        """Keys of slots that were seen less often than their rule was applied."""
+        """Returns the keys of the slots that were seen less often than their rule was applied."""
         rules, _, _ = _slots(self.keys)
         return self.keys[self.counts < applications[rules]]
 
 
 def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np.ndarray]:
-    """Slots that rules switched, slots within reach that were legal when they were applied, and applications [R]."""
+    """Returns the slots that rules switched, the slots that were legal when rules were applied, and applications [R].
+
+    Args:
+      reach: how far a legal slot may be from the rule's site; a switched slot may be at any distance.
+    """
     switched: list[_Counted] = []
     legal: list[_Counted] = []
     applications = np.zeros(buffer.num_rules, int)
@@ -109,7 +116,10 @@ def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np
 
 
 def _states(episode: Episode, times: np.ndarray) -> np.ndarray:
-    """Legal actions of the states at `times`, each with its place in `times` above its packed code: int64 [n]."""
+    """Returns the legal actions of the states at `times`: int64 [n].
+
+    The lower 32 bits are the packed code of the action, the upper bits are the place of its state in `times`.
+    """
     lengths = np.diff(episode.legal_offsets)[times]
     first = np.repeat(episode.legal_offsets[times] - (np.cumsum(lengths) - lengths), lengths)
     codes = episode.legal_codes[first + np.arange(lengths.sum())]
@@ -117,7 +127,7 @@ def _states(episode: Episode, times: np.ndarray) -> np.ndarray:
 
 
 def _seen(episode: Episode, times: np.ndarray, states: np.ndarray, reach: int = MAX_LOCATIONS) -> _Counted:
-    """Actions of `_states` as slots of the rewrites that were taken at `times`, those within reach."""
+    """Counts the actions of `_states` that are within reach, as slots of the rewrites that were taken at `times`."""
     taken = episode.actions[times[states >> 32]].astype(int)
     others, locations = unpack(states & 0x7FFFFFFF).astype(int).T
     offsets = locations - taken[:, 1]
@@ -130,12 +140,12 @@ _RULE_BITS = 31 - LOCATION_BITS
 
 
 def _keys(rules: np.ndarray, others: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Slots (rule, other rule, offset) as numbers: int64 [n]."""
+    """Packs slots (rule, other rule, offset) into numbers: int64 [n]."""
     keys: np.ndarray = (((rules << _RULE_BITS) | others) << _OFFSET_BITS) | (offsets + MAX_LOCATIONS)
     return keys
 
 
 def _slots(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inverse of `_keys`: rules, other rules, offsets."""
+    """Inverts `_keys`: returns rules, other rules and offsets."""
     pairs, offsets = keys >> _OFFSET_BITS, (keys & ((1 << _OFFSET_BITS) - 1)) - MAX_LOCATIONS
     return pairs >> _RULE_BITS, pairs & ((1 << _RULE_BITS) - 1), offsets

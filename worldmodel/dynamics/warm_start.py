@@ -1,4 +1,4 @@
-"""Warm start: what dynamics have learned, for a world model that knows more of the same graphs."""
+"""Warm start: the weights of trained dynamics for a world model that knows more of the same graphs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from worldmodel.dynamics.start_graphs import UNKNOWN, StartGraph
 from worldmodel.world_model import WorldModel
 
 Place = tuple[int | slice, ...]
-"""Index into a table of weights."""
+"""An index into a table of weights."""
 Thing = tuple[object, ...]
-"""What a place stands for."""
+"""The name of what a place stands for; it is the same in both models."""
 SLOTS, SLOTS_LAST = "slots", "slots last"
 
 
 def warm_start(model: WorldModel, before: WorldModel) -> None:
-    """Gives a model the weights of the dynamics of another one.
+    """Copies the weights of another model's dynamics into a model.
 
     Args:
-      model: changed in place; all its weights exist. Sites and actions that `before` does not know keep the weights
-        that they have; slots that it does not know say nothing at first, so that nothing known is disturbed.
+      model: changed in place; all its weights exist. Sites and actions that `before` does not know keep their weights.
+        The weights of slots that it does not know become 0, so that they do not disturb what is known.
       before: a trained model of the same configuration.
     """
     tables, old_tables = model.mdn_rnn.tables(), before.mdn_rnn.tables()

@@ -1,1 +1,1 @@
-"""The graph encoder: a computation graph as one vector."""
+"""The graph encoder, which embeds a computation graph in one vector."""

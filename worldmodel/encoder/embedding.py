@@ -1,4 +1,4 @@
-"""Graphs of any sizes through the encoder: how they are batched, and `Embeddings`, which encodes each of them once."""
+"""Batching of graphs of any size for the encoder, and `Embeddings`, which encodes each graph once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from worldmodel.data.graph_store import GraphLike, StoredGraph
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.signature import FeatureSpec
 
-ENCODE_BATCH = 16  # graphs a call: more brings nothing on a CPU, and BERT's activations stay in the cache
+ENCODE_BATCH = 16  # graphs per call: more gain nothing on a CPU, and the activations of BERT stay in the cache
 
 
 class Embeddings:
     """Raw embeddings of graphs by hash; every graph is encoded once in the life of this object.
 
     Args:
-      encoder: makes them.
-      features: of the graphs.
+      encoder: the encoder that makes them.
+      features: the features of the graphs.
       known: embeddings that are known already, float32 [Z] by hash.
 
     Attributes:
-      known: all that are known by now.
+      known: all embeddings that are known by now.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Embeddings:
         self.known: dict[str, np.ndarray] = dict(known or {})
 
     def copy(self) -> Embeddings:
-        """The same encoder, knowing the same graphs; what one of them encodes later, the other does not know."""
+        """Returns a copy with the same encoder and the same known graphs; later ones are not shared."""
         return Embeddings(self._encoder, self._features, self.known)
 
     def __call__(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
-        """Raw embeddings float32 [Z] of graphs by hash, some graphs at a time."""
+        """Returns the raw embeddings float32 [Z] of graphs by hash; encodes unknown graphs in batches."""
         new = iter([graph_hash for graph_hash in graphs if graph_hash not in self.known])
         while batch := list(itertools.islice(new, ENCODE_BATCH)):
             raw = self._encode(to_graphs_tuple([graphs[graph_hash] for graph_hash in batch])).numpy()
@@ -49,24 +49,24 @@ class Embeddings:
         return {graph_hash: self.known[graph_hash] for graph_hash in graphs}
 
     def of_operators(self, graph: GraphLike) -> np.ndarray:
-        """What the encoder makes of every operator of one graph, its inputs left out: float32 [operators, hidden]."""
+        """Returns the encoder's features of a graph's operators, not of its inputs: float32 [operators, hidden]."""
         is_operator = np.asarray(graph.nodes)[:, 0] != self._features.num_operators - 1
         return self._encoder.embedded(to_graphs_tuple([graph])).nodes.numpy()[is_operator]
 
     def create_variables(self) -> None:
-        """Makes the encoder's weights that are not there yet."""
+        """Creates the weights of the encoder that do not exist yet."""
         self._encoder(to_graphs_tuple([_smallest_graph(self._features)]))
 
 
 def to_graphs_tuple(graphs: Sequence[GraphLike]) -> gn_graphs.GraphsTuple:
-    """Batches graphs of any sizes.
+    """Batches graphs of any size.
 
     Args:
-      graphs: G graphs of nodes [N_g, F], edges [E_g, D], edge_links [E_g, 2] (sender, receiver).
+      graphs: G graphs with nodes [N_g, F], edges [E_g, D], edge_links [E_g, 2] (sender, receiver).
     Returns:
       nodes float32 [ΣN, F]; edges float32 [2ΣE, D + 1]; senders, receivers int32 [2ΣE]; n_node, n_edge int32 [G];
-      globals float32 [G, 1], zero. Every edge enters twice, once in each direction; the last edge column tells which
-      (0 as given, 1 swapped).
+      globals float32 [G, 1], zero. Every edge enters twice, once in each direction; the last edge column is the
+      direction (0: as given, 1: swapped).
     """
     num_nodes = np.array([len(graph.nodes) for graph in graphs], np.int32)
     num_edges = np.array([len(graph.edges) for graph in graphs], np.int32)
@@ -89,7 +89,7 @@ def _with_direction(edges: np.ndarray, swapped: int) -> np.ndarray:
 
 
 def graphs_tuple_signature(features: FeatureSpec) -> gn_graphs.GraphsTuple:
-    """The `input_signature` entry under which one trace serves graphs of every size and number."""
+    """Returns the `input_signature` entry under which one trace serves graphs of every size and number."""
     example = to_graphs_tuple([_smallest_graph(features)])
     return utils_tf.specs_from_graphs_tuple(
         example, dynamic_num_graphs=True, dynamic_num_nodes=True, dynamic_num_edges=True

@@ -12,18 +12,18 @@ from worldmodel.config import EncoderConfig
 from worldmodel.networks.graph_layers import AttentionRound, MessagePassingRound, owners_of, segment_max, segment_sum
 from worldmodel.signature import LOG_TIME_UNIT, TIME, FeatureSpec
 
-# Updates nodes and globals of width `hidden`; edges come in the order of their receivers.
+# A round updates nodes and globals of width `hidden`; edges come in the order of their receivers.
 Round = Callable[[gn_graphs.GraphsTuple], gn_graphs.GraphsTuple]
 RoundFactory = Callable[[int], Round]
-"""Builds round i."""
+"""A function that builds round i."""
 
 
 class FeatureEmbedding(snt.Module):
-    """Embeds the category column of rows [n, 1 + floats] and mixes it with the floats: [n, width]."""
+    """A layer that embeds the category column of rows [n, 1 + floats] and mixes it with the floats: [n, width]."""
 
     def __init__(self, categories: int, embedding: int, width: int, name: str | None = None) -> None:
         super().__init__(name=name)
-        # Small at the start, so that a category never seen in training adds next to nothing to its row.
+        # The initial values are small, so that a category never seen in training adds next to nothing to its row.
         self._embed = snt.Embed(categories, embedding, initializer=snt.initializers.TruncatedNormal(stddev=0.1))
         self._mix = snt.Linear(width)
         self._norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
@@ -34,14 +34,14 @@ class FeatureEmbedding(snt.Module):
 
 
 class Calibration(snt.Module):
-    """Centres and scales features whose spread between graphs is tiny beside their size.
+    """A layer that centres and scales features whose spread between graphs is tiny compared with their size.
 
-    A rewrite touches a few of some hundred nodes, so a pooled feature moves by a fraction of a percent. While training,
-    the statistics are the batch's own (constants would be off as soon as the weights below move); afterwards they are
-    constants, from `measure`, so that an embedding depends on its graph alone.
+    A rewrite touches a few of some hundred nodes, so a pooled feature changes by a fraction of a percent. In training
+    the statistics are those of the batch, because constants would be wrong as soon as the weights below change.
+    Afterwards they are constants from `measure`, so that an embedding depends on its graph alone.
     """
 
-    _EPSILON = 1e-6  # variance below which a feature counts as constant: float rounding must not be blown up
+    _EPSILON = 1e-6  # variance below which a feature counts as constant: float rounding must not be amplified
 
     def __init__(self, width: int, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -49,7 +49,11 @@ class Calibration(snt.Module):
         self.variance = tf.Variable(tf.ones([width]), trainable=False, name="variance")
 
     def measure(self, features: Sequence[tf.Tensor]) -> None:
-        """Sets the constants from features [graphs, width] of every start graph, by their spread within each."""
+        """Sets the constants to the mean and variance within a start graph, averaged over start graphs.
+
+        Args:
+          features: [graphs, width] for every start graph.
+        """
         moments = [tf.nn.moments(each, axes=[0]) for each in features]
         self.mean.assign(tf.reduce_mean([mean for mean, _ in moments], axis=0))
         self.variance.assign(tf.reduce_mean([variance for _, variance in moments], axis=0))
@@ -60,7 +64,7 @@ class Calibration(snt.Module):
 
 
 def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-    """Mean, maximum and sum/√n over the nodes of every graph, beside its globals: [G, 3 · hidden + globals]."""
+    """Returns mean, maximum and sum/√n over the nodes of every graph, and its globals: [G, 3 · hidden + globals]."""
     owners, num_graphs = owners_of(graph.n_node), tf.shape(graph.n_node)[0]
     total = segment_sum(graph.nodes, owners, num_graphs)
     largest = segment_max(graph.nodes, owners, num_graphs)
@@ -69,30 +73,34 @@ def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
 
 
 def log_total_time(nodes: tf.Tensor, n_node: tf.Tensor, column: int) -> tf.Tensor:
-    """ln(1 + t) of the time t of all nodes of every graph, in microseconds: [G, 1]; `column` is their `log_time`."""
+    """Returns ln(1 + t) of the time t of all nodes of every graph, in microseconds: [G, 1].
+
+    Args:
+      column: the column of the nodes that holds their `log_time`.
+    """
     times = tf.math.expm1(nodes[:, column] * LOG_TIME_UNIT)
     return tf.math.log1p(segment_sum(times[:, tf.newaxis], owners_of(n_node), tf.shape(n_node)[0]))
 
 
 def by_receiver(graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-    """The same graphs with their edges in the order of their receivers, in which sums over edges are fastest."""
+    """Returns the graphs with their edges in the order of their receivers, in which sums over edges are fastest."""
     order = tf.argsort(graph.receivers, stable=True)
     fields = {name: tf.gather(getattr(graph, name), order) for name in ("edges", "senders", "receivers")}
     return graph.replace(**fields)
 
 
 def round_factory(config: EncoderConfig) -> RoundFactory:
-    """Builds the rounds that `config.kind` asks for."""
+    """Returns the function that builds the rounds of kind `config.kind`."""
     if config.kind == "attention":
         return lambda i: AttentionRound(config.hidden, config.heads, name=f"round_{i}")
     return lambda i: MessagePassingRound(config.hidden, name=f"round_{i}")
 
 
 def discretised(logits: tf.Tensor, categories: int) -> tf.Tensor:
-    """One-hot codes of the most likely categories, with the gradient of their probabilities (straight through).
+    """Returns one-hot codes of the most likely categories, with the gradient of their probabilities (straight through).
 
     Args:
-      logits: [G, latent], those of latent / categories variables, end to end.
+      logits: [G, latent], the logits of latent / categories variables, end to end.
     """
     groups = tf.reshape(logits, [-1, logits.shape[-1] // categories, categories])
     probabilities = tf.nn.softmax(groups)
@@ -101,18 +109,18 @@ def discretised(logits: tf.Tensor, categories: int) -> tf.Tensor:
 
 
 class GraphEncoder(snt.Module):
-    """GraphsTuple of G graphs (from `graphs.to_graphs_tuple`) to raw embeddings [G, latent].
+    """A network from a GraphsTuple of G graphs (see `embedding.to_graphs_tuple`) to raw embeddings [G, latent].
 
     The embedding does not depend on the order of nodes or edges. It is not standardised: `WorldModel` does that.
 
     Args:
-      config: kind and sizes.
-      features: what the columns of nodes and edges are.
-      make_round: builds round i; by default of the kind that `config` names.
-      make_readout: builds the map from pooled features to what is learned of z; one linear layer by default, so that
+      config: the kind and sizes of the encoder.
+      features: the columns of nodes and edges.
+      make_round: builds round i; by default a round of the kind that `config` names.
+      make_readout: builds the map from pooled features to the learned part of z; by default one linear layer, so that
         small differences between graphs reach z undistorted.
     Raises:
-      ValueError: if z is to hold the total time, but nodes have no such feature.
+      ValueError: if z should hold the total time, but nodes have no such feature.
     """
 
     def __init__(
@@ -140,7 +148,10 @@ class GraphEncoder(snt.Module):
         self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.holds_time)
 
     def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-        """The graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden]; edges in another."""
+        """Returns the graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden].
+
+        The edges are in another order.
+        """
         graph = by_receiver(graph)
         state = graph.replace(
             nodes=self._node_embedding(graph.nodes),
@@ -152,14 +163,20 @@ class GraphEncoder(snt.Module):
         return state
 
     def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Pooled features before calibration and readout, the total time last if z holds it: [G, 4 · hidden (+ 1)]."""
+        """Returns the pooled features before calibration and readout: [G, 4 · hidden (+ 1)].
+
+        The last one is the total time, if z holds it.
+        """
         pooled = pool_nodes(self.embedded(graph))
         if self._time_column is None:
             return pooled
         return tf.concat([pooled, log_total_time(graph.nodes, graph.n_node, self._time_column)], axis=-1)
 
     def calibrate(self, graphs: Sequence[gn_graphs.GraphsTuple]) -> None:
-        """Fits the calibration, after training, to a batch for every start graph, as different as those to come."""
+        """Fits the calibration, after training, to one batch of graphs for every start graph.
+
+        The graphs of a batch should differ as much as the graphs that will be encoded.
+        """
         self._calibration.measure([self.pooled(batch) for batch in graphs])
 
     def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:

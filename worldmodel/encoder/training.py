@@ -1,7 +1,7 @@
-"""Training the encoder through auxiliary heads and next-latent consistency.
+"""Training of the encoder with auxiliary heads and next-latent consistency.
 
-Nothing of this stays with the world model but the encoder's weights: the heads only tell z what to hold. Every loss is
-divided by what the best constant (or, for the next latent, copying) would get, so all start near 1 and weigh alike.
+The world model keeps only the encoder's weights; the heads only teach z what to hold. Every loss is divided by the loss
+of the best constant prediction (for the next latent, of copying), so all losses start near 1 and weigh alike.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 
 class StateTargets(NamedTuple):
-    """What the heads have to say of n states.
+    """The targets of the heads for n states.
 
     Attributes:
       log_cost: float32 [n], ln(cost / cost of the episode's first state).
-      match_counts: float32 [n, R], ln(1 + legal locations) of every rule.
-      rule_mask: float32 [n, R], rules with a legal location.
-      action_mask: float32 [n, A], legal actions of the table.
+      match_counts: float32 [n, R], ln(1 + number of legal locations) of every rule.
+      rule_mask: float32 [n, R], 1 for rules with a legal location.
+      action_mask: float32 [n, A], 1 for legal actions of the table.
     """
 
     log_cost: np.ndarray
@@ -46,10 +46,10 @@ class EncoderDataset:
     """Transitions of one start graph as graphs and targets.
 
     Args:
-      buffer: its episodes.
-      table: its actions.
-      transitions: (place of the episode in the buffer, time) of each; by default all but those by NO-OP, which change
-        nothing.
+      buffer: the episodes of the start graph.
+      table: the actions of the start graph.
+      transitions: (place of the episode in the buffer, time) of each transition; by default all transitions except
+        those by NO-OP, which change nothing.
     """
 
     def __init__(
@@ -63,11 +63,14 @@ class EncoderDataset:
 
     @property
     def num_states(self) -> int:
-        """Distinct states before or after any of the transitions."""
+        """The number of distinct states before or after any of the transitions."""
         return len({graph_hash for i, t in self._transitions for graph_hash in self._buffer[i].hashes[t : t + 2]})
 
     def within(self, most_states: int, seed: Sequence[int]) -> EncoderDataset:
-        """Transitions drawn one after another until they have this many distinct states; all if they have no more."""
+        """Returns random transitions that together have at most `most_states` distinct states.
+
+        It is the whole data set if that has no more states.
+        """
         if self.num_states <= most_states:
             return self
         drawn: list[tuple[int, int]] = []
@@ -82,7 +85,7 @@ class EncoderDataset:
         return EncoderDataset(self._buffer, self.table, drawn)
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> tuple[list[GraphLike], StateTargets, np.ndarray]:
-        """Transitions `rows`: [2n] graphs and targets (n states before, then their n states after), n actions."""
+        """Returns the transitions `rows`: [2n] graphs and targets (n states before, then the n after), n actions."""
         chosen = [(self._buffer[i], t) for i, t in (self._transitions[row] for row in rows)]
         states = chosen + [(episode, t + 1) for episode, t in chosen]
         graphs: list[GraphLike] = [self._buffer.graphs[episode.hashes[t]] for episode, t in states]
@@ -90,12 +93,15 @@ class EncoderDataset:
         return graphs, self.targets(states), actions
 
     def in_words(self, rows: Sequence[int] | np.ndarray) -> str:
-        """Which transitions those are; episodes by their places, since numbers begin anew with every collection."""
+        """Describes the transitions `rows` in words.
+
+        It names episodes by their places, because episode numbers begin anew with every collection.
+        """
         chosen = ", ".join(f"{t} of episode {i}" for i, t in (self._transitions[row] for row in rows))
         return f"transitions {chosen} of {len(self._buffer)}, counted from 0, from the graph {self._buffer[0].start}"
 
     def targets(self, states: Sequence[tuple[Episode, int]]) -> StateTargets:
-        """Targets of (episode, time) states."""
+        """Returns the targets of (episode, time) states."""
         locations = [episode.legal_actions(t)[:, 0] for episode, t in states]
         counts = np.stack([np.bincount(rules, minlength=self.table.num_rules) for rules in locations])
         masks = np.zeros((len(states), self.table.num_actions), np.float32)
@@ -110,7 +116,7 @@ class EncoderDataset:
         )
 
     def sample(self, count: int, seed: Sequence[int]) -> np.ndarray:
-        """`count` distinct transitions, or all where there are fewer: their numbers."""
+        """Draws the numbers of `count` distinct transitions; of all of them if there are fewer."""
         generator = np.random.default_rng(list(seed))
         return generator.permutation(len(self))[:count]
 
@@ -122,12 +128,12 @@ def _rewrites(buffer: EpisodeBuffer) -> Iterator[tuple[int, int]]:
 
 
 class EncoderHeads(snt.Module):
-    """Linear heads on z and a small network for the change of z under an action, for the states after one start graph.
+    """The auxiliary heads of one start graph: linear heads on z, and a small network for the change of z by an action.
 
     Args:
-      statistics: targets of many states: sets the units and starting points of the heads.
+      statistics: the targets of many states, which set the units and starting points of the heads.
       table: the actions.
-      config: widths.
+      config: the widths of the heads.
       latent: Z.
     """
 
@@ -144,10 +150,10 @@ class EncoderHeads(snt.Module):
         self._change = snt.nets.MLP([config.consistency_hidden, latent])
 
     def losses(self, z: tf.Tensor, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Named scalar losses of raw embeddings z [2n, latent] (before, then after) under `actions` [n].
+        """Returns named scalar losses of raw embeddings z [2n, latent] (before, then after) under `actions` [n].
 
-        The heads see z standardised, as everything will that uses it later: else a few wide dimensions would carry
-        the consistency term and the narrow ones could be noise.
+        The heads see z standardised, as everything that uses z later does. Otherwise a few wide dimensions would carry
+        the consistency term, and the narrow ones could be noise.
         """
         mean, variance = tf.nn.moments(z, axes=[0])
         spread = tf.reduce_mean(tf.nn.relu(1.0 - tf.sqrt(variance + 1e-4)))
@@ -160,7 +166,7 @@ class EncoderHeads(snt.Module):
             "match_counts": self._counts.loss(z, targets.match_counts),
             "rule_mask": self._rules.loss(z, targets.rule_mask),
             "action_mask": self._mask.loss(z, targets.action_mask),
-            # Relative to copying z, and with a gradient to both: z should change predictably, not little.
+            # The error is relative to copying z, with a gradient to both: z should change predictably, not little.
             "consistency": error / (tf.reduce_mean(tf.square(after - before)) + 1e-6),
             "variance": spread,
         }
@@ -186,7 +192,7 @@ class _BitHead(snt.Module):
         super().__init__()
         rate = (targets.sum(axis=0) + 0.5) / (len(targets) + 1.0)
         self._logit = np.log(rate / (1.0 - rate)).astype(np.float32)
-        # The floor: bits that hardly ever vary must not outweigh everything else with the one state where they do.
+        # The floor keeps bits that hardly ever vary from outweighing everything else with the one state where they do.
         self._entropy = max(0.05, float(-(rate * np.log(rate) + (1.0 - rate) * np.log(1.0 - rate)).mean()))
         self._linear = snt.Linear(targets.shape[1], w_init=snt.initializers.TruncatedNormal(stddev=0.05))
 
@@ -196,18 +202,18 @@ class _BitHead(snt.Module):
 
 
 class EncoderTraining:
-    """One resumable training of an encoder on the transitions of some start graphs, each with heads of its own.
+    """A resumable training of an encoder on the transitions of several start graphs, each with its own heads.
 
         EncoderTraining(encoder, features, datasets, EncoderTrainingConfig(), seed=0).run(on_step=print)
 
     Args:
       encoder: changed in place.
-      features: of the graphs.
-      datasets: of every start graph. Each step's transitions are of one of them: next to what start graphs differ in,
-        what rewrites change is little.
+      features: the features of the graphs.
+      datasets: the transitions of every start graph. All transitions of a step come from one start graph, because
+        rewrites change little compared with the differences between start graphs.
       config: how to train.
-      seed: of every random draw; weights that exist already, as some of the encoder's do, are left as they are.
-      directory: where checkpoints go.
+      seed: the seed of every random draw; weights that exist already, as some of the encoder's do, stay as they are.
+      directory: the directory of the checkpoints.
     """
 
     def __init__(
@@ -236,7 +242,7 @@ class EncoderTraining:
         )
 
     def run(self, *, until: int | None = None, on_step: OnStep | None = None) -> None:
-        """Trains to the end (or step `until`) from where the last checkpoint is, and calibrates the encoder."""
+        """Trains from the last checkpoint to the end (or to step `until`), and calibrates the encoder."""
         self.loop.run(until=until, on_step=on_step)
         samples = [self._calibration(number)[0] for number in range(len(self._datasets))]
         self.encoder.calibrate([to_graphs_tuple(graphs) for graphs in samples])
@@ -246,14 +252,14 @@ class EncoderTraining:
         return data.batch(data.sample(self._config.calibration, (self._seed, 0, number)))
 
     def _make_heads(self, data: EncoderDataset, number: int) -> EncoderHeads:
-        """Heads with all their variables, and the encoder's."""
+        """Returns heads with all their variables; creates those of the encoder too."""
         graphs, statistics, actions = self._calibration(number)
         heads = EncoderHeads(statistics, data.table, self._config, self.encoder.config.latent)
         heads.losses(self.encoder(to_graphs_tuple(graphs)), statistics, tf.constant(actions))
         return heads
 
     def _make_update(self, heads: EncoderHeads, features: FeatureSpec) -> Any:
-        """A training step for states after one start graph, in one trace."""
+        """Returns a training step for the states of one start graph, as one trace."""
 
         def update(graphs: gn_graphs.GraphsTuple, targets: StateTargets, actions: tf.Tensor) -> dict[str, tf.Tensor]:
             weights = {"consistency": self._config.consistency_weight, "variance": self._config.variance_weight}
@@ -280,6 +286,6 @@ class EncoderTraining:
         return data.sample(self._config.batch, (self._seed, 1, step))
 
     def _draw_dataset(self, step: int) -> int:
-        """In proportion to their transitions."""
+        """Draws the number of a data set, with probabilities in proportion to their transitions."""
         sizes = np.array([len(data) for data in self._datasets], float)
         return int(np.random.default_rng([self._seed, 2, step]).choice(len(sizes), p=sizes / sizes.sum()))

@@ -1,4 +1,4 @@
-"""Learned codes of actions, from their rule and their site; networks never see raw ids."""
+"""Learned embeddings of actions, made from their rule and their site; networks never see raw ids."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import tensorflow as tf
 
 
 class ActionEmbedding(snt.Module):
-    """Embeddings of all actions from learned ones of their rule and site.
+    """Embeddings of actions, made from the learned embeddings of their rule and their site.
 
     Args:
       num_rules, num_sites: rows of the learned tables; NO-OP counts as a rule.
-      rule_width, site_width, width: of the learned embeddings, and of the result.
+      rule_width, site_width, width: widths of the two learned embeddings and of the result.
     """
 
     def __init__(
@@ -25,17 +25,22 @@ class ActionEmbedding(snt.Module):
 
     @property
     def site_table(self) -> tf.Variable:
-        """[num_sites, site_width]."""
+        """The learned embeddings of the sites: [num_sites, site_width]."""
         return self._sites.embeddings
 
     def __call__(self, rules: tf.Tensor, sites: tf.Tensor, more: tf.Tensor | None = None) -> tf.Tensor:
-        """[A + 1, width] of actions whose rows are `rules` and `sites`, int32 [A + 1], with `more` [A + 1, any]."""
+        """Returns the embeddings of all actions: [A + 1, width].
+
+        Args:
+          rules, sites: int32 [A + 1], rows of the learned tables.
+          more: float32 [A + 1, any], further features of each action.
+        """
         known = [self._rules(rules), self._sites(sites)]
         return self._mix(tf.concat(known if more is None else [*known, more], axis=-1))
 
 
 class GraphActionEmbedding(snt.Module):
-    """`ActionEmbedding` with the start graph in it: the whole graph, and its node at each action's site."""
+    """An `ActionEmbedding` that also reads the start graph: the whole graph, and its node at each action's site."""
 
     def __init__(self, actions: ActionEmbedding, width: int, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -43,7 +48,7 @@ class GraphActionEmbedding(snt.Module):
         self._node, self._start = snt.Linear(width), snt.Linear(width)
 
     def __call__(self, rules: tf.Tensor, sites: tf.Tensor, nodes: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-        """[A + 1, width of the actions' embeddings].
+        """Returns the embeddings of all actions: [A + 1, width of `ActionEmbedding`].
 
         Args:
           rules, sites: int32 [A + 1], rows of the learned tables.

@@ -1,6 +1,7 @@
 """Layers over graphs: message passing, attention, and reductions over the rows of each node or graph.
 
-Reductions take rows in order: TensorFlow then takes a third of the time, backwards too.
+Reductions expect the rows in the order of their owners, because TensorFlow then needs a third of the time, in the
+backward pass too.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from graph_nets import graphs as gn_graphs
 
 
 def segment_sum(values: tf.Tensor, owners: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Sum of the rows of every owner; zero for one without any.
+    """Returns the sum of the rows of every owner; zero for an owner without rows.
 
     Args:
       values: float32 [n, ...].
-      owners: int32 [n], ascending.
+      owners: int32 [n], the owner of each row, ascending.
       count: how many owners there are.
     Returns:
       float32 [count, ...].
@@ -25,22 +26,22 @@ def segment_sum(values: tf.Tensor, owners: tf.Tensor, count: tf.Tensor) -> tf.Te
 
 
 def segment_mean(values: tf.Tensor, owners: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Mean of the rows of every owner, as `segment_sum`."""
+    """Returns the mean of the rows of every owner; zero for an owner without rows. See `segment_sum`."""
     return _complete(tf.math.segment_mean(values, owners), count)
 
 
 def segment_max(values: tf.Tensor, owners: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Maximum over the rows of every owner, as `segment_sum`: zero, too, for one without any."""
+    """Returns the maximum over the rows of every owner; zero for an owner without rows. See `segment_sum`."""
     return _complete(tf.math.segment_max(values, owners), count)
 
 
 def owners_of(sizes: tf.Tensor) -> tf.Tensor:
-    """Owner of every row where owner i has the next `sizes[i]` rows: int32 [sum of sizes]."""
+    """Returns the owner of every row, if owner i has the next `sizes[i]` rows: int32 [sum of sizes]."""
     return tf.repeat(tf.range(tf.shape(sizes)[0]), sizes)
 
 
 def _complete(reduced: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """TensorFlow stops at the last owner that has rows."""
+    """Appends zeros for the last owners, which TensorFlow leaves out if they have no rows."""
     missing = count - tf.shape(reduced)[0]
     padding = tf.concat([[[0, missing]], tf.zeros([tf.rank(reduced) - 1, 2], tf.int32)], axis=0)
     return tf.ensure_shape(tf.pad(reduced, padding), [None, *reduced.shape[1:]])
@@ -77,22 +78,23 @@ class MessagePassingRound(snt.Module):
         )
 
 
-_SLOPE = 0.2  # of the LeakyReLU of the scores, as published
+_SLOPE = 0.2  # slope of the LeakyReLU of the scores, as published
 
 
 class AttentionRound(snt.Module):
     """One round of multi-head graph attention with residual connections and LayerNorm; edges keep their embedding.
 
-    A node attends to the senders of its edges, and every edge enters in both directions, so to all its neighbours, and
-    to itself. A score is LeakyReLU(a · [W h_i, W h_j, e_ij]), a message W h_j + U e_ij; the weighted sums of the heads
-    are concatenated and go through an ELU. The edges' part is not in the paper: without it an attention could not tell
-    what a node reads from what reads it. Globals gather the nodes' mean after every round.
+    A node attends to itself and to the senders of its edges; every edge enters in both directions, so these are all its
+    neighbours. A score is LeakyReLU(a · [W h_i, W h_j, e_ij]), a message is W h_j + U e_ij. The weighted sums of the
+    heads are concatenated and go through an ELU. The terms of the edges are not in the paper; without them, attention
+    could not tell the nodes that a node reads from the nodes that read it. After every round the globals gather the
+    mean of the nodes.
 
     Edges have to be in the order of their receivers.
 
     Args:
       hidden: width of nodes and globals, a multiple of `heads`.
-      heads: how many weightings there are.
+      heads: how many attention heads there are.
     Source: Velickovic et al. 2018, eq. 1 to 5.
     """
 
@@ -117,7 +119,7 @@ class AttentionRound(snt.Module):
         return update.replace(globals=self._global_norm(graph.globals + update.globals))
 
     def _attend(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Weighted sum of the messages that every node receives: [nodes, hidden]."""
+        """Returns the weighted sum of the messages that every node receives: [nodes, hidden]."""
         own = self._by_head(self._values(graph.nodes))
         sent, received = self._score(own, self._sender_score), self._score(own, self._receiver_score)
         own_scores = tf.nn.leaky_relu(sent + received, _SLOPE)
@@ -132,14 +134,17 @@ class AttentionRound(snt.Module):
         return tf.reshape(values, [-1, self._heads, self._width])
 
     def _score(self, values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """One number a head: [nodes, heads, width] to [nodes, heads]."""
+        """Reduces values [nodes, heads, width] to one score per head: [nodes, heads]."""
         return tf.reduce_sum(values * weights, axis=-1)
 
     def _softmax(self, own: tf.Tensor, scores: tf.Tensor, receivers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Weights of every node [nodes, heads, 1] and its messages [edges, heads, 1]: for each node they sum to 1."""
+        """Returns the weights of every node itself [nodes, heads, 1] and of its messages [edges, heads, 1].
+
+        The weights of a node and of the messages that it receives sum to 1.
+        """
         count = tf.shape(own)[0]
         relative = scores - tf.gather(own, receivers)
-        # Only against overflow, so without a gradient. The node's own score is 0 on this scale.
+        # The largest score is only subtracted to prevent overflow, so it needs no gradient. The node's own score is 0.
         largest = tf.stop_gradient(tf.nn.relu(segment_max(relative, receivers, count)))
         own_weight, weights = tf.exp(-largest), tf.exp(relative - tf.gather(largest, receivers))
         total = own_weight + segment_sum(weights, receivers, count)
