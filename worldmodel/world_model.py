@@ -141,9 +141,9 @@ class WorldModel:
         graph = self.start_graph(starts[0])
         return EpisodeData(buffer, graph.table, self.encode(buffer.used_graphs(), graph))
 
-    def teacher_forced(self, real: Trajectory, start_graph: StartGraph | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    def teacher_forced(self, real: Trajectory) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the recurrent states before every step: hidden and cell [T + 1, B, H]; zero at time 0."""
-        codes = self.mdn_rnn.action_codes(self.inputs(start_graph or self.start_graph()))
+        codes = self.mdn_rnn.action_codes(self.inputs(self.start_graph()))
         states = self.mdn_rnn.unroll(tf.constant(real.state[:-1]), tf.constant(real.action), codes)
         hidden, cell = (tf.pad(part, [[1, 0], [0, 0], [0, 0]]) for part in (states.hidden, states.cell))
         return hidden, cell

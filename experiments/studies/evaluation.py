@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +12,7 @@ from experiments.executors.units import Record
 from experiments.pipeline.collect import named
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.world_model import ENCODER, MDN_RNN
+from experiments.runs.directory import finite
 from experiments.runs.progress import Bar, raise_if_received
 from experiments.runs.run import of_round
 from experiments.studies.setting import Effort, Target
@@ -123,7 +123,7 @@ def held_out_facts(model: WorldModel, training: EpisodeBuffer, held_out: Episode
     data = model.episode_data(held_out)
     unseen = held_out.share_unseen(training.states(), first=effort.first)
     facts = {"unseen": unseen, "unknown": data.unknown_share, "cut": data.cut_share}
-    return {key: _finite(share) for key, share in facts.items()}
+    return {key: finite(share) for key, share in facts.items()}
 
 
 def best_percent(buffer: EpisodeBuffer) -> float:
@@ -139,13 +139,9 @@ def as_record(figure: Figure) -> Record:
         "figure": figure.name,
         "step": figure.step,
         "windows": figure.windows,
-        **{key: _finite(number) for key, number in numbers.items()},
-        "trivial": {key: _finite(number) for key, number in figure.trivial.items()},
+        **{key: finite(number) for key, number in numbers.items()},
+        "trivial": {key: finite(number) for key, number in figure.trivial.items()},
     }
-
-
-def _finite(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
 
 
 def held_out_play(learning: Learning, env: GraphSubstitutionEnv, play: str, effort: Effort) -> EpisodeBuffer:

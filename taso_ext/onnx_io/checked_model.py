@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import AttributeProto
 
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, declared_values, rename_captured, value_names
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, declared_values, graphs_of, rename_captured, value_names
 from taso_ext.onnx_io.weights.handles import (
     EXTERNAL,
     MappedFiles,
@@ -290,7 +290,7 @@ class _Lifting:
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
             for tensor in _tensors(attribute):
                 self._restore(tensor)
-            for body in _graphs(attribute):
+            for body in graphs_of(attribute):
                 if lifts and node.domain in DEFAULT_DOMAINS:
                     self.lift(body, nested=True)
                 else:
@@ -343,12 +343,6 @@ class _Lifting:
             fresh = f"{name}_{count}"
         self._used.add(fresh)
         return fresh
-
-
-def _graphs(attribute: AttributeProto) -> Iterable[onnx.GraphProto]:
-    if attribute.type == AttributeProto.GRAPH:
-        return (attribute.g,)
-    return attribute.graphs if attribute.type == AttributeProto.GRAPHS else ()
 
 
 def _tensors(attribute: AttributeProto) -> Iterable[onnx.TensorProto]:

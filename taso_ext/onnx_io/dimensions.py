@@ -17,7 +17,7 @@ import onnx
 
 from taso_ext.errors import ModelError, did_you_mean
 from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, captured_names
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, captured_names
 
 _FREE = frozenset({"Shape", "Size", "Identity"})
 _SHAPE_DTYPES = frozenset({0, onnx.TensorProto.INT64, onnx.TensorProto.INT32})
@@ -70,7 +70,7 @@ def bind_dims(model: CheckedModel, dims: Mapping[str, int], name: str) -> Checke
 
 
 def _check_names(graph: onnx.GraphProto, dims: Mapping[str, int], name: str) -> None:
-    known = list(dict.fromkeys([dim.name for dim in open_dims(graph)] + _names_in_containers(graph)))
+    known = list(dict.fromkeys([dim.name for dim in open_dims(graph)] + _dim_names(graph)))
     for dim, size in dims.items():
         if dim not in known:
             raise ModelError(
@@ -81,31 +81,30 @@ def _check_names(graph: onnx.GraphProto, dims: Mapping[str, int], name: str) -> 
             raise ModelError(f"--dim {dim}={size}: expected a whole number of at least 0 as the size of a dimension.")
 
 
-def _names_in_containers(graph: onnx.GraphProto) -> list[str]:
+def _dim_names(graph: onnx.GraphProto) -> list[str]:
     """Returns the names of the symbolic dimensions of all inputs, including the elements of sequences and optionals."""
-    shapes = [shape for value in graph.input for shape in type_shapes(value.type)]
+    shapes = [shape for value in graph.input for shape in _type_shapes(value.type)]
     return [dim.dim_param for shape in shapes for dim in shape.dim if dim.dim_param]
 
 
 def _shapes(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto]:
     """Yields the shapes of all declared values of a graph and of the graphs inside its nodes."""
     for value in (*graph.input, *graph.output, *graph.value_info):
-        yield from type_shapes(value.type)
+        yield from _type_shapes(value.type)
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _shapes(body)
+        for body in bodies(node):
+            yield from _shapes(body)
 
 
-def type_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
+def _type_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
     """Yields the shapes of the tensors that a type contains."""
     which = kind.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         yield getattr(kind, which).shape
     elif which in ("sequence_type", "optional_type"):
-        yield from type_shapes(getattr(kind, which).elem_type)
+        yield from _type_shapes(getattr(kind, which).elem_type)
     elif which == "map_type":
-        yield from type_shapes(kind.map_type.value_type)
+        yield from _type_shapes(kind.map_type.value_type)
 
 
 def require_sizes(graph: onnx.GraphProto, types: Mapping[str, ValueType], name: str) -> None:

@@ -78,10 +78,10 @@ class Emission:
         names: ValueNames,
         attributes: AttributeStore,
         opset: int,
-        original_opset: int | None = None,
+        original_opset: int,
     ) -> None:
         self._values, self._names, self._attributes, self._opset = values, names, attributes, opset
-        self._original_opset = opset if original_opset is None else original_opset
+        self._original_opset = original_opset
         self._known_constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, str] = {}

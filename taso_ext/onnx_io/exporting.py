@@ -18,7 +18,7 @@ from taso_ext.onnx_io.checked_model import OLDEST_IR, CheckedModel, ValueType, o
 from taso_ext.onnx_io.emission import Emission, ValueNames
 from taso_ext.onnx_io.importing import Imported
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, local_names
-from taso_ext.onnx_io.opsets import needed_opset
+from taso_ext.onnx_io.opsets import has_operator, needed_opset
 from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR
 from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, computable_nodes, evaluate
 
@@ -280,8 +280,8 @@ def _document(model: onnx.ModelProto, source: ExportSource) -> None:
 
 def _require_known_operators(model: onnx.ModelProto, opset: int) -> None:
     for node in model.graph.node:
-        if node.domain == "" and not onnx.defs.has(node.op_type, opset, ""):
+        if node.domain == "" and not has_operator(node.op_type, opset):
             raise ModelError(
-                f"a rewrite created the operator {node.op_type}, which opset {opset} of the model does not have; "
-                f"convert the model first, for example with onnx.version_converter.convert_version(model, 17)."
+                f"a rewrite created the operator {node.op_type}, which neither opset {opset} nor a later one has; "
+                "remove the rule that creates it."
             )

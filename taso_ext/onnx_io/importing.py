@@ -81,7 +81,6 @@ def import_model(model: CheckedModel) -> Imported:
 class _Importer:
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
-        self.opset = next((o.version for o in model.skeleton.opset_import if o.domain in DEFAULT_DOMAINS), 0)
         self.types = dict(model.types)  # types of constants join them as they are met
         self.builder = GraphBuilder()
         self.attributes = AttributeStore()
@@ -122,7 +121,7 @@ class _Importer:
     def add(self, node: onnx.NodeProto) -> None:
         standard = node.domain in DEFAULT_DOMAINS
         if standard and node.op_type == "Constant":
-            constant = constant_tensor(node)
+            constant = _constant_tensor(node)
             if constant is not None:
                 self.constants[node.output[0]] = constant
                 self.types[node.output[0]] = ValueType(constant.dtype.value, static_dims(constant))
@@ -160,7 +159,7 @@ class _Importer:
         }
         return RawNode(
             op_type,
-            self.opset,
+            self.model.opset,
             attributes,
             tuple(self.types.get(name, UNKNOWN) for name in inputs),
             tuple(self.types.get(name, UNKNOWN) for name in outputs),
@@ -179,14 +178,14 @@ class _Importer:
         operators. It is also so for DequantizeLinear: folding that of a weight would turn a quantised model into a
         float model.
         """
-        if node.op_type == "DequantizeLinear" or is_random(node.op_type, node.domain, len(node.input)):
+        if node.op_type == "DequantizeLinear" or is_random(node.op_type, node.domain, node.input):
             return True
         if not onnx.defs.has(node.op_type, node.domain if node.domain not in DEFAULT_DOMAINS else ""):
             return True
         return any(self.must_stay_at_run_time(inner) for body in bodies(node) for inner in body.node)
 
 
-def constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
+def _constant_tensor(node: onnx.NodeProto) -> ir.TensorProtocol | None:
     """Returns the tensor that a Constant node stands for; None if the kind of its value is not known.
 
     Raises:

@@ -24,7 +24,7 @@ from taso_ext.onnx_io.weights.handles import content_bytes, tensor_header, tenso
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Protobuf's wire types; 3 and 4 are groups, which ONNX does not use."""
-SMALLEST_DETACHED = 1024
+_SMALLEST_DETACHED = 1024
 """The smallest size, in bytes, of tensor data that stay in the file; smaller data are cheaper to copy."""
 
 DEEPEST_MESSAGE = 100
@@ -80,12 +80,12 @@ def ends_inside_a_model(data: Buffer) -> bool:
     """Returns whether `data` consists of top-level ModelProto fields, but ends in the middle of the last one."""
     position = 0
     while position < len(data):
-        tag, position = read_varint(data, position)
+        tag, position = _read_varint(data, position)
         if tag is None:
             return True
         if _MODEL_FIELDS.get(tag >> 3) != tag & 7:
             return False
-        size, position = read_varint(data, position)
+        size, position = _read_varint(data, position)
         if size is None:
             return True
         if tag & 7 == _BYTES:
@@ -93,7 +93,7 @@ def ends_inside_a_model(data: Buffer) -> bool:
     return position > len(data)
 
 
-def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
+def _read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
     """Returns the number that begins at `position`, or None if the data end inside it, and the position after it."""
     value = 0
     for shift in range(0, 7 * _LARGEST_VARINT_BYTES, 7):
@@ -106,8 +106,8 @@ def read_varint(data: Buffer, position: int) -> tuple[int | None, int]:
     return value, position
 
 
-def varint(value: int) -> bytes:
-    """Returns a number in protobuf's varint encoding."""
+def _varint(value: int) -> bytes:
+    """Returns a number in protobuf's _varint encoding."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
@@ -117,7 +117,7 @@ def varint(value: int) -> bytes:
 
 def length_delimited(number: int, size: int) -> bytes:
     """Returns the bytes before the payload of field `number`; the payload has `size` bytes."""
-    return varint(number << 3 | _BYTES) + varint(size)
+    return _varint(number << 3 | _BYTES) + _varint(size)
 
 
 def _message(data: Buffer, kind: str, begin: int, end: int, location: str, depth: int) -> Iterator[bytes]:
@@ -150,7 +150,7 @@ def _tensor(data: Buffer, begin: int, end: int, location: str) -> bytes | None:
     if len(raw) != 1 or any(number in _EXTERNAL for number, *_ in fields):
         return None
     ((start, payload, stop),) = raw
-    if stop - payload < SMALLEST_DETACHED:
+    if stop - payload < _SMALLEST_DETACHED:
         return None
     place = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in {"location": location, "offset": payload, "length": stop - payload}.items():
@@ -159,7 +159,7 @@ def _tensor(data: Buffer, begin: int, end: int, location: str) -> bytes | None:
 
 
 def _large_fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
-    return (field for field in _fields(data, begin, end) if field[3] - field[2] >= SMALLEST_DETACHED)
+    return (field for field in _fields(data, begin, end) if field[3] - field[2] >= _SMALLEST_DETACHED)
 
 
 def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
@@ -167,18 +167,18 @@ def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
     position = begin
     while position < end:
         start = position
-        tag, position = read_varint(data, position)
+        tag, position = _read_varint(data, position)
         if tag is None:
             return
         wire_type = tag & 7
         if wire_type == _BYTES:
-            size, position = read_varint(data, position)
+            size, position = _read_varint(data, position)
             if size is None or position + size > end:
                 return
             yield tag >> 3, start, position, position + size
             position += size
         elif wire_type == _VARINT:
-            _, position = read_varint(data, position)
+            _, position = _read_varint(data, position)
         elif wire_type in (_FIXED32, _FIXED64):
             position += 4 if wire_type == _FIXED32 else 8
         else:
@@ -193,13 +193,18 @@ def write_model(model: CheckedModel, path: Path) -> None:
     Raises:
       OSError: a file cannot be written.
     """
-    if model.nbytes + model.skeleton.ByteSize() <= LARGEST_PROTOBUF:
+    if _single_size(model) <= LARGEST_PROTOBUF:
         with replacing(path) as (file,):
             _write_single(model, file)
         return
     data_path = path.with_name(f"{path.name}.data")
     with replacing(data_path, path) as (data, file):
         file.write(_with_external_data(model, data, data_path.name).SerializeToString())
+
+
+def _single_size(model: CheckedModel) -> int:
+    """Returns the bytes of the model as one message, but for some bytes of its frame."""
+    return model.skeleton.ByteSize() + sum(len(_head(*each)) + _payload(each[1]) for each in _all_tensors(model))
 
 
 def _write_single(model: CheckedModel, file: BinaryIO) -> None:

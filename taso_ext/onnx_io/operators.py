@@ -6,7 +6,7 @@ around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import onnx
@@ -18,25 +18,29 @@ RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
 """Operators that return other values in each run; they are neither folded nor merged with equal ones."""
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
-def is_random(op_type: str, domain: str, inputs: int) -> bool:
-    """Returns whether an operator draws random numbers; Dropout does if it has a training flag (third input).
+def is_random(op_type: str, domain: str, inputs: Sequence[object]) -> bool:
+    """Returns whether an operator draws random numbers; Dropout may if it has a training flag (third input).
 
     Args:
-      inputs: how many inputs the node has.
+      inputs: the inputs of the node, by name or as values; an optional one that is not given is false.
     """
-    return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and inputs > 2))
+    has_flag = len(inputs) > 2 and bool(inputs[2])
+    return domain in DEFAULT_DOMAINS and (op_type in RANDOM_OPERATORS or (op_type == "Dropout" and has_flag))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yields the graphs that a node carries as attributes, in the order of the attributes' names."""
-    holders = [attribute for attribute in node.attribute if attribute.type in _GRAPHS]
-    for attribute in sorted(holders, key=lambda each: each.name):
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
+    for attribute in sorted(node.attribute, key=lambda each: each.name):
+        yield from graphs_of(attribute)
+
+
+def graphs_of(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+    """Returns the graphs that an attribute holds."""
+    if attribute.type == onnx.AttributeProto.GRAPH:
+        return (attribute.g,)
+    return attribute.graphs if attribute.type == onnx.AttributeProto.GRAPHS else ()
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -53,13 +53,20 @@ def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
     return CheckedModel(skeleton, added | model.tensors, model.defaults)
 
 
+def has_operator(op_type: str, opset: int) -> bool:
+    """Returns whether an opset has an operator that is not deprecated, as Upsample is from opset 10 on."""
+    return onnx.defs.has(op_type, opset, "") and not onnx.defs.get_schema(op_type, opset, "").deprecated
+
+
 def needed_opset(nodes: Iterable[Node], opset: int) -> int:
     """Returns the lowest opset, but at least `opset`, that has all of ONNX's own operators among the engine nodes."""
     needed = opset
     for node in nodes:
-        if node.domain == "" and not is_constant(node) and not onnx.defs.has(node.op_type, needed, ""):
+        if node.domain == "" and not is_constant(node) and not has_operator(node.op_type, needed):
             versions = [
-                each.since_version for each in onnx.defs.get_all_schemas_with_history() if _is(each, node.op_type)
+                each.since_version
+                for each in onnx.defs.get_all_schemas_with_history()
+                if (each.name, each.domain, each.deprecated) == (node.op_type, "", False)
             ]
             needed = max(needed, min((version for version in versions if version > needed), default=needed))
     return needed
@@ -93,16 +100,12 @@ def raised(
     return _renamed(converted.graph, {*node.input, *node.output}, fresh_name)
 
 
-def _is(schema: onnx.defs.OpSchema, op_type: str) -> bool:
-    return bool(schema.name == op_type and schema.domain == "")
-
-
 def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
     """Returns whether a node, and all nodes of the graphs inside it, mean the same in both opsets."""
     if node.domain in DEFAULT_DOMAINS:
-        if not onnx.defs.has(node.op_type, after, ""):
+        if not has_operator(node.op_type, after):
             return False
-        if not onnx.defs.has(node.op_type, before, ""):
+        if not has_operator(node.op_type, before):
             return True  # a rewrite made it, in the newer opset's form
         old, new = (onnx.defs.get_schema(node.op_type, version, "") for version in (before, after))
         if old.since_version != new.since_version and _signature(old) != _signature(new):

@@ -24,11 +24,11 @@ from taso_ext.onnx_io.weights.handles import MappedFiles, map_file
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | CheckedModel
 """A path, the bytes of a file, or a model."""
-LARGEST_EXPANSION = 1 << 18
+_LARGEST_EXPANSION = 1 << 18
 """The most nodes that a model may have after inlining. Thirty functions that each call the next one twice make 2^30."""
-DEEPEST_CALLS = 100
+_DEEPEST_CALLS = 100
 """The longest chain of function calls, as in onnx itself."""
-LARGEST_RANK = 1 << 10
+_LARGEST_RANK = 1 << 10
 """The most dimensions that an Expand may have, far more than any runtime accepts.
 
 Shape inference spends four microseconds on each axis, again and again.
@@ -215,7 +215,7 @@ def _require_bounded_ranks(model: onnx.ModelProto, name: str) -> None:
       model: a result of `CheckedModel.for_onnx` that `onnx.checker` accepts.
       name: the name of the model in the message.
     Raises:
-      ModelError: a shape has more than `LARGEST_RANK` entries, or types contradict each other.
+      ModelError: a shape has more than `_LARGEST_RANK` entries, or types contradict each other.
     """
     wanted = {node.input[1] for node in _old_expands(model)}
     if not wanted:
@@ -223,10 +223,10 @@ def _require_bounded_ranks(model: onnx.ModelProto, name: str) -> None:
     inferred = _inferred(_without_expand(model), name)
     for value in declared_values(inferred.graph):
         dims = value.type.tensor_type.shape.dim
-        if value.name in wanted and len(dims) == 1 and dims[0].dim_value > LARGEST_RANK:
+        if value.name in wanted and len(dims) == 1 and dims[0].dim_value > _LARGEST_RANK:
             raise ModelError(
                 f"{name} has an Expand to the shape '{value.name}' of {dims[0].dim_value:,} entries; at most "
-                f"{LARGEST_RANK:,} dimensions are allowed. Correct the shape of '{value.name}'."
+                f"{_LARGEST_RANK:,} dimensions are allowed. Correct the shape of '{value.name}'."
             )
 
 
@@ -258,22 +258,22 @@ def _require_bounded_expansion(model: onnx.ModelProto, name: str) -> None:
     Args:
       name: the name of the model in the message.
     Raises:
-      ModelError: there are more than `LARGEST_EXPANSION` nodes, a chain of more than `DEEPEST_CALLS` calls, or a
+      ModelError: there are more than `_LARGEST_EXPANSION` nodes, a chain of more than `_DEEPEST_CALLS` calls, or a
         function that calls itself.
     """
     if not model.functions:
         return
     try:
-        nodes = _Expansion(model.functions).of(model.graph.node)
+        nodes, _ = _Expansion(model.functions).of(model.graph.node)
     except _EndlessError as error:
         raise ModelError(
             f"{name} has a local function '{error}' that calls itself, or stands at the end of a chain of more than "
-            f"{DEEPEST_CALLS} calls. Export the model without local functions."
+            f"{_DEEPEST_CALLS} calls. Export the model without local functions."
         ) from None
-    if nodes > LARGEST_EXPANSION:
+    if nodes > _LARGEST_EXPANSION:
         raise ModelError(
             f"{name} has local functions that call each other so often that inlining them makes {nodes:,} nodes; at "
-            f"most {LARGEST_EXPANSION:,} are allowed. Export the model without local functions."
+            f"most {_LARGEST_EXPANSION:,} are allowed. Export the model without local functions."
         )
 
 
@@ -289,24 +289,25 @@ class _Expansion:
 
     def __init__(self, functions: Iterable[onnx.FunctionProto]) -> None:
         self._bodies = {(_domain(each.domain), each.name, each.overload): each.node for each in functions}
-        self._counted: dict[tuple[str, str, str], int] = {}
-        self._depth = 0
+        self._known: dict[tuple[str, str, str], tuple[int, int]] = {}
 
-    def of(self, nodes: Iterable[onnx.NodeProto]) -> int:
-        """Returns how many nodes the given nodes become."""
-        return sum(self._of_node(node) for node in inner_nodes(nodes))
+    def of(self, nodes: Iterable[onnx.NodeProto], depth: int = 0) -> tuple[int, int]:
+        """Returns how many nodes the given nodes become, and how many calls are inside one another in them."""
+        counted = [self._of_node(node, depth) for node in inner_nodes(nodes)]
+        return sum(count for count, _ in counted), max((calls for _, calls in counted), default=0)
 
-    def _of_node(self, node: onnx.NodeProto) -> int:
+    def _of_node(self, node: onnx.NodeProto, depth: int) -> tuple[int, int]:
         called = (_domain(node.domain), node.op_type, node.overload)
         if called not in self._bodies:
-            return 1
-        if called not in self._counted:
-            if self._depth == DEEPEST_CALLS:
+            return 1, 0
+        if called not in self._known:
+            if depth == _DEEPEST_CALLS:
                 raise _EndlessError(node.op_type)
-            self._depth += 1
-            self._counted[called] = self.of(self._bodies[called])
-            self._depth -= 1
-        return self._counted[called]
+            count, calls = self.of(self._bodies[called], depth + 1)
+            self._known[called] = count, calls + 1
+        if depth + self._known[called][1] > _DEEPEST_CALLS:
+            raise _EndlessError(node.op_type)
+        return self._known[called]
 
 
 def _domain(domain: str) -> str:

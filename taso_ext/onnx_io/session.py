@@ -54,21 +54,18 @@ def create_session(
     model: CheckedModel | Path,
     level: Level,
     *,
-    threads: int = 1,
     providers: Sequence[str] = ("CPUExecutionProvider",),
-    settings: Mapping[str, str] | None = None,
     once: bool = False,
 ) -> ort.InferenceSession:
     """Opens a session of a model in memory or in a file: see `open_session`.
 
     Args:
       providers: the execution providers that may run the model's nodes, the preferred one first.
-      settings: see `session_options`.
       once: whether the session runs only once; it then spends no memory and time on later runs.
     Raises:
       ModelError: ONNX Runtime refuses the model; the message names the operator if one is at fault.
     """
-    options = session_options(level, threads=threads, settings=settings)
+    options = session_options(level)
     if once:
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.disable_prepacking", "1")

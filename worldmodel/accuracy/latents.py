@@ -104,9 +104,6 @@ def fit_intervals(world_model: WorldModel, windows: Windows) -> float:
     return fit_scale(windows.trajectory.state[1], next_latents(world_model, windows))
 
 
-_WINDOWS_AT_ONCE = 2048
-
-
 def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
     """Predicts the latents after the first step of each window; the members of an ensemble have equal weights.
 
@@ -119,8 +116,7 @@ def next_latents(world_model: WorldModel, windows: Windows) -> Mixtures:
         raise ValueError(f"expected a model that predicts mixtures, dynamics 'mdn', got {model.config.dynamics!r}")
     real, codes = windows.trajectory, model.action_codes(world_model.inputs(world_model.start_graph()))
     parts = []
-    for begin in range(0, len(windows.episode), _WINDOWS_AT_ONCE):
-        chunk = slice(begin, begin + _WINDOWS_AT_ONCE)
+    for chunk in windows.chunks():
         z, actions = tf.constant(real.state[0, chunk]), tf.constant(real.action[0, chunk])
         before = snt.LSTMState(tf.constant(windows.hidden[chunk]), tf.constant(windows.cell[chunk]))
         state = model.advance(z, actions, before, codes)

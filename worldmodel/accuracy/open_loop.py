@@ -15,7 +15,7 @@ from worldmodel.config import DreamConfig
 from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import Trajectory
-from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.dream_env import Dreamed, DreamEnv
 from worldmodel.dream.step import DreamState, StartStates
 from worldmodel.errors import NonFinitePrediction, NothingToLearn
 from worldmodel.world_model import WorldModel
@@ -23,7 +23,7 @@ from worldmodel.world_model import WorldModel
 LIKELIER_THAN_NOT = 0.5
 """Probability from which a rewrite is predicted to be legal; a half, because no policy exploits these masks."""
 _EPISODES_AT_ONCE = 32
-_WINDOWS_AT_ONCE = 2048
+_AT_ONCE = 2048
 
 
 class Windows(NamedTuple):
@@ -52,6 +52,11 @@ class Windows(NamedTuple):
     def steps(self) -> int:
         """K, the number of steps of each window."""
         return len(self.trajectory.action)
+
+    def chunks(self) -> Iterator[slice]:
+        """Yields the windows in parts that are small enough to be predicted at once."""
+        count = len(self.episode)
+        return (slice(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE))
 
     def mask(self) -> np.ndarray:
         """Returns the legal rewrites of the table, without NO-OP: bool [K + 1, W, A]."""
@@ -263,39 +268,24 @@ def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0,
     Raises:
       NonFinitePrediction: if a prediction is not finite.
     """
-    count = len(windows.episode)
     config = DreamConfig(temperature=temperature, legal_from=LIKELIER_THAN_NOT)
     dream: DreamEnv | None = None
     parts = []
-    for begin in range(0, count, _WINDOWS_AT_ONCE):
-        chunk = slice(begin, min(begin + _WINDOWS_AT_ONCE, count))
+    for chunk in windows.chunks():
         state = _first_states(windows, chunk)
         if dream is None:  # its start states do not matter, because only its steps are used
             starts = StartStates(state, depth=tf.zeros([len(state.z)], tf.int32))
             dream = DreamEnv(world_model, starts, config)
-        parts.append(_dream_along(dream, state, windows.trajectory.action[:, chunk], seed))
-    z, legal, reward, terminal = (np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True))
-    require_finite(windows, latent=z, reward=reward)
-    dreamed = windows.trajectory._replace(state=z, legal=legal, reward=reward, terminal=terminal)
-    return OpenLoop(windows, dreamed)
+        parts.append(dream.follow(state, windows.trajectory.action[:, chunk], seed))
+    whole = Dreamed(*(np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True)))
+    require_finite(windows, latent=whole.state, reward=whole.reward)
+    return OpenLoop(windows, windows.trajectory._replace(**whole._asdict()))
 
 
 def _first_states(windows: Windows, chunk: slice) -> DreamState:
     real = windows.trajectory
     fields = real.state[0, chunk], windows.hidden[chunk], windows.cell[chunk], real.legal[0, chunk]
     return DreamState(*map(tf.constant, fields))
-
-
-def _dream_along(dream: DreamEnv, state: DreamState, actions: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
-    """Returns the latents [K + 1, W, Z], masks [K + 1, W, A + 1], rewards and terminals [K, W] of dreamed steps."""
-    latents, masks, rewards, terminals = [state.z.numpy()], [state.action_mask.numpy()], [], []
-    for t, action in enumerate(actions):
-        state, reward, terminal = dream.step(state, tf.constant(action), tf.constant([seed, t]))
-        latents.append(state.z.numpy())
-        masks.append(state.action_mask.numpy())
-        rewards.append(reward.numpy())
-        terminals.append(terminal.numpy())
-    return np.stack(latents), np.stack(masks), np.stack(rewards), np.stack(terminals)
 
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0)

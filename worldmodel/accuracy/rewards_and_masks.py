@@ -36,8 +36,8 @@ def reward_figures(played: OpenLoop, trivial: Trivial, *, resamples: int = RESAM
     columns = _totals(played, trivial, 1)
     make = FigureMaker(played.real.episode, 1, resamples).make
     return [
-        make(names.REWARD_RANKS, rank_correlation, _that_order(columns)),
-        make(names.CHANGING_RANKS, _rank_correlation_of_changes, _that_order(columns)),
+        make(names.REWARD_RANKS, rank_correlation, _without_constants(columns)),
+        make(names.CHANGING_RANKS, _rank_correlation_of_changes, _without_constants(columns)),
         make(names.REWARD_ERROR, metrics.mean_absolute_error, columns),
     ]
 
@@ -50,7 +50,7 @@ def total_figures(played: OpenLoop, trivial: Trivial, step: int, *, resamples: i
     columns = _totals(played, trivial, step)
     make = FigureMaker(played.real.episode, step, resamples).make
     return [
-        make(names.TOTAL_RANKS, rank_correlation, _that_order(columns)),
+        make(names.TOTAL_RANKS, rank_correlation, _without_constants(columns)),
         make(names.TOTAL_ERROR, metrics.mean_absolute_error, columns),
         make(names.TOTAL_R2, metrics.determination, columns),
         make(names.TOTAL_RELATIVE, metrics.relative_absolute_error, columns),
@@ -64,7 +64,7 @@ def _totals(played: OpenLoop, trivial: Trivial, step: int) -> dict[str, Columns]
     return {key: (rewards[:step].sum(axis=0), real) for key, rewards in predicted.items()}
 
 
-def _that_order(columns: Mapping[str, Columns]) -> dict[str, Columns]:
+def _without_constants(columns: Mapping[str, Columns]) -> dict[str, Columns]:
     """Returns the columns of predictors that do not predict a constant; constants have no rank correlation."""
     return {key: sides for key, sides in columns.items() if key not in (MEAN, ZERO)}
 

@@ -290,35 +290,32 @@ def collect(
     seed: int = 0,
     *,
     first: int = 0,
-    buffer: EpisodeBuffer | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
-    """Plays episodes until the buffer holds `num_episodes`.
-
-    Episode i depends on (seed, i) only. So a buffer that was saved after any number of episodes and is passed in again
-    ends with the same data as an uninterrupted collection.
+    """Plays episodes; episode i depends on (seed, i) only.
 
     Args:
       env: the real environment.
       policy: called with every observation and the episode's own generator; uniformly random by default.
-      num_episodes: how many the buffer holds in the end.
+      num_episodes: the number of episodes, at least 1.
       seed: the seed of this collection.
-      first: number of the buffer's first episode.
-      buffer: the buffer of an interrupted collection, changed in place; a new one by default.
-      on_episode: called after each new episode.
-    Returns:
-      The buffer.
+      first: the number of the first episode.
+      on_episode: called after each episode.
+    Raises:
+      ValueError: `num_episodes` is less than 1.
     """
+    if num_episodes < 1:
+        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
     policy = policy or RandomAgent(seed)
-    for index in range(first + (0 if buffer is None else len(buffer)), first + num_episodes):
+    buffer: EpisodeBuffer | None = None
+    for index in range(first, first + num_episodes):
         recorder = _Recorder(env, index, seed)
-        buffer = recorder.buffer_for(buffer)
+        buffer = recorder.empty_buffer() if buffer is None else buffer
         episode = recorder.play(policy, buffer.graphs)
         buffer.append(episode)
         if on_episode is not None:
             on_episode(episode)
-    if buffer is None:
-        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+    assert buffer is not None  # there is an episode
     return buffer
 
 
@@ -332,10 +329,8 @@ class _Recorder:
         self.generator = np.random.default_rng(policy_seed)
         self.observation, self.info = env.reset(seed=int(reset_seed.generate_state(1)[0]))
 
-    def buffer_for(self, buffer: EpisodeBuffer | None) -> EpisodeBuffer:
-        """Returns `buffer`, or instead of None an empty buffer for graphs of this environment's widths."""
-        if buffer is not None:
-            return buffer
+    def empty_buffer(self) -> EpisodeBuffer:
+        """Returns an empty buffer for graphs of this environment's widths."""
         graph = self.observation["graph"]
         return EpisodeBuffer(self.env.rule_names, GraphStore(graph.nodes.shape[1], graph.edges.shape[1]))
 

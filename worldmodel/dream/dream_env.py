@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,6 @@ from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.step import DreamSettings, DreamState, StartStates
 from worldmodel.dynamics.mixture import ALGORITHM
-from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.world_model import WorldModel
 
 MOST_START_STATES = 4096
@@ -60,6 +59,22 @@ def _chunks(size: int, width: int) -> Iterator[np.ndarray]:
     return (np.arange(start, min(start + width, size)) for start in range(0, size, width))
 
 
+class Dreamed(NamedTuple):
+    """A dream along given actions.
+
+    Attributes:
+      state: float32 [T + 1, B, Z].
+      legal: bool [T + 1, B, A + 1].
+      reward: float32 [T, B], percent.
+      terminal: bool [T, B].
+    """
+
+    state: np.ndarray
+    legal: np.ndarray
+    reward: np.ndarray
+    terminal: np.ndarray
+
+
 class DreamEnv:
     """Vectorised rollouts in the world model.
 
@@ -79,15 +94,13 @@ class DreamEnv:
         starts: StartStates,
         config: DreamConfig | None = None,
         *,
-        start_graph: StartGraph | None = None,
         xla: bool = False,
     ) -> None:
         """
         Args:
-          world_model: a trained model; its networks are used as they are now.
+          world_model: a trained model, bound to one start graph; its networks are used as they are now.
           starts: the states to start from.
           config: the settings of the dream; by default `DreamConfig()`.
-          start_graph: the start graph that the states belong to; None: the model's only one.
           xla: whether XLA compiles whole rollouts, including the policy, and not only the dreamed steps. A single row
             then takes several times as many steps a second. But policies must only have operations of XLA, every
             horizon is compiled anew, and the same seed gives other start states.
@@ -103,7 +116,7 @@ class DreamEnv:
                 "something to rewrite"
             )
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
-        start_graph = start_graph or world_model.start_graph()
+        start_graph = world_model.start_graph()
         self.num_actions = start_graph.table.num_actions
         self._model, self._longest = world_model, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
@@ -161,6 +174,22 @@ class DreamEnv:
         arguments = state, action, seed, self._codes, self._settings
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
         return result
+
+    def follow(self, state: DreamState, actions: np.ndarray, seed: int = 0) -> Dreamed:
+        """Takes given actions in every row.
+
+        Args:
+          state: from `start`, with B rows.
+          actions: int32 [T, B] in [0, A].
+        """
+        latents, masks = [state.z.numpy()], [state.action_mask.numpy()]
+        rewards, terminals = np.zeros(actions.shape, np.float32), np.zeros(actions.shape, bool)
+        for t, action in enumerate(actions):
+            state, reward, terminal = self.step(state, tf.constant(action), tf.constant([seed, t]))
+            latents.append(state.z.numpy())
+            masks.append(state.action_mask.numpy())
+            rewards[t], terminals[t] = reward.numpy(), terminal.numpy()
+        return Dreamed(np.stack(latents), np.stack(masks), rewards, terminals)
 
     def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `policy` from `batch` start states for at most `horizon` steps, in one `tf.function`.

@@ -10,7 +10,6 @@ import tensorflow as tf
 from environment import GraphSubstitutionEnv
 from worldmodel.data.episodes import RewriteEnv
 from worldmodel.data.trajectory import LatentObservation
-from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -29,10 +28,10 @@ class LatentEnv:
     Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
     """
 
-    def __init__(self, env: RewriteEnv, world_model: WorldModel, start_graph: StartGraph | None = None) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
         """
         Args:
-          start_graph: the start graph of the environment; None: the model's only one.
+          world_model: a model that is bound to the start graph of the environment.
         Raises:
           IncompatibleWorldModel: if the model was trained with another rule set or, in case of a
             `GraphSubstitutionEnv`, with other features.
@@ -40,7 +39,7 @@ class LatentEnv:
         only_names = Signature(tuple(env.rule_names), world_model.signature.features)
         at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
         world_model.signature.require(at_hand, "the world model")
-        self._start_graph = start_graph or world_model.start_graph()
+        self._start_graph = world_model.start_graph()
         self.env, self.table = env, self._start_graph.table
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         self.num_actions = self.table.num_actions

@@ -16,7 +16,7 @@ def _float32(value: float) -> float:
     return float(np.float32(value))
 
 
-POINTWISE_DEFAULTS: dict[str, dict[str, Attribute]] = {
+_POINTWISE_DEFAULTS: dict[str, dict[str, Attribute]] = {
     "LeakyRelu": {"alpha": _float32(0.01)},
     "Elu": {"alpha": 1.0},
     "Celu": {"alpha": 1.0},
@@ -138,7 +138,7 @@ def _epsilon(node: RawNode) -> float:
 
 
 def _pointwise(node: RawNode) -> NormalForm | None:
-    defaults = POINTWISE_DEFAULTS[node.op_type]
+    defaults = _POINTWISE_DEFAULTS[node.op_type]
     if not set(node.attributes) <= set(defaults):
         return None
     return NormalForm(node.op_type, defaults | dict(node.attributes), (0,))
@@ -154,5 +154,5 @@ LIFTERS: dict[str, Lifter] = {
     "RotaryEmbedding": _rotary_embedding,
     "Attention": _attention,
     **dict.fromkeys(REDUCTIONS, _reduce),
-    **dict.fromkeys(POINTWISE_DEFAULTS, _pointwise),
+    **dict.fromkeys(_POINTWISE_DEFAULTS, _pointwise),
 }

@@ -142,7 +142,7 @@ def _is_mistreated(node: ir.Node, opset: int) -> bool:
     """Returns whether onnxscript 0.7 would fold, merge, misread or crash on an operator."""
     if node.domain != "":
         return False
-    if is_random(node.op_type, node.domain, len(node.inputs)):
+    if is_random(node.op_type, node.domain, node.inputs):
         return True  # it merges two equal Bernoulli nodes, or two equal Dropout nodes in training
     if node.op_type in ("Clip", "Min", "Max", "Pad"):
         return opset < 11  # it looks for bounds and pads among the inputs, but older opsets have attributes

@@ -44,7 +44,7 @@ Concat of 100,000 tensors this would take hours.
 """
 _ROUNDS = 4
 """The most rounds of folding: folding one shape can make the next one static. Real models need two rounds."""
-LARGEST_FOLDED = 1 << 18
+_LARGEST_FOLDED = 1 << 18
 """The most elements of a constant that is computed at load; larger ones are computed only at export."""
 
 _SIZED_BY_VALUES = frozenset(
@@ -176,7 +176,7 @@ def _should_fold(node: ir.Node) -> bool | None:
 def _is_small(value: ir.Value, node: ir.Node) -> bool:
     """Returns whether a result is small; an unknown shape counts as small, unless the operator can make it large."""
     if value.shape is not None and value.shape.is_static():
-        return math.prod(value.shape.numpy()) <= LARGEST_FOLDED
+        return math.prod(value.shape.numpy()) <= _LARGEST_FOLDED
     return _is_short_range(node) if node.op_type == "Range" else node.op_type not in _SIZED_BY_VALUES
 
 
@@ -189,4 +189,4 @@ def _is_short_range(node: ir.Node) -> bool:
     if len(bounds) != 3 or any(tensor is None or tensor.size != 1 for tensor in bounds):
         return False
     start, limit, delta = (float(tensor.numpy().item()) for tensor in bounds if tensor is not None)
-    return abs(limit - start) <= LARGEST_FOLDED * abs(delta)
+    return abs(limit - start) <= _LARGEST_FOLDED * abs(delta)

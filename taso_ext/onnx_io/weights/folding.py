@@ -25,7 +25,7 @@ _LARGEST_GROWTH = 16
 """A larger value may take this many times the bytes of all weights; a 1×1 kernel that becomes 3×3 takes nine times."""
 _PIECE_BYTES = 1 << 26
 """Up to this many bytes of weights, independent parts share a session: sessions cost time, and weights cost memory."""
-LARGEST_KEPT = 1 << 28
+_LARGEST_KEPT = 1 << 28
 """The most bytes of all arrays together that stay in memory."""
 _SMALLEST_SPILLED = 1 << 16
 """Arrays of up to this many bytes always stay in memory; they are not worth a mapping of their own."""
@@ -81,7 +81,7 @@ def evaluate(
       tensors: the constants that it reads, by name.
       outputs: element types (onnx.TensorProto) of the values to compute, by name.
     Returns:
-      Tensors by name; beyond `LARGEST_KEPT` bytes in all, they are kept in a temporary file.
+      Tensors by name; beyond `_LARGEST_KEPT` bytes in all, they are kept in a temporary file.
     Raises:
       CannotFoldError: ONNX Runtime cannot run one of the operators.
     """
@@ -172,7 +172,7 @@ class Spill:
     The file has no name and disappears with the last of its arrays.
     """
 
-    def __init__(self, largest_kept: int = LARGEST_KEPT) -> None:
+    def __init__(self, largest_kept: int = _LARGEST_KEPT) -> None:
         self._left = largest_kept
         self._file: IO[bytes] | None = None
 

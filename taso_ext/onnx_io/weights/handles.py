@@ -64,14 +64,14 @@ class MappedFiles:
             info = ExternalDataInfo(proto)
         except ValueError as error:
             raise ModelError(f"the external data of '{proto.name}' are malformed: {one_paragraph(error)}") from error
-        dtype, dims = type_and_dims(proto)
+        dtype, dims = _type_and_dims(proto)
         if dtype == ir.DataType.STRING:
             raise ModelError(f"the strings of '{proto.name}' lie in a separate file, which ONNX does not allow.")
         data, offset = self._open(info.location, proto.name), info.offset or 0
         size = nbytes(dtype, dims)
         available = max(len(data) - offset, 0)
         if size > available or (info.length is not None and info.length != size):
-            raise wrong_size(proto.name, dims, available if info.length is None else min(info.length, available), size)
+            raise _wrong_size(proto.name, dims, available if info.length is None else min(info.length, available), size)
         values = np.frombuffer(data, np.uint8, size, offset) if size else np.empty(0, np.uint8)
         return _from_bytes(values, dtype, dims, proto)
 
@@ -110,9 +110,9 @@ def _from_bytes(
     values: np.ndarray, dtype: ir.DataType, dims: tuple[int, ...], proto: onnx.TensorProto
 ) -> ir.TensorProtocol:
     if dtype.bitwidth < _PACKED_BITS:
-        return ir.PackedTensor(values, dtype, shape=ir.Shape(dims), **description(proto))
+        return ir.PackedTensor(values, dtype, shape=ir.Shape(dims), **_description(proto))
     array = values.view(dtype.numpy()).reshape(dims)
-    return ir.Tensor(array, dtype, shape=ir.Shape(dims), **description(proto))
+    return ir.Tensor(array, dtype, shape=ir.Shape(dims), **_description(proto))
 
 
 def dense_tensor(sparse: onnx.SparseTensorProto, files: MappedFiles) -> ir.TensorProtocol:
@@ -150,17 +150,17 @@ def lazy_tensor(proto: onnx.TensorProto) -> ir.TensorProtocol:
     Raises:
       ModelError: an unknown element type, a negative dimension, or a number of strings that does not fit the shape.
     """
-    dtype, dims = type_and_dims(proto)
+    dtype, dims = _type_and_dims(proto)
     if dtype != ir.DataType.STRING:
         return ir.LazyTensor(
-            lambda: ir.serde.TensorProtoTensor(proto), dtype=dtype, shape=ir.Shape(dims), **description(proto)
+            lambda: ir.serde.TensorProtoTensor(proto), dtype=dtype, shape=ir.Shape(dims), **_description(proto)
         )
     if len(proto.string_data) != math.prod(dims):
         raise ModelError(
             f"the initializer '{proto.name}' of shape {list(dims)} holds {len(proto.string_data):,} strings; the file "
             f"is damaged. Export or download it again."
         )
-    return ir.StringTensor(list(proto.string_data), shape=ir.Shape(dims), **description(proto))
+    return ir.StringTensor(list(proto.string_data), shape=ir.Shape(dims), **_description(proto))
 
 
 def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
@@ -177,7 +177,7 @@ def content_handle(name: str, tensor: ir.TensorProtocol) -> str:
         return digest.hexdigest()[:32]
     data = content_bytes(name, tensor)
     if len(data) != nbytes(tensor.dtype, dims):
-        raise wrong_size(name, dims, len(data), nbytes(tensor.dtype, dims))
+        raise _wrong_size(name, dims, len(data), nbytes(tensor.dtype, dims))
     digest.update(data)
     return digest.hexdigest()[:32]
 
@@ -250,7 +250,7 @@ def nbytes(dtype: ir.DataType, dims: tuple[int, ...]) -> int:
     return -(-math.prod(dims) * dtype.bitwidth // 8)
 
 
-def type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]]:
+def _type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]]:
     """Returns the element type and the dims of a TensorProto.
 
     Raises:
@@ -271,7 +271,7 @@ def type_and_dims(proto: onnx.TensorProto) -> tuple[ir.DataType, tuple[int, ...]
     return dtype, dims
 
 
-def wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> ModelError:
+def _wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> ModelError:
     """Returns the error for a tensor that holds another number of bytes than its shape needs."""
     return ModelError(
         f"the initializer '{name}' of shape {list(dims)} holds {found:,} bytes where {expected:,} are expected; the "
@@ -279,7 +279,7 @@ def wrong_size(name: str, dims: tuple[int, ...], found: int, expected: int) -> M
     )
 
 
-def description(proto: onnx.TensorProto) -> dict[str, Any]:
+def _description(proto: onnx.TensorProto) -> dict[str, Any]:
     """Returns the name, documentation and metadata of a tensor as keyword arguments of onnx_ir's tensors."""
     return {
         "name": proto.name,

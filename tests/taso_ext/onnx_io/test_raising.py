@@ -38,6 +38,23 @@ BEFORE = {
     "attributes became inputs": (10, [helper.make_node("Clip", ["x"], ["h"], min=-0.5, max=0.5)], SAME),
     "softmax over several axes": (11, [helper.make_node("Softmax", ["x"], ["h"], axis=1)], SAME),
     "axes became an input": (12, [helper.make_node("ReduceSum", ["x"], ["h"], axes=[2], keepdims=0)], [2, 3, 4]),
+    "an operator that was replaced": (
+        9,
+        [
+            helper.make_node("Constant", [], ["s"], value=numpy_helper.from_array(np.float32([1, 1, 2, 2]))),
+            helper.make_node("Upsample", ["x", "s"], ["h"], mode="nearest"),
+        ],
+        [2, 3, 8, 8],
+    ),
+    "an operator that was renamed": (
+        9,
+        [
+            helper.make_node("Constant", [], ["i"], value=numpy_helper.from_array(np.full((1, 3, 4, 4), 1))),
+            helper.make_node("Split", ["x"], ["a", "b"], axis=0, split=[1, 1]),
+            helper.make_node("Scatter", ["x", "i", "a"], ["h"], axis=0),
+        ],
+        SAME,
+    ),
     "shape and split": (
         12,
         [

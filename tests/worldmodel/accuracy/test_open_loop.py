@@ -101,8 +101,7 @@ def test_windows_do_not_depend_on_how_many_are_played_at_once(
     played: OpenLoop, world_model: WorldModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mixtures = next_latents(world_model, played.real)
-    monkeypatch.setattr("worldmodel.accuracy.open_loop._WINDOWS_AT_ONCE", 7)
-    monkeypatch.setattr("worldmodel.accuracy.latents._WINDOWS_AT_ONCE", 7)
+    monkeypatch.setattr("worldmodel.accuracy.open_loop._AT_ONCE", 7)
     again = play(world_model, played.real)
     for one, other in zip(played.dreamed[:6], again.dreamed[:6], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)

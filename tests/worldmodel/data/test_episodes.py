@@ -43,12 +43,6 @@ def test_rewards_telescope(episodes: EpisodeBuffer) -> None:
         assert episode.rewards.sum() == pytest.approx(total, abs=1e-3)
 
 
-def test_a_resumed_collection_gives_the_same_data(tmp_path: Path) -> None:
-    fresh(3).save(tmp_path / "episodes.npz")
-    resumed = fresh(7, buffer=EpisodeBuffer.load(tmp_path / "episodes.npz"))
-    assert_equal_buffers(resumed, fresh(7))
-
-
 def test_an_episode_depends_on_its_seed_and_index_only() -> None:
     seen: list[Episode] = []
     together = fresh(4, on_episode=seen.append)
