@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +110,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def training_config(options: argparse.Namespace, scale: Scale | None = None) -> RunConfig:
-    """Returns the settings of `--scale`, `--preset` and `--set`.
+def training_config(
+    scale: Scale, assignments: Sequence[str], preset: str | None = None, *, used: Sequence[str] = USED
+) -> RunConfig:
+    """Returns the settings of a table of world models.
 
     Args:
-      scale: used instead of the one of `SCALES` that `--scale` names.
+      scale: the preset and the changes to it.
+      assignments: of `--set`.
+      preset: instead of the preset of `scale`.
+      used: the settings that have an effect in the table.
     Raises:
       UserError: if a setting is unknown, has no effect here, or makes it impossible to compute improvements or
         intervals.
     """
-    scale = scale or SCALES[options.scale]
-    usual = load_config(options.preset or scale.preset, {}, scale.overrides)
-    config = load_config(options.preset or scale.preset, {}, [*scale.overrides, *options.set])
+    usual = load_config(preset or scale.preset, {}, scale.overrides)
+    config = load_config(preset or scale.preset, {}, [*scale.overrides, *assignments])
     if config.environment.reward != "log_ratio":
         raise UserError(
             f"The reward is '{config.environment.reward}', but only sums of 'log_ratio' are improvements. "
@@ -129,7 +133,7 @@ def training_config(options: argparse.Namespace, scale: Scale | None = None) -> 
         )
     if config.measures_costs:
         raise UserError(f"Costs are measured ('{config.costs}'), and vary. Choose a roofline:<device>.")
-    for key, value in _unused(config, usual):
+    for key, value in _unused(config, usual, used):
         raise UserError(
             f"{key} is {value!r}, but nothing here goes by it: these tables are of the zoo's graphs under the built-in "
             "rules, and of world models and policies of their dreams. Leave it as it is, and study other models with "
@@ -140,13 +144,13 @@ def training_config(options: argparse.Namespace, scale: Scale | None = None) -> 
     return config
 
 
-def _unused(config: RunConfig, usual: RunConfig) -> Iterator[tuple[str, Any]]:
+def _unused(config: RunConfig, usual: RunConfig, used: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yields key and value of every setting that differs from the usual one and has no effect here."""
     if config.collect.processes != usual.collect.processes:
         yield "collect.processes", config.collect.processes
     for field in dataclasses.fields(config):
         here, there = getattr(config, field.name), getattr(usual, field.name)
-        if field.name in USED or here == there:
+        if field.name in used or here == there:
             continue
         if not dataclasses.is_dataclass(here):
             yield field.name, here
@@ -164,10 +168,21 @@ def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
     """
     if given is None:
         return SEEDS if name in MORE_SEEDS_FOR else FEWER_SEEDS
-    parts = [part.strip() for part in given.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise UserError(f"--seeds expects numbers with commas between them, for example 0,1,2, but got '{given}'.")
-    return tuple(dict.fromkeys(int(part) for part in parts))
+    return tuple(dict.fromkeys(numbers_of("--seeds", given, least=0)))
+
+
+def numbers_of(option: str, text: str, *, least: int) -> list[int]:
+    """Returns the numbers that an option lists.
+
+    Raises:
+      UserError: if the text is not a list of numbers of at least `least`.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise UserError(
+            f"{option} expects numbers of at least {least} with commas between them, for example 1,2, got '{text}'."
+        )
+    return [int(part) for part in parts]
 
 
 class Study:

@@ -23,6 +23,7 @@ from experiments.reproduce.world_model.rows import NO, best_trivial, figure_rows
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.requirements import required
 from experiments.studies.setting import Effort
+from experiments.studies.study import numbers_of
 from worldmodel.accuracy import figure_names as names
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -57,24 +58,16 @@ FORMATS = {"real_steps": ",.0f", "states": ",.0f", **dict.fromkeys(("model", "lo
 
 
 def _add_real_steps(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--real-steps", metavar="A,B,…", help="amounts of training data (1000,3000,10000,30000,100000)")
+    usual = ",".join(map(str, REAL_STEPS["full"]))
+    parser.add_argument("--real-steps", metavar="A,B,…", help=f"amounts of training data ({usual})")
 
 
 def _amounts(graph: str, options: argparse.Namespace) -> Conditions:
-    amounts = amounts_of(options.real_steps) if options.real_steps else REAL_STEPS[options.scale]
+    given, keys = options.real_steps, {assignment.partition("=")[0] for assignment in options.set}
+    if "collect.steps" in keys:
+        raise UserError("collect.steps is what this table varies: give the numbers of real steps by --real-steps.")
+    amounts = sorted({*numbers_of("--real-steps", given, least=1)}) if given else REAL_STEPS[options.scale]
     return {f"{amount} steps": (f"collect.steps={amount}",) for amount in amounts}
-
-
-def amounts_of(text: str) -> tuple[int, ...]:
-    """Returns the numbers of real steps in a text, in ascending order.
-
-    Raises:
-      UserError: if the text is not a list of positive numbers.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"--real-steps expects numbers with commas between them, for example 1000,3000, got '{text}'.")
-    return tuple(sorted({int(part) for part in parts}))
 
 
 def _rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:

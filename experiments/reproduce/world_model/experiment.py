@@ -150,7 +150,7 @@ class WorldModelTable:
 
 
 def _config(options: argparse.Namespace, assignments: Sequence[str]) -> RunConfig:
-    return training_config(argparse.Namespace(**{**vars(options), "set": list(assignments)}))
+    return training_config(SCALES[options.scale], assignments, options.preset)
 
 
 def _run(

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from environment.statistics.paired import paired_test
-from experiments.config.run import RunConfig, load_config
+from experiments.config.run import RunConfig
 from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
@@ -49,7 +49,7 @@ from experiments.studies.mechanisms import (
 )
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.setting import Effort
-from experiments.studies.study import Scale, seeds_of, training_config
+from experiments.studies.study import USED, Scale, seeds_of, training_config
 from worldmodel.accuracy import figure_names as names
 
 TABLE, FULL = "mechanisms", "full"
@@ -181,8 +181,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and evaluates every setting on each graph and seed; finished units are not done again."""
-    options.preset, assignments = None, tuple(options.set)
-    config = training_config(options, SCALES[options.scale])
+    assignments = tuple(options.set)
+    config = _config(options.scale, assignments)
     chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
     mechanisms = named(options.without, MECHANISMS, "mechanism")
     keys = [
@@ -262,7 +262,7 @@ def _case(graph: str, seed: int, scale: str, assignments: tuple[str, ...]) -> Ca
 
 
 def _config(scale: str, assignments: tuple[str, ...]) -> RunConfig:
-    return load_config(SCALES[scale].preset, {}, [*SCALES[scale].overrides, *assignments])
+    return training_config(SCALES[scale], assignments, used=(*USED, "evaluate"))
 
 
 def _rows(

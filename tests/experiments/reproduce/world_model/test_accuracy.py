@@ -15,7 +15,6 @@ from experiments.cli import main
 from experiments.executors.units import COMMITTED, UNITS
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model import accuracy
-from experiments.reproduce.world_model.curve import amounts_of
 from experiments.reproduce.world_model.rows import (
     ALARM,
     BEST_KNOWN,
@@ -29,7 +28,7 @@ from experiments.reproduce.world_model.summary import summary
 from experiments.studies.evaluation import GREEDY, RANDOM
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.requirements import DREAM_GAP, DREAM_ILLEGAL, Requirement, required
-from experiments.studies.study import FEWER_SEEDS, SEEDS, Study, seeds_of
+from experiments.studies.study import FEWER_SEEDS, SEEDS, Study, numbers_of, seeds_of
 from tests import tracing
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import COPY_LAST, PER_RULE
@@ -199,6 +198,7 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
         (["exploit", "--set", "clean=none"], "clean is 'none'"),
         (["accuracy", "--set", "search.budget=9"], "search.budget is 9"),
         (["accuracy-curve", "--set", "collect.processes=2"], "collect.processes is 2"),
+        (["accuracy-curve", "--set", "collect.steps=500"], "--real-steps"),
         (["accuracy-transfer", "--set", "world=real"], "world is 'real'"),
         (["accuracy", "--preset", "beast"], "best"),
         (["accuracy", "bert-tiny"], "bert-base-tiny"),
@@ -411,7 +411,7 @@ def test_the_summary_has_a_row_for_each_figure_that_is_asked_and_a_column_for_ea
 def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:
     assert seeds_of("bert-base", None) == SEEDS and seeds_of("resnet18", None) == FEWER_SEEDS
     assert seeds_of("bert-base", "3, 1,3") == (3, 1)
-    assert amounts_of("3000, 1000,3000") == (1000, 3000)
+    assert numbers_of("--real-steps", "3000, 1000,3000", least=1) == [3000, 1000, 3000]
 
 
 @pytest.mark.parametrize(("graph", "met"), [("bert-base", ["yes", "yes", "no", "no"]), ("vit-base", [None] * 4)])
