@@ -18,10 +18,10 @@ from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.generator.grid import SYMMETRIC
 from taso_ext.generator.laws import Rewriting, Term
 from taso_ext.generator.wording import WINDOWED, Wording
+from taso_ext.verify.check import COST_MODEL
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import UnsupportedOperatorError, find_difference
 
-COST_MODEL = "rtx2070"  # any device will do: only FLOPs, legal rewrites and their results are used
 _INSTANCES = 5
 _LEAST = 3
 

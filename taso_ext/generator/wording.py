@@ -140,7 +140,7 @@ class _Writer:
     def write(self, name: str) -> str:
         source, target = self._rewriting.source, self._rewriting.target
         for number, term in enumerate(dict.fromkeys(each for top in source for each in top.subterms() if each.is_leaf)):
-            self._variables[term] = self._leaf_name(term, number)
+            self._variables[term] = f"x{number + 1}"
         results = ["y", "z"] if len(source) > 1 else ["y"]
         statements = self._statements(source, results)
         self._in_source = False
@@ -158,9 +158,6 @@ class _Writer:
             for head, item in zip([section, *[""] * len(items)], items, strict=False):
                 lines.append(f"  {head:<6} {item}")
         return "\n".join(lines) + "\n"
-
-    def _leaf_name(self, term: Term, number: int) -> str:
-        return f"x{number + 1}"
 
     def _leading_rank(self) -> int:
         ranks = [len(each.shapes[0]) for top in self._rewriting.source for each in top.subterms() if each.is_variable]
@@ -182,7 +179,7 @@ class _Writer:
                     continue
                 self._names[term] = last.get(term) or self._fresh()
                 statements.append(self._statement(term, tops, last))
-        return [each for each in statements if each]
+        return statements
 
     def _fresh(self) -> str:
         """Returns a new name for a result of one side. A name on both sides would stand for the same tensor."""

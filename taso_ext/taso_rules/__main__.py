@@ -93,7 +93,7 @@ def markdown(rules: TasoRules, command: str) -> str:
         "| verdict | rules |",
         "|---|---|",
         *(f"| {verdict} | {counts[verdict]} |" for verdict in Verdict),
-        f"| of the accepted: refuted for wider domains | {sum(outcome.restricted for outcome in rules.outcomes)} |",
+        f"| accepted, but not for wider domains | {sum(outcome.restricted for outcome in rules.outcomes)} |",
         f"| in the file | {len(rules.outcomes)} |",
         "",
         "| index | rule | verdict | domain or reason |",

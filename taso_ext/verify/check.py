@@ -27,7 +27,7 @@ from taso_ext.verify.numeric.float_session import RefusedGraphError
 from taso_ext.verify.rule_file import is_normwise
 
 DEFAULT_INSTANCES = 16
-_COST_MODEL = "rtx2070"  # any device will do, because prices do not decide whether a rewrite is legal
+COST_MODEL = "rtx2070"  # any device will do, because prices do not decide whether a rewrite is legal
 _DRAWS_PER_INSTANCE = 2  # the engine itself searches for dimensions that fit; a second draw helps only rarely
 MOST_GLANCED = 1 << 25
 """The most elements of all graphs that are only glanced at: enough for 1000 small graphs, or for fewer large ones."""
@@ -151,7 +151,7 @@ def verify_rule(
     """
     result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
     numbered = _random_instances(rules, index, instances + glances, seed) if sources is None else enumerate(sources)
-    floats, glanced = instances if float_instances is None else float_instances, 0
+    floats, glanced, divides_by_zero = instances if float_instances is None else float_instances, 0, False
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
         glance = rewrite.ordinal >= instances
         glanced += glance * (_size(rewrite.source) + _size(rewrite.target))
@@ -159,16 +159,20 @@ def verify_rule(
             break
         try:
             result.counterexample = _find_counterexample(rewrite, result, 0 if glance else floats, glance)
-        except NotInvertibleError:
-            continue  # a source that always divides by zero, as a norm of one element may, proves nothing
+        except NotInvertibleError:  # a source that always divides by zero, as a norm of one element may, proves nothing
+            divides_by_zero = True
+            continue
         result.rewrites += 1
         if observe is not None:
             observe(rewrite.source)
         if result.counterexample is not None:
             break
     if not result.rewrites:
-        result.hindrance = _hindrance(rules, index)
+        result.hindrance = _DIVIDES_BY_ZERO if divides_by_zero else _hindrance(rules, index)
     return result
+
+
+_DIVIDES_BY_ZERO = "its source divides by zero on every random instance, so that there is nothing to compare"
 
 
 def _hindrance(rules: RuleSet, index: int) -> str:
@@ -195,7 +199,7 @@ def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> 
 
 def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], instances: int) -> Iterator[_Rewrite]:
     """Yields the rewrites of the first `instances` numbered graphs in which the rule is legal somewhere."""
-    cost_model, found = CostModel.roofline(_COST_MODEL), 0
+    cost_model, found = CostModel.roofline(COST_MODEL), 0
     for number, source in sources:
         state = State(source, rules, cost_model)
         locations = np.flatnonzero(state.location_mask()[index])

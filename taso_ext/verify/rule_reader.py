@@ -47,11 +47,6 @@ class Variable:
     shape: tuple[Extent, ...] | None
 
     @property
-    def weight(self) -> bool:
-        """Whether the tensor must be computed from initializers alone."""
-        return self.origin == "weight"
-
-    @property
     def rank(self) -> int | None:
         """The rank if the declaration fixes it, else None."""
         if self.shape is None or any(extent.kind == "ellipsis" for extent in self.shape):

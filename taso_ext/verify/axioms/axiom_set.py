@@ -73,13 +73,13 @@ def _forms(axiom: tuple[RuleText, bool, bool]) -> Iterator[Axiom]:
         if all(not statement.op for statement in side.source):
             continue  # nothing to look for
         yield Axiom(rule.name, side, typed)
-        if _has_stars(side):
+        if has_stars(side):
             for count in _LENGTHS:
                 if count >= rule.least:
                     yield _expanded(rule.name, side, typed, count)
 
 
-def _has_stars(rule: RuleText) -> bool:
+def has_stars(rule: RuleText) -> bool:
     return any(term.starred for statement in rule.source for term in (*statement.results, *statement.arguments))
 
 

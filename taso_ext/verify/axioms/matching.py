@@ -16,7 +16,6 @@ from taso_ext.verify.axioms.symbolic_values import (
     Shape,
     Span,
     UnknownError,
-    Unlike,
     Value,
 )
 from taso_ext.verify.axioms.tensor_terms import EACH, Terms, counted_from_the_front
@@ -151,6 +150,7 @@ def operator_name(statement: Statement, op: str) -> str:
 def _bindings(match: Match, statement: Statement, term: int, operators: Operators) -> Iterator[Match]:
     """Yields the match in which the statement is this term; nothing if it cannot be."""
     node = match.terms.nodes[term]
+    # Most terms are other operators, for which no match needs to be copied.
     if not node.op or (
         statement.op not in match.axiom.rule.operators and node.op != operator_name(statement, statement.op)
     ):
@@ -252,7 +252,6 @@ def _bind_extent(match: Match, extent: Extent, item: object) -> bool:
             return match.bind_symbol(extent.symbol, item)
         case "starred", Each():
             return match.bind_symbol(extent.symbol, item.values)
-    assert not isinstance(item, Unlike) or extent.kind != "ellipsis"
     return False
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 
 import z3
 
-from taso_ext.verify.axioms.axiom_set import Axiom, axioms
+from taso_ext.verify.axioms.axiom_set import Axiom, axioms, has_stars
 from taso_ext.verify.axioms.matching import Built, Match, build, matches
 from taso_ext.verify.axioms.rule_terms import RuleTerms
 from taso_ext.verify.axioms.symbolic_shapes import BROADCASTING
@@ -75,7 +75,7 @@ def _usable(rule: RuleText) -> list[Axiom]:
     """
     exact = any(not variable.floating for variable in rule.variables.values())
     usable = [a for a in axioms() if not exact or not any(v.floating for v in a.rule.variables.values())]
-    return [axiom for axiom in usable if rule.least >= axiom.rule.least or axiom.lists or not _lists(axiom)]
+    return [axiom for axiom in usable if rule.least >= axiom.rule.least or axiom.lists or not has_stars(axiom.rule)]
 
 
 def _prove_by_cases(rule: RuleText) -> tuple[str, ...] | None:
@@ -94,10 +94,6 @@ def _with_operator(rule: RuleText, name: str, choice: str) -> RuleText:
     )
     operators = {other: choices for other, choices in rule.operators.items() if other != name}
     return replace(rule, operators=operators, source=source, target=target)
-
-
-def _lists(axiom: Axiom) -> bool:
-    return any(t.starred for s in axiom.rule.source for t in (*s.results, *s.arguments))
 
 
 def equated_variables(text: str) -> list[tuple[str, str]]:

@@ -334,10 +334,9 @@ class Call:
         """Returns a real attribute as the literal that it stands for."""
         return self.arithmetic.constant(float(self.attributes.get(name, default)))
 
-    def key(self, *ignored: str) -> str:
-        """Returns a key of the random function: the operator and those attributes that change what it computes."""
-        kept = {name: value for name, value in self.attributes.items() if name not in ignored}
-        return f"{self.op_type}{sorted(kept.items())}"
+    def key(self) -> str:
+        """Returns a key of the random function: the operator and its attributes."""
+        return f"{self.op_type}{sorted(self.attributes.items())}"
 
     def require(self, name: str, *accepted: object) -> None:
         """Raises UnsupportedOperatorError unless an attribute has an accepted value; a missing one has the first."""

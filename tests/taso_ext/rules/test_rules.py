@@ -207,6 +207,12 @@ def test_rule_that_never_applies_is_not_verified() -> None:
     assert "cannot be verified" in str(verification)
 
 
+def test_a_source_that_always_divides_by_zero_is_said_to() -> None:
+    text = "rule r\n  var    x, a: float[...]\n  source d = Sub(x, x); y = Div(a, d)\n  target y = Div(a, x)\n"
+    verification = verify_rule(RuleSet.parse(text), 0, instances=4)
+    assert not verification.ok and "divides by zero on every random instance" in str(verification)
+
+
 def test_unknown_rule_index_is_refused() -> None:
     with pytest.raises(IndexError):
         verify_rule(DEFAULT, len(DEFAULT))
