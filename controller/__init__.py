@@ -9,7 +9,7 @@
 |---|---|
 | `make` | builds a controller by name |
 | `Controller` | the interface; its docstring shows the loop that calls it |
-| `evaluate` | plays a controller, and random beside it, in the real environment |
+| `evaluate` | plays a controller, and random play for comparison, in the real environment |
 | `PpoConfig`, `PolicyConfig` | the settings of `ppo` |
 
 `worldmodel.data.trajectory` describes the data that controllers learn from. Importing this package loads no TensorFlow:

@@ -27,11 +27,12 @@ class Evaluation:
     """The results of a run, separated by who found them.
 
     Attributes:
-      collection: (a) the best real episode before the evaluation: of the random collection for the world model and what
-        policies of earlier rounds added to it, or of model-free training; None if there was none.
+      collection: (a) the best real episode before the evaluation; None if there was none. It comes from the random
+        collection for the world model and the episodes that policies of earlier rounds added to it, or from model-free
+        training.
       deterministic: (b) the controller's deterministic episode.
-      sampled: (c) its sampled episodes; empty for controllers that do not sample.
-      random: (d) as many episodes of the random agent as (b) and (c) together.
+      sampled: (c) the controller's sampled episodes; empty for controllers that do not sample.
+      random: (d) episodes of the random agent, as many as (b) and (c) have together.
     """
 
     collection: EpisodeRecord | None
@@ -48,14 +49,14 @@ class Evaluation:
 
     @property
     def best(self) -> EpisodeRecord:
-        """The best of the whole run, which is exported; among equals the controller's own."""
+        """The best episode of the whole run, which is exported; among equals it is the controller's own."""
         collection = () if self.collection is None else (self.collection,)
         best = best_record((self.deterministic, *self.sampled, *collection, *self.random))
         assert best is not None
         return best
 
     def improvements(self) -> dict[str, float]:
-        """Returns the improvement 1 - cost/cost₀ of the best graph in each part."""
+        """Returns the improvement 1 - cost/cost₀ of the best graph in each part, by the name of the part."""
         return {
             "collection": 0.0 if self.collection is None else self.collection.improvement,
             "deterministic": self.deterministic.improvement,
@@ -109,9 +110,9 @@ def evaluate(
       env: the real environment.
       controller: a controller that is trained or needs no training.
       num_sampled: number of sampled episodes; none are played if the controller is not stochastic.
-      seed: episode i of a part has seed `seed + i`.
+      seed: the seed of the first episode of each part; episode i has the seed `seed + i`.
       collection: the best real episode so far, which the result keeps unchanged.
-      random_controller: plays part (d); `RandomController()` by default.
+      random_controller: the controller that plays part (d); `RandomController()` by default.
       on_episode: called after every episode.
     """
     if not controller.stochastic:
@@ -141,11 +142,11 @@ def play_episode(
     """Plays one episode to its end and records the real graph's changes.
 
     Args:
-      env: the real environment; the controller may see it through a view, the record does not.
-      controller: picks the actions.
+      env: the real environment. The controller may see it through a view; the record always describes the real graph.
+      controller: the controller that picks the actions.
       seed: seed of the reset and of the controller's draws.
       deterministic: passed to `Controller.act`.
-      kind: kept in the record.
+      kind: the kind of the episode in its record.
     """
     view = controller.view(env)
     options = {} if controller.max_steps is None else {"options": {"max_steps": controller.max_steps}}
@@ -165,9 +166,9 @@ def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[floa
     Args:
       env: the real environment; `replay` resets it.
       actions: pairs (rule, location).
-      costs_ms: the costs of the log, initial graph first; they are checked if given.
+      costs_ms: the costs of the log in ms, the initial graph's first; they are checked if given.
     Returns:
-      The real costs, initial graph first: len(actions) + 1 of them.
+      The len(actions) + 1 real costs in ms, the initial graph's first.
     Raises:
       ReplayError: an action is not legal, or a cost differs from that of the log; the message names the step.
     """

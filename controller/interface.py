@@ -35,13 +35,14 @@ class StoredControllerError(ValueError):
 
 
 class Controller(Protocol):
-    """Picks rewrites. A subclass that needs no training and no view of its own defines `act` only.
+    """The interface of a controller, which picks rewrites.
 
-    The loop that calls it; `controller.evaluation.play_episode` is this loop with a log::
+    A subclass that needs neither training nor a view of its own defines only `act`. This is the loop that calls a
+    controller; `controller.evaluation.play_episode` is the same loop with a log::
 
         controller.train(world, seed=seed)                    # the real environment, or a dream of it
         view = controller.view(env)                           # e.g. a LatentEnv around the real environment
-        observation, info = view.reset(seed=seed)  # options={"max_steps": controller.max_steps} if it has any
+        observation, info = view.reset(seed=seed)  # with options={"max_steps": controller.max_steps}, unless it is None
         controller.begin_episode(view, seed=seed)
         terminated = truncated = False
         while not (terminated or truncated):
@@ -50,7 +51,7 @@ class Controller(Protocol):
 
     Attributes:
       name: name in the registry.
-      stochastic: whether episodes with different seeds can differ; only then are sampled episodes played.
+      stochastic: whether episodes with different seeds can differ; if not, no sampled episodes are played.
     """
 
     name: ClassVar[str]
@@ -58,7 +59,7 @@ class Controller(Protocol):
 
     @property
     def max_steps(self) -> int | None:
-        """Largest number of steps of its episodes; None, the default, leaves that to the environment."""
+        """The largest number of steps in an episode; None, the default, leaves the limit to the environment."""
         return None
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
@@ -66,7 +67,7 @@ class Controller(Protocol):
 
         Args:
           world: the world to train in; each controller documents which worlds it takes.
-          seed: determines every random draw.
+          seed: the seed of every random draw.
           on_progress: called after every unit of work.
         """
         return
@@ -74,8 +75,8 @@ class Controller(Protocol):
     def view(self, env: Any) -> Any:
         """Returns the real environment as this controller sees it, with Gymnasium's `reset` and `step`.
 
-        The default is `env` itself. A view with other actions than [rule, location] reports the latter in
-        `info["action"]` of its `step`.
+        The default is `env` itself. A view whose actions are not pairs [rule, location] reports the pair as
+        `info["action"]` in its `step`.
         """
         return env
 
@@ -84,7 +85,7 @@ class Controller(Protocol):
         return
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
-        """Chooses a legal action of the view that the episode was begun with.
+        """Returns a legal action of the view with which the episode began.
 
         Args:
           observation: the view's last observation.
@@ -141,8 +142,8 @@ def make(name: str, **settings: Any) -> Controller:
 
     Args:
       name: see `names`.
-      settings: arguments of its class; of "ppo" those of `PpoController.for_dream`, or with `env` instead of
-        `world_model` those of `PpoController.for_real`.
+      settings: arguments of the controller's class. For "ppo" they are the arguments of `PpoController.for_dream`, or
+        those of `PpoController.for_real` if `env` is among them.
     Raises:
       UnknownControllerError: if no controller is registered under that name.
     """

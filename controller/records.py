@@ -28,13 +28,14 @@ class EpisodeRecord:
       rewards: T rewards of the environment.
       costs_ms: T + 1 costs, of which the first is the initial graph's.
       terminated, truncated: how the episode ended.
-      cost_noise: T + 1 halves of the widths of the 95 % intervals of `costs_ms`, as fractions of these; empty if the
-        costs are exact.
-      reward_noise: T such halves of `rewards`, in the rewards' unit; empty if these are exact.
+      cost_noise: T + 1 numbers, each half the width of the 95 % interval of a cost, as a fraction of the cost; empty if
+        the costs are exact.
+      reward_noise: T numbers, each half the width of the 95 % interval of a reward, in the reward's unit; empty if the
+        rewards are exact.
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
       rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
 
-    The last two say where the actions can be replayed; they are empty in records of older versions.
+    `graph_hash` and `rules` say where the actions can be replayed; they are empty in records of older versions.
     """
 
     kind: str
@@ -65,7 +66,7 @@ class EpisodeRecord:
 
     @property
     def best_step(self) -> int:
-        """Number of steps to the best visited graph: the first of equals, 0 if none improved on the initial graph."""
+        """Number of steps to the best visited graph, the first of equals; 0 if none improved on the initial graph."""
         best = 0
         for step, cost_ms in enumerate(self.costs_ms):
             if is_improvement(cost_ms, self.costs_ms[best]):
@@ -93,11 +94,11 @@ class EpisodeRecord:
         return ratio_noise(1 - self.improvement, self.noise_at(0), self.noise_at(self.best_step))
 
     def noise_at(self, step: int) -> float:
-        """Returns the noise of the cost after `step` steps, see `cost_noise`."""
+        """Returns the noise of the cost after `step` steps; see `cost_noise`."""
         return self.cost_noise[step] if self.cost_noise else 0.0
 
     def until(self, step: int) -> EpisodeRecord:
-        """Returns the record of its first `step` steps."""
+        """Returns the record of the first `step` steps."""
         return dataclasses.replace(
             self,
             actions=self.actions[:step],
@@ -143,19 +144,22 @@ _NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules"}
 
 
 def ratio_noise(ratio: float, before_noise: float, after_noise: float) -> float:
-    """Returns half the width of the 95 % interval of a ratio of costs, whose noise is given as fractions of them.
+    """Returns half the width of the 95 % interval of a ratio of two costs.
 
-    The errors are taken as independent. A ratio of exactly 1 has no noise: a graph is compared with itself.
+    The noise of each cost is given as a fraction of it, and the errors are taken as independent. A ratio of exactly 1
+    has no noise, because a graph is then compared with itself.
     """
     return 0.0 if ratio == 1 else ratio * math.hypot(before_noise, after_noise)
 
 
 class EpisodeLog:
-    """Collects an episode while it is played.
+    """The log of an episode while it is played.
 
-    log = EpisodeLog("sampled", seed, info)                 # `info` of the reset
-    log.add(action, reward, terminated, truncated, info)    # for each step
-    record = log.record()
+    The caller adds each step:
+
+        log = EpisodeLog("sampled", seed, info)                 # `info` of the reset
+        log.add(action, reward, terminated, truncated, info)
+        record = log.record()
     """
 
     def __init__(self, kind: str, seed: int, info: Mapping[str, Any]) -> None:
@@ -204,9 +208,9 @@ class EpisodeLog:
 
 
 def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
-    """Returns the record that improved most on its initial graph, the first of equals; None without records.
+    """Returns the record that improved most on its initial graph, the first of equals; None if there are no records.
 
-    Ratios are compared, not costs: where costs are measured, two records may hold times of one graph from two days.
+    Ratios are compared instead of costs, because two records may hold times of one graph measured on different days.
     """
     best: EpisodeRecord | None = None
     for record in records:
@@ -216,6 +220,6 @@ def best_record(records: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
 
 
 def best_improvement(records: Sequence[EpisodeRecord]) -> float:
-    """Returns the improvement of `best_record`; 0 without records."""
+    """Returns the improvement of `best_record`; 0 if there are no records."""
     best = best_record(records)
     return 0.0 if best is None else best.improvement

@@ -66,7 +66,7 @@ def make(
       max_steps: number of steps after which an episode is truncated.
       settings: further arguments of `GraphSubstitutionEnv`, such as `max_locations`, `dims` or `strict`.
     Raises:
-      As `GraphSubstitutionEnv`: every error names what was expected and lists the known names.
+      The errors of `GraphSubstitutionEnv`; each names what was expected and lists the known names.
     """
     from environment.substitution.env import GraphSubstitutionEnv
 

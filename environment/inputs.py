@@ -30,17 +30,17 @@ Feeds = dict[str, np.ndarray]
 """Arrays by input name, as ONNX Runtime takes them."""
 
 TIMED_ON = "random inputs, nothing masked"
-"""What `timing_feeds` are: another text wherever they are changed."""
+"""Description of `timing_feeds`; it changes whenever they change."""
 _WIDE = 100
 """Integers that nothing restricts are usually masks, 0 or 1; one edge case also tries them up to this size."""
 _OPEN_SIZE = 2
-"""What to try a dimension with that no operator is priced on, and that may therefore stay open."""
+"""Size to try for an open dimension. A dimension may stay open if no operator's price depends on it."""
 _WORDS = (b"", b"a", b"an example", b"\xc3\xa4 \xe2\x82\xac")
 
 
 @dataclass(frozen=True)
 class Reader:
-    """An operator that reads a value, with the types of all it reads."""
+    """An operator that reads a value at one of its inputs, with the types of the model's values."""
 
     node: onnx.NodeProto
     position: int
@@ -59,7 +59,7 @@ class Reader:
 
 
 class InputReaders:
-    """Finds the operators of a model that read an input, directly or rearranged, in nested graphs too."""
+    """The operators of a model that read a value, directly or rearranged, also in nested graphs."""
 
     def __init__(self, model: CheckedModel) -> None:
         self._types = model.types
@@ -122,7 +122,7 @@ def _row_of(table: int) -> Callable[[Reader], Range | None]:
 
 
 def _up_to_axis(axis: int) -> Callable[[Reader], Range | None]:
-    """Makes a rule for counts of things along an axis of the first input: at least one, at most all."""
+    """Returns a rule for a count along an axis of the first input: at least 1, at most the size of the axis."""
 
     def counts(reader: Reader) -> Range | None:
         size = reader.axis_size(0, axis)
@@ -153,7 +153,7 @@ _RANGES: dict[tuple[str, int], Callable[[Reader], Range | None]] = {
     ("Loop", 0): _few,
     ("Tile", 1): _few,
 }
-"""By operator and input position."""
+"""Rules for the accepted integers, by operator and input position."""
 
 
 def reachable_outputs(model: CheckedModel, inputs: list[str]) -> set[str]:
@@ -167,7 +167,7 @@ def reachable_outputs(model: CheckedModel, inputs: list[str]) -> set[str]:
 
 
 def default_range(dtype: np.dtype) -> Range:
-    """Returns the integers of a type that nothing restricts: all of a small type, else 0 and 1, as in masks."""
+    """Returns the integers to try if nothing restricts them: all of an 8-bit type, else 0 and 1, as in masks."""
     if dtype.itemsize == 1 and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return int(limits.min), int(limits.max)
@@ -176,14 +176,14 @@ def default_range(dtype: np.dtype) -> Range:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What may be fed to one input.
+    """The arrays that may be fed to one input.
 
     Attributes:
-      dims: static; where the model leaves a dimension open, the size to try it with.
-      open_axes: the axes of such dimensions.
+      dims: the shape; a dimension that the model leaves open has the size to try.
+      open_axes: the axes of open dimensions.
       limits: lowest and highest value, for integers and booleans.
       restricted: whether some operator fails or misbehaves outside `limits`.
-      strings: what to choose from, for strings.
+      strings: the texts to choose from, for strings.
     """
 
     name: str
@@ -222,12 +222,12 @@ class InputSpec:
         return self.choose(rng) if self.is_string else self.integers(rng, *self.limits)
 
     def usual(self, rng: np.random.Generator) -> np.ndarray:
-        """Draws as `random` does, but leaves nothing masked: integers that nothing restricts are taken for masks."""
+        """Draws like `random` but masks nothing: integers that nothing restricts are taken for masks, and are 1."""
         is_mask = self.dtype.kind in "iu" and not self.restricted and self.limits == (0, 1)
         return self.constant(1.0, 1) if is_mask else self.random(rng)
 
     def constant(self, number: float, integer: int) -> np.ndarray:
-        """Returns the same value everywhere."""
+        """Returns an array of one value: `number` for floats, `integer` for others, the first text for strings."""
         if self.is_string:
             return np.full(self.dims, self.strings[0].decode(), object)
         return np.full(self.dims, number if self.is_float else integer).astype(self.dtype)
@@ -237,7 +237,7 @@ def input_specs(model: CheckedModel) -> list[InputSpec]:
     """Returns what may be fed to each input that has no default value.
 
     Raises:
-      ModelError: an input that is not a tensor of a type NumPy has; such inputs cannot be made up.
+      ModelError: an input is not a tensor of a type that NumPy has, so that no values can be made up for it.
     """
     readers = InputReaders(model)
     values = [value for value in model.skeleton.graph.input if value.name not in model.defaults]
@@ -270,16 +270,16 @@ def random_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
 
 
 def timing_feeds(specs: list[InputSpec], rng: np.random.Generator) -> Feeds:
-    """Makes one input set to time a model on: random, with nothing masked, as in most of what models meet.
+    """Makes one random input set to time a model on, with nothing masked, as in most real inputs.
 
-    What is masked costs time of its own: of a softmax part of which is masked, ONNX Runtime computes numbers that are
-    too small for a CPU's usual arithmetic (denormal ones), and takes many times as long.
+    Masks cost time of their own: for a softmax that is partly masked, ONNX Runtime computes denormal numbers, which are
+    too small for a CPU's usual arithmetic, and takes many times as long.
     """
     return {spec.name: spec.usual(rng) for spec in specs}
 
 
 def edge_feeds(specs: list[InputSpec], rng: np.random.Generator) -> list[Feeds]:
-    """Makes input sets at the edges: zeros, ones, minus ones, very large, very small, half empty, wide integers."""
+    """Makes input sets of edge cases: zeros, ones, minus ones, very large, very small, half empty, wide integers."""
     return [{spec.name: make(spec, rng) for spec in specs} for make in _EDGES]
 
 
@@ -317,7 +317,7 @@ def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list
     """Makes input sets from arrays that a user gave: one set, or several along an additional first axis.
 
     Raises:
-      ModelError: a missing or unknown name, a shape that does not fit, or a type that cannot be converted.
+      ModelError: a name is missing or unknown, a shape does not fit, or a type cannot be converted.
     """
     names = [spec.name for spec in specs]
     for name in given:
@@ -349,7 +349,7 @@ def _converted(spec: InputSpec, array: np.ndarray, stacked: bool) -> np.ndarray:
 
 
 def vary(feeds: Feeds, rng: np.random.Generator) -> Feeds:
-    """Makes another input set like a given one: floats with some noise, everything else in another order."""
+    """Makes another input set like a given one: floats with some noise, all other values in another order."""
     return {name: _varied(array, rng) for name, array in feeds.items()}
 
 

@@ -1,4 +1,4 @@
-"""Proves by running them that two models compute the same, and finds the rewrite that broke it where they do not.
+"""Proves by running two models that they compute the same; if they do not, finds the rewrite that broke it.
 
 The original without any optimisation is the oracle; the candidate runs as a user would run it.
 """
@@ -18,31 +18,32 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import Level, create_session
 
 _ROUNDING_STEPS = 16
-"""Differences of this many rounding steps of the largest value always pass, however small the spread beside it."""
+"""Differences of this many rounding steps of the largest value always pass, however small the spread is."""
 
 Outputs = list[object]
-"""What a session returns for one input set: arrays, or sequences and maps of them."""
+"""The results of a session for one input set: arrays, or sequences and maps of arrays."""
 _TOLERANCES: dict[int, float] = {
     onnx.TensorProto.DOUBLE: 1e-9,
     onnx.TensorProto.FLOAT: 1e-4,
     onnx.TensorProto.FLOAT16: 1e-2,
     onnx.TensorProto.BFLOAT16: 5e-2,
 }
-"""In spreads of the output: roughly a thousand rounding steps, which deep networks reach after harmless reordering."""
+"""Tolerances by element type, in spreads of the output: roughly a thousand rounding steps, which deep networks reach
+after harmless reordering."""
 _QUANTISED_TOLERANCE = 5e-2
-"""One step of an 8-bit code is 1/128 of its range; rounding differently before it may flip a few."""
+"""Tolerance of quantised models: one step of an 8-bit code is 1/128 of its range, and other rounding may flip a few."""
 _REACTION = 10.0
-"""Outputs react when different inputs move them by this many tolerances; then an error would be seen as well."""
+"""An output reacts if different inputs change it by this many tolerances; an error would then be seen as well."""
 _MOST_NOISE = 10.0
 """The original's own rounding noise may widen the tolerance, by at most this factor."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What differences of one output are measured in.
+    """The unit in which differences of one output are measured.
 
     Attributes:
-      spread: standard deviation of its values over ordinary inputs.
+      spread: standard deviation of the output's values over ordinary inputs.
       tolerance: the largest difference that counts as equal, in spreads.
     """
 
@@ -83,8 +84,9 @@ def spread_of(results: Sequence[object]) -> float:
 def difference(expected: object, found: object, scale: Scale, noise: object = None) -> float:
     """Returns the largest difference of two values of an output, in spreads; infinite if they cannot be compared.
 
-    A value that is not finite where the expected one is makes it infinite. Where the expected value is NaN anything
-    passes, and where it is infinite a finite value does: a rewrite may compute more than the original, never less.
+    The difference is infinite if a value is not finite although the expected value is. If the expected value is NaN,
+    any value passes. If it is infinite, the same infinity and finite values pass: a rewrite may compute more than the
+    original, never less.
 
     Args:
       noise: another result of the original (with other rounding); integers on which the two disagree are not compared.
@@ -125,16 +127,18 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class Verification:
-    """What running both models has shown.
+    """The result of running both models.
 
     Attributes:
-      equal: every output agrees within its tolerance on every input set.
-      largest_difference: over outputs and input sets, in standard deviations of the output's values.
-      tolerance: what was allowed, in the same unit.
-      reacts: every output that depends on the inputs changes with them. If not, nothing was proved: see `reason`.
-      outputs: the same, output by output.
-      num_inputs: input sets on which both were compared.
-      reason: empty if the models are proved equal, else why not, as one sentence.
+      equal: whether every output agrees within its tolerance on every input set.
+      largest_difference: largest difference of the output that is worst in relation to its tolerance, over all input
+        sets, in standard deviations of the output's values.
+      tolerance: largest allowed difference of that output, in the same unit.
+      reacts: whether every output that depends on the inputs changes with them. If not, nothing was proved: see
+        `reason`.
+      outputs: the same for each output.
+      num_inputs: number of input sets on which both models were compared.
+      reason: empty if the models are proved equal, else one sentence that says why not.
     """
 
     equal: bool
@@ -159,8 +163,8 @@ def verify(
     Args:
       original: the oracle, run without optimisations.
       candidate: a model of the same inputs and outputs, run with ONNX Runtime's default optimisations.
-      seed: of the random inputs.
-      num_inputs: random input sets; the edge cases (zeros, ones, very large …) come on top.
+      seed: the seed of the random inputs.
+      num_inputs: number of random input sets, at least two; edge cases (zeros, ones, very large …) are added to them.
       inputs: arrays by input name to use instead, with variations of them: one set, or several along a first axis.
     Raises:
       ModelError: `inputs` do not fit, or ONNX Runtime cannot load the original.
@@ -180,11 +184,11 @@ def find_first_bad_rewrite(
     """Finds by bisection the number of rewrites after which outputs first differ.
 
     Args:
-      export: the model after the first `n` rewrites; it may raise, which counts as broken.
-      num_rewrites: how many there are; the model after all of them is known to be wrong.
+      export: a function that returns the model after the first `n` rewrites; if it raises, the model counts as broken.
+      num_rewrites: number of rewrites; the model after all of them is known to be wrong.
       seed, num_inputs, inputs: as for `verify`.
     Returns:
-      k in [1, num_rewrites]: the k-th rewrite broke it. 0: no rewrite did, the model differs before the first one.
+      k in [1, num_rewrites] if the k-th rewrite broke the model; 0 if it differs already before the first rewrite.
     """
     oracle = _Oracle(original, seed, num_inputs, inputs)
 
@@ -277,8 +281,8 @@ class _Oracle:
     def _second_look(self, found: list[Outputs]) -> tuple[list[float], list[float]]:
         """Returns differences and tolerances that allow for the original's own sensitivity to rounding.
 
-        ONNX Runtime's optimisations change the rounding of the original. Where that alone moves an output, or flips an
-        integer such as an arg-max between ties, a candidate cannot be asked to agree more closely.
+        ONNX Runtime's optimisations change the rounding of the original. If that alone changes an output, or flips an
+        integer such as an arg-max between ties, a candidate cannot be expected to agree more closely.
         """
         noise = self._results("all", self._original)
         own = self._gaps(noise)
@@ -289,12 +293,12 @@ class _Oracle:
         return self._gaps(found, noise), allowed
 
     def _results(self, level: Level, model: CheckedModel) -> list[Outputs]:
-        """Runs a model on every input set; its session, with its copy of the weights, ends with this."""
+        """Returns a model's outputs on every input set. Its session, with a copy of the weights, ends with this."""
         session = create_session(model, level)
         return [self._run(session, feeds) for feeds, _ in self._runs]
 
     def _run_all(self, session: ort.InferenceSession, feeds: list[Feeds]) -> list[tuple[Feeds, Outputs]]:
-        """Runs those input sets that the original accepts; an edge case may well be outside what it can take."""
+        """Returns (feeds, outputs) of the input sets that the original accepts; it may well not accept an edge case."""
         runs = []
         for each in feeds:
             try:

@@ -1,4 +1,4 @@
-"""`PolicyHead`: what every policy decides with, whatever its features come from."""
+"""`PolicyHead`: the deciding part of every policy, whatever the source of its features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from controller.ppo.config import PolicyConfig
 
 
 class Orthogonal(snt.initializers.Initializer):
-    """Orthogonal weights from a NumPy generator, so that equal seeds give equal networks whatever was built before.
+    """An initialiser of orthogonal weights from a NumPy generator.
+
+    Because of this generator, equal seeds give equal networks, whatever was built before.
 
     Source: Saxe et al. 2014; usual for PPO (Engstrom et al. 2020).
     """
@@ -31,7 +33,7 @@ class Orthogonal(snt.initializers.Initializer):
 
 
 class Gaussian(snt.initializers.Initializer):
-    """Independent normal weights from a NumPy generator."""
+    """An initialiser of independent normal weights from a NumPy generator."""
 
     def __init__(self, rng: np.random.Generator, stddev: float) -> None:
         self._rng, self._stddev = rng, stddev
@@ -41,7 +43,7 @@ class Gaussian(snt.initializers.Initializer):
 
 
 class Torso(snt.Module):
-    """Linear, LayerNorm, swish, a few times: float32 [B, any] -> [B, sizes[-1]]."""
+    """A stack of layers, each Linear, LayerNorm and swish: float32 [B, any] -> [B, sizes[-1]]."""
 
     def __init__(self, sizes: Sequence[int], rng: np.random.Generator, name: str | None = None) -> None:
         super().__init__(name)
@@ -50,7 +52,7 @@ class Torso(snt.Module):
 
     @property
     def first_weights(self) -> tf.Variable:
-        """[inputs, sizes[0]] of the first layer, once it has been used."""
+        """The weights [inputs, sizes[0]] of the first layer; they exist after the first call."""
         return self._linears[0].w
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -61,7 +63,10 @@ class Torso(snt.Module):
 
 
 class ValueNet(snt.Module):
-    """A torso of its own (values and policies want different features) and one number: [B, any] -> [B]."""
+    """A network that computes one value for each row: float32 [B, any] -> [B].
+
+    It has a torso of its own, because values and policies want different features.
+    """
 
     def __init__(self, sizes: Sequence[int], rng: np.random.Generator, name: str | None = None) -> None:
         super().__init__(name)
@@ -70,7 +75,7 @@ class ValueNet(snt.Module):
 
     @property
     def first_weights(self) -> tf.Variable:
-        """[inputs, sizes[0]] of the first layer, once it has been used."""
+        """The weights [inputs, sizes[0]] of the first layer; they exist after the first call."""
         return self._torso.first_weights
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -78,24 +83,24 @@ class ValueNet(snt.Module):
 
 
 POLICY_GAIN = 0.01
-"""Gain of the last policy layers: the first policy is uniform over rules, then locations, like the random agent.
+"""Gain of the last policy layers, so small that the untrained policy is nearly uniform over rules, then over locations.
 
 Source: Andrychowicz et al. 2021, "What matters in on-policy RL", section 3.2.
 """
 
 
 class TableWeights(NamedTuple):
-    """The weights of a policy that belong to its table of A actions, G rules and S sites, NO-OP included.
+    """The weights of a policy that belong to its table of A actions and NO-OP, with G rules and S sites in all.
 
     Attributes:
-      inputs: [F + G + mask width, units] each, first layers of policy and value; rows are features of the state, counts
-        of legal actions by rule, and the summary of the mask.
-      rules: [units, G], of rule logits.
-      rule_bias: [G].
-      gates: [G, d].
-      sites: [S, d].
-      biases: [A + 1], of location logits.
-      summands: [A + 1, mask width].
+      inputs: [F + G + mask width, units] each, the first layers of policy and value. Their rows belong to the features
+        of the state, the counts of legal actions by rule, and the summary of the mask.
+      rules: [units, G], the weights of the rule logits.
+      rule_bias: [G], the biases of the rule logits.
+      gates: [G, d], the gate of each rule.
+      sites: [S, d], the embedding of each site.
+      biases: [A + 1], the biases of the location logits.
+      summands: [A + 1, mask width], what each legal action adds to the summary of the mask.
     """
 
     inputs: tuple[tf.Variable, tf.Variable]
@@ -108,24 +113,26 @@ class TableWeights(NamedTuple):
 
 
 class PolicyHead(snt.Module):
-    """Features of a state and its legal actions to a hierarchical distribution over actions, and a value.
+    """A head that maps the features and the legal actions of a state to a distribution over actions, and a value.
 
-    An action a of the table means rule(a) at site(a); NO-OP, the last, is a rule and a site of its own.
+    Action a of the table applies rule(a) at site(a). NO-OP is the last action, with a rule and a site of its own.
 
         rule logits        = W f + b
         location logit (a) = ⟨V f, g[rule(a)] ⊙ e[site(a)]⟩ / √d + c[a]
 
-    f is computed from the features and from the set of legal actions: how many each rule has, and a learned sum over
-    them. The gate g makes the location depend on the rule chosen at the price of one [B, d] × [d, A] product, and lets
-    what is learned about a site serve every rule, and what is learned about a rule every site; c holds the rest.
+    f is computed from the features and from the set of legal actions: the number of each rule's legal actions, and a
+    learned sum over all legal actions. The gate g makes the location depend on the chosen rule, at the cost of one
+    product [B, d] × [d, A]. What is learned about a site thus serves every rule, and what is learned about a rule
+    serves every site; c holds the rest.
     """
 
     def __init__(self, rules: np.ndarray, sites: np.ndarray, config: PolicyConfig, rng: np.random.Generator) -> None:
         """
         Args:
-          rules, sites: int [A + 1], numbered from 0 without gaps; the last is NO-OP: rule R, site S.
-          config: sizes.
-          rng: of the initial weights.
+          rules, sites: int [A + 1], the rule and the site of each action, numbered from 0 without gaps. The last action
+            is NO-OP: rule R at site S.
+          config: the sizes of the layers and the initial logit of NO-OP.
+          rng: the generator of the initial weights.
         """
         super().__init__("policy_head")
         num_rules, num_sites, width = int(rules[-1]) + 1, int(sites[-1]) + 1, config.width
@@ -140,22 +147,22 @@ class PolicyHead(snt.Module):
         self._gates = tf.Variable(1.0 + 0.1 * rng.standard_normal((num_rules, width)), dtype=tf.float32, name="g")
         self._sites = tf.Variable(rng.standard_normal((num_sites, width)), dtype=tf.float32, name="e")
         self._bias = tf.Variable(tf.zeros([len(rules)]), name="c")
-        # Dividing by √(legal actions) would need the count; some hundred are legal at once at BERT's size.
+        # 0.1 stands for 1 / √(legal actions), which needs no count: some hundred are legal at once at BERT's size.
         self._summands = tf.Variable(Gaussian(rng, 0.1)((len(rules), config.mask_width), tf.float32), name="summands")
 
     @property
     def table_weights(self) -> TableWeights:
-        """The weights that belong to the table, once the head has been used."""
+        """The weights that belong to the table; they exist after the first call of the head."""
         inputs = self._torso.first_weights, self._value.first_weights
         rules = self._rules.w, self._rule_bias, self._gates
         return TableWeights(inputs, *rules, self._sites, self._bias, self._summands)
 
     def over_table(self, features: tf.Tensor, mask: tf.Tensor) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """Decides over the whole table, for all rows alike.
+        """Returns the policy over the whole table, which all rows share, and the value.
 
         Args:
-          features: float32 [B, F].
-          mask: bool [B, A + 1].
+          features: float32 [B, F], the features of each state.
+          mask: bool [B, A + 1], true for legal actions.
         Returns:
           (distribution over indices of the table, value float32 [B]).
         """
@@ -168,11 +175,11 @@ class PolicyHead(snt.Module):
     def over_candidates(
         self, features: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor
     ) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """Decides over each row's own candidates.
+        """Returns the policy over each row's own candidates, and the value.
 
         Args:
-          features: float32 [B, F].
-          actions: int32 [B, K], indices of the table; anything where masked.
+          features: float32 [B, F], the features of each state.
+          actions: int32 [B, K], indices of the table; any index where masked.
           mask: bool [B, K], false for padding.
         Returns:
           (distribution over positions in `actions`, value float32 [B]).
@@ -193,5 +200,5 @@ class PolicyHead(snt.Module):
         return self._rules(hidden) + self._rule_bias
 
     def _keys(self) -> tf.Tensor:
-        """[A + 1, d]."""
+        """Returns g[rule(a)] ⊙ e[site(a)] of each action, float32 [A + 1, d]."""
         return tf.gather(self._gates, self._rules_of_actions) * tf.gather(self._sites, self._sites_of_actions)

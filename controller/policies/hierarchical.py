@@ -2,9 +2,9 @@
 
     log π(a | s) = log π(rule(a) | s) + log π(location(a) | rule(a), s)
 
-It is written once for both worlds. What differs is only how the K actions of a row are grouped by rule:
+The same code serves both worlds. Only the way in which the K actions of a row are grouped by rule differs:
 `SharedActions` (one table for all rows, in the dream) or `OwnActions` (each row its own candidates, in the real world).
-Nothing of size [batch, actions, rules] or [batch, actions, embedding] is built.
+This module builds no tensor of size [batch, actions, rules] or [batch, actions, embedding].
 """
 
 from __future__ import annotations
@@ -15,39 +15,41 @@ import numpy as np
 import tensorflow as tf
 
 MASKED = -1e9
-"""Logit of what is illegal. Finite, because -inf turns into NaN in the gradients of where and log-softmax."""
+"""Logit of an illegal choice. It is finite, because -inf becomes NaN in the gradients of `where` and log-softmax."""
 
 MAX_LOGIT = 10.0
-"""Location logits stay within ± this: keeps exploration alive, and lets exponentials be summed without a maximum first.
+"""Bound on the absolute value of location logits.
+
+It keeps exploration alive, and exponentials can be summed without subtracting the maximum first.
 
 Source: Bello et al. 2017 (logit clipping of pointer networks, C = 10).
 """
 
 
 class ActionGroups(Protocol):
-    """K actions a row, grouped by G rules (NO-OP is a rule of its own with one location)."""
+    """The K actions of each row, grouped by G rules; NO-OP is a rule of its own with one location."""
 
     def total(self, per_action: tf.Tensor) -> tf.Tensor:
-        """Sums over each rule's actions: [B, K] -> [B, G]."""
+        """Returns the sums over the actions of each rule: [B, K] -> [B, G]."""
         ...
 
     def rule_of(self, action: tf.Tensor) -> tf.Tensor:
-        """Rule of one action a row: int32 [B] -> int32 [B]."""
+        """Returns the rule of one action in each row: int32 [B] -> int32 [B]."""
         ...
 
     def actions_of(self, rule: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The actions of one rule a row: int32 [B] -> (action int32 [B, n], really there bool [B, n])."""
+        """Returns the actions of each row's rule: int32 [B] -> (action int32 [B, n], whether it exists bool [B, n])."""
         ...
 
 
 class SharedActions:
-    """`ActionGroups` of one table of actions that all rows share."""
+    """The `ActionGroups` of one table of actions that all rows share."""
 
     def __init__(self, rules: np.ndarray, num_rules: int) -> None:
         """
         Args:
-          rules: int [K], each action's rule in [0, num_rules).
-          num_rules: G.
+          rules: int [K], the rule of each action, in [0, num_rules).
+          num_rules: G, the number of rules.
         """
         counts = np.bincount(rules, minlength=num_rules)
         slots = np.full((num_rules, max(1, counts.max())), -1, np.int32)
@@ -69,13 +71,13 @@ class SharedActions:
 
 
 class OwnActions:
-    """`ActionGroups` where every row has candidates of its own."""
+    """The `ActionGroups` of rows that have candidates of their own."""
 
     def __init__(self, rules: tf.Tensor, num_rules: int) -> None:
         """
         Args:
-          rules: int32 [B, K], each candidate's rule; the padding's does not matter, it is masked.
-          num_rules: G.
+          rules: int32 [B, K], the rule of each candidate; that of padding does not matter, because it is masked.
+          num_rules: G, the number of rules.
         """
         self._rules, self._num_rules = rules, num_rules
 
@@ -94,7 +96,7 @@ class OwnActions:
 
 
 class HierarchicalCategorical:
-    """Rule, then location, under one mask that acting and updating share.
+    """A distribution over rules, then over the locations of the rule, with one mask for acting and learning.
 
     A rule without a legal location has probability zero, and so has every illegal action.
     """
@@ -111,9 +113,9 @@ class HierarchicalCategorical:
         """
         Args:
           rule_logits: float32 [B, G].
-          location_logits: float32 [B, K], any size; they are squashed into ± `MAX_LOGIT` here.
+          location_logits: float32 [B, K], of any size; this class squashes them into ± `MAX_LOGIT`.
           mask: bool [B, K], at least one true in each row.
-          groups: which rule each of the K actions belongs to.
+          groups: the rules to which the K actions belong.
           temperature: divides all logits; below 1 sharpens, above 1 flattens.
         """
         self._rule_logits, self._location_logits = rule_logits, location_logits
@@ -122,18 +124,18 @@ class HierarchicalCategorical:
         self._weights = tf.exp(self._locations) * tf.cast(mask, tf.float32)
         totals = groups.total(self._weights)
         self._rule_mask = totals > 0.0
-        # A rule without a legal location would give log 0; what stands there instead is never used.
+        # A rule without a legal location would give log 0. The value that replaces it is never used.
         self._log_totals = tf.math.log(tf.where(self._rule_mask, totals, 1.0))
         self._rules = tf.nn.log_softmax(tf.where(self._rule_mask, rule_logits / temperature, MASKED))
 
     def log_prob(self, action: tf.Tensor) -> tf.Tensor:
-        """Log-probability of one action a row: int32 [B] -> float32 [B]; `MASKED` for an illegal one."""
+        """Returns the log-probability of one action in each row: int32 [B] -> float32 [B]; `MASKED` if illegal."""
         rule = self._groups.rule_of(action)
         location = _pick(self._locations, action) - _pick(self._log_totals, rule)
         return tf.where(_pick(self._mask, action), _pick(self._rules, rule) + location, MASKED)
 
     def entropies(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Exact entropy in nats, as the part of the rule and the expected part of the location: two float32 [B].
+        """Returns the exact entropy of the rule and the expected entropy of the location, in nats: two float32 [B].
 
         Their sum is the entropy of the joint distribution (chain rule).
         """
@@ -144,23 +146,23 @@ class HierarchicalCategorical:
         return of_rule, tf.reduce_sum(probabilities * of_location, axis=1)
 
     def sample(self, seed: tf.Tensor) -> tf.Tensor:
-        """One action a row, int32 [B], by the Gumbel-max trick; every draw is a function of `seed`, int32 [2]."""
+        """Samples an action for each row, int32 [B], by the Gumbel-max trick; `seed`, int32 [2], decides every draw."""
         rule_seed, location_seed = tf.unstack(tf.random.split(seed, 2))
         rule = _argmax(self._rules + _gumbel(tf.shape(self._rules), rule_seed))
         return self._location_of(rule, location_seed)
 
     def mode(self) -> tf.Tensor:
-        """The most likely rule, then its most likely location: int32 [B]."""
+        """Returns the action of the most likely rule at its most likely location, for each row: int32 [B]."""
         return self._location_of(_argmax(self._rules), None)
 
     def at_temperature(self, temperature: float) -> HierarchicalCategorical:
-        """The same logits divided by another temperature."""
+        """Returns the distribution of the same logits at another temperature."""
         return HierarchicalCategorical(
             self._rule_logits, self._location_logits, self._mask, self._groups, temperature=temperature
         )
 
     def without(self, actions: tf.Tensor) -> HierarchicalCategorical:
-        """The same logits with some actions, int32 [n], made illegal in every row; one must stay legal."""
+        """Returns the distribution with some actions, int32 [n], made illegal in every row; one must stay legal."""
         excluded = tf.reduce_any(tf.one_hot(actions, tf.shape(self._mask)[1], on_value=True, off_value=False), axis=0)
         return HierarchicalCategorical(
             self._rule_logits,

@@ -14,7 +14,7 @@ from worldmodel.world_model import WorldModel
 
 
 class LatentPolicy(snt.Module):
-    """π(a | z, h, mask) and V(z, h, mask) over an action table of A (rule, location) pairs and NO-OP."""
+    """A policy π(a | z, h, mask) over a table of A (rule, location) pairs and NO-OP, and a value V(z, h, mask)."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class LatentPolicy(snt.Module):
     ) -> None:
         """
         Args:
-          rules, sites: int [A + 1], what the table's actions do and where, both numbered from 0 without gaps; the last
-            is NO-OP, a rule at a site of its own.
+          rules, sites: int [A + 1], the rule and the site of each action of the table, both numbered from 0 without
+            gaps. The last action is NO-OP, with a rule and a site of its own.
           latent_size, hidden_size: sizes of z and h.
-          config: sizes.
-          seed: of the initial weights.
+          config: sizes and initial NO-OP logit of the head.
+          seed: the seed of the initial weights.
         """
         super().__init__("latent_policy")
         self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed))
@@ -42,27 +42,27 @@ class LatentPolicy(snt.Module):
 
     @classmethod
     def for_world_model(cls, world_model: WorldModel, *, config: PolicyConfig, seed: int) -> LatentPolicy:
-        """A policy over the actions and the latent states of a world model."""
+        """Builds a policy over the actions and the latent states of a world model."""
         table, sizes = world_model.table, (world_model.latent_size, world_model.hidden_size)
         _, rules = np.unique(table.rules, return_inverse=True)  # most of the rule set matches nowhere in a graph
         return cls(rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Samples: `worldmodel.data.trajectory.Policy`."""
+        """Samples actions; see `worldmodel.data.trajectory.Policy`."""
         distribution, value = self.distribution_and_value(observation)
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
 
     @property
     def head(self) -> PolicyHead:
-        """What decides."""
+        """The head, which computes the distribution and the value."""
         return self._head
 
     def state_key(self, observation: LatentObservation) -> bytes:
-        """Equal for equal graphs: observations of one row, around the real environment."""
+        """Returns the key of a one-row observation of the real environment; equal graphs have equal keys."""
         return bytes(observation.z.numpy().tobytes() + observation.action_mask.numpy().tobytes())
 
     def distribution_and_value(self, observation: LatentObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """The distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
+        """Returns the distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
         features = tf.concat([observation.z, observation.h], axis=1)
         return self._head.over_table(features, observation.action_mask)

@@ -1,12 +1,12 @@
-"""Gives a policy over one graph's actions the weights of a policy over another graph's.
+"""Transfers the weights of a policy over one graph's actions to a policy over another graph's actions.
 
-A policy has weights of its own for every rule, site and action of its table. Those of another table are made of them:
+A policy has weights for every rule, site and action of its table. The weights for another table are made from them:
 
     a rule    takes the weights of the same rule; a rule that the other graph does not have starts as an untrained one
     a site    takes the mean of the sites at which the most similar set of rules was ever legal (Jaccard index)
     an action takes the mean of the same rule's actions at these sites, or else of all actions of that rule
 
-All other weights are shared by all graphs, and are copied. Nothing is learned.
+All other weights do not depend on the graph and are copied. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def warm_start(source: LatentPolicy, source_table: ActionTable, target: LatentPo
     """Replaces the weights of `target`, a policy over `table`, by those that `source` has learned.
 
     Args:
-      source, source_table: the trained policy, and the actions that it decides over; neither is changed.
-      target, table: of the same sizes and rule set, over the actions of another graph.
+      source, source_table: the trained policy and the table of its actions; neither is changed.
+      target, table: a policy of the same sizes and rule set, and the table of its actions on another graph.
     """
     rules = _same_rules(source_table, table)
     sites = _similar_sites(source_table, table)
@@ -31,13 +31,13 @@ def warm_start(source: LatentPolicy, source_table: ActionTable, target: LatentPo
 
 
 def _same_rules(source: ActionTable, table: ActionTable) -> np.ndarray:
-    """float32 [rules of `table`, rules of `source`]: 1 where they are the same; NO-OP is the last of either."""
+    """Returns float32 [rules of `table`, rules of `source`]: 1 for equal rules; NO-OP is the last of both."""
     equal = np.unique(table.rules)[:, np.newaxis] == np.unique(source.rules)
     return equal.astype(np.float32)
 
 
 def _similar_sites(source: ActionTable, table: ActionTable) -> np.ndarray:
-    """float32 [sites of `table`, sites of `source`]: the share of each site in the mean; rows sum to 1."""
+    """Returns float32 [sites of `table`, sites of `source`]: the shares in the mean; rows sum to 1."""
     here, there = _rules_at_sites(table), _rules_at_sites(source)
     common = here @ there.T
     union = here.sum(axis=1)[:, np.newaxis] + there.sum(axis=1) - common
@@ -47,14 +47,14 @@ def _similar_sites(source: ActionTable, table: ActionTable) -> np.ndarray:
 
 
 def _rules_at_sites(table: ActionTable) -> np.ndarray:
-    """float32 [sites, R + 1]: whether a rule was ever legal at a site."""
+    """Returns float32 [sites, R + 1]: 1 if a rule was ever legal at a site, else 0."""
     found = np.zeros((table.num_sites, table.num_rules + 1), np.float32)
     found[table.sites, table.rules] = 1
     return found
 
 
 def _matching_actions(source: ActionTable, table: ActionTable, sites: np.ndarray) -> np.ndarray:
-    """float32 [actions of `table`, actions of `source`]: the share of each in the mean; rows of new rules are zero."""
+    """Returns float32 [actions of `table`, actions of `source`]: the shares in the mean; 0 for new rules."""
     same_rule = (table.rules[:, np.newaxis] == source.rules).astype(np.float32)
     there = same_rule * (sites[table.sites][:, source.sites] > 0)
     shares = np.where(there.sum(axis=1, keepdims=True) > 0, there, same_rule)
@@ -62,7 +62,7 @@ def _matching_actions(source: ActionTable, table: ActionTable, sites: np.ndarray
 
 
 def _assign(source: PolicyHead, target: PolicyHead, rules: np.ndarray, sites: np.ndarray, actions: np.ndarray) -> None:
-    """Copies all weights that the table has no part in; those of rules, sites and actions become means."""
+    """Copies the weights that do not depend on the table; those of rules, sites and actions become means."""
     old, new = source.table_weights, target.table_weights
     of_table = {id(variable) for variable in (*new.inputs, *new[1:])}
     for trained, variable in zip(source.variables, target.variables, strict=True):
@@ -80,7 +80,7 @@ def _assign(source: PolicyHead, target: PolicyHead, rules: np.ndarray, sites: np
 
 
 def _first_layer(trained: np.ndarray, rules: np.ndarray, *, mask_width: int) -> np.ndarray:
-    """Returns a first layer [inputs, units] for other rules, see `TableWeights.inputs`."""
+    """Returns a first layer [inputs, units] for other rules; see `TableWeights.inputs`."""
     features = len(trained) - rules.shape[1] - mask_width
     of_features, of_counts, of_mask = np.split(trained, [features, features + rules.shape[1]])
     return np.concatenate([of_features, rules @ of_counts, of_mask])

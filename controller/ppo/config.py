@@ -1,39 +1,42 @@
-"""Hyperparameters of PPO and sizes of its policies, each with where it comes from; without TensorFlow."""
+"""Hyperparameters of PPO and sizes of its policies, with their sources. This module imports no TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
 
 FORMAT_VERSION = 2
-"""Of stored controllers; goes up whenever the weights of a policy or the state of a learner mean something else."""
+"""Version of stored controllers; it increases whenever the weights of a policy or the state of a learner change their
+meaning."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PpoConfig:
-    """Everything that a training run of PPO depends on besides the world and the seed.
+    """The settings of a training run of PPO: all that it depends on besides the world, the policy and the seed.
 
     Attributes:
-      updates: rollout-then-learn iterations; the papers train for 1000 in the dream and 2000 model-free.
+      updates: number of iterations, each a rollout and then learning; the papers train for 1000 in the dream and 2000
+        model-free.
       batch, horizon: rows and steps of each rollout.
-      epochs, minibatches: passes over a rollout, and gradient steps a pass. The papers took one step in all.
-      discount: γ. 0.99 in the papers. Truncated rollouts are bootstrapped and a policy does not see how many steps are
-        left, so γ alone makes it act now rather than later: at 1, policies trained in a dream put the rewrites that pay
-        off until the episode was over.
+      epochs, minibatches: passes over a rollout, and gradient steps in each pass. The papers took one step in total.
+      discount: γ; 0.99 in the papers. Truncated rollouts are bootstrapped, and a policy does not see how many steps are
+        left. Only γ < 1 therefore makes it act now rather than later: with γ = 1, policies trained in a dream postponed
+        the rewrites that pay until the episode was over.
       trace_decay: λ of GAE; 0.95 in Schulman et al. 2016, "0.95–1" in the papers.
       clip: bound on the probability ratio; 0.2 in the papers and in Schulman et al. 2017.
       target_divergence: the remaining passes over a rollout are skipped once the policy has moved this far from the
         one that acted (mean KL, nats); None never skips. 0.02–0.05 are usual (Andrychowicz et al. 2021).
-      value_weight: of the squared value error in the loss; 0.5 in Schulman et al. 2017's published code. Values are not
-        clipped: that only hurt in Andrychowicz et al. 2021.
-      rule_entropy, location_entropy: weights of the exact entropies' bonus, first and last (linear in between).
-        Apart, since a location among hundreds has far more entropy than a rule among tens.
-      learning_rate, last_learning_rate, decay_power: Adam's rate, polynomial in the update. The papers decay
-        quadratically from 8e-3 to 2e-4.
+      value_weight: weight of the squared value error in the loss; 0.5 in Schulman et al. 2017's published code. Values
+        are not clipped, because clipping only hurt in Andrychowicz et al. 2021.
+      rule_entropy, location_entropy: first and last weight of the bonus for each exact entropy, linear in between. They
+        are separate, because a location among hundreds has far more entropy than a rule among tens.
+      learning_rate, last_learning_rate, decay_power: first and last learning rate of Adam, and the power of the
+        polynomial between them. The papers decay quadratically from 8e-3 to 2e-4.
       gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
-      reward_scaling: divide rewards by the running root mean square of the discounted returns, so that one learning
-        rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
-      telescoping: the environment's rewards are differences of a cost, so that loops earn nothing; hold a dream's
-        rewards to that (`controller.ppo.telescoping`). False for rewards that are not: final, percent, new_runtime.
+      reward_scaling: whether rewards are divided by the running root mean square of the discounted returns, so that one
+        learning rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
+      telescoping: whether the environment's rewards are differences of a cost, so that loops earn nothing. The rewards
+        of a dream are then corrected to do the same (`controller.ppo.telescoping`). False for the rewards final,
+        percent and new_runtime, which are not such differences.
     """
 
     updates: int = 80
@@ -66,16 +69,16 @@ class PpoConfig:
             raise ValueError(f"ppo: clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
 
     def progress(self, update: int) -> float:
-        """Share of the training done before update number `update`, in [0, 1]."""
+        """Returns the share of the training that is done before update number `update`, in [0, 1]."""
         return min(1.0, update / max(1, self.updates - 1))
 
     def learning_rate_at(self, update: int) -> float:
-        """Learning rate of update number `update`."""
+        """Returns the learning rate of update number `update`."""
         left = (1 - self.progress(update)) ** self.decay_power
         return self.last_learning_rate + (self.learning_rate - self.last_learning_rate) * left
 
     def entropy_weights_at(self, update: int) -> tuple[float, float]:
-        """Weights of the rule's and of the location's entropy at update number `update`."""
+        """Returns the weights of the rule's and of the location's entropy at update number `update`."""
         done = self.progress(update)
         return _between(self.rule_entropy, done), _between(self.location_entropy, done)
 
@@ -90,10 +93,10 @@ class PolicyConfig:
 
     Attributes:
       torso: hidden sizes of the policy and of the value network.
-      width: size of the embeddings of sites, and of the query that looks for one.
+      width: size of the embeddings of sites, and of the query that is compared with them.
       mask_width: size of the learned summary of the legal actions that both networks read.
-      noop_logit: initial logit of NO-OP against 0 for a rule. Rare at first: an episode that NO-OP ends early shows
-        nothing of what longer plans are worth.
+      noop_logit: initial logit of NO-OP; that of a rule is 0. NO-OP is rare at first, because an episode that it ends
+        early does not show what longer plans are worth.
     """
 
     torso: tuple[int, ...] = (128, 128)

@@ -24,13 +24,14 @@ from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
 
 LOWEST_TEMPERATURE = 0.2
-"""Below it, exponentials of location logits (within ± 10 / temperature) would leave float32; use `deterministic`."""
+"""Lowest sampling temperature. Far below it, the exponentials of location logits, which lie within ± 10 / temperature,
+would leave the range of float32; use `deterministic` instead."""
 
 
 class PpoController(Controller):
     """A policy, the learner that improves it, and how it sees the real environment.
 
-    Build it by `for_dream` or `for_real`; then::
+    Build it with `for_dream` or `for_real`; then::
 
         controller.train(dream)                                  # dream: DreamEnv; or RealWorld, for `for_real`
         evaluation = evaluate(env, controller, num_sampled=16, seed=0)
@@ -38,8 +39,8 @@ class PpoController(Controller):
     Training that was stopped is continued by `train` after `load`, bit for bit as if it had not been stopped.
 
     Attributes:
-      policy: what acts.
-      num_updates: updates done so far.
+      policy: the policy that acts.
+      num_updates: number of updates done so far.
     """
 
     name: ClassVar[str] = "ppo"
@@ -59,13 +60,13 @@ class PpoController(Controller):
         Args:
           policy: a `controller.ppo.learner.TrainablePolicy` that is also callable as a
             `worldmodel.data.trajectory.Policy`.
-          config: of the learner.
-          view: wraps the real environment into one whose observations the policy takes.
-          seed: of everything drawn in training.
-          sampling_temperature: of the policy in sampled episodes; 1 is the policy as trained.
+          config: the settings of the learner.
+          view: a function that wraps the real environment so that the policy can take its observations.
+          seed: the seed of every random draw in training.
+          sampling_temperature: temperature of the policy in sampled episodes; 1 is the policy as it was trained.
           no_repeat: see `act`.
         Raises:
-          ValueError: for a sampling temperature below `LOWEST_TEMPERATURE`.
+          ValueError: the sampling temperature is below `LOWEST_TEMPERATURE`.
         """
         if sampling_temperature < LOWEST_TEMPERATURE:
             raise ValueError(
@@ -91,7 +92,7 @@ class PpoController(Controller):
         sampling_temperature: float = 1.0,
         no_repeat: bool = True,
     ) -> PpoController:
-        """Trains in a `DreamEnv` of `world_model`, acts in the real environment through `LatentEnv`."""
+        """Builds a controller that trains in a `DreamEnv` of `world_model`; it acts through a `LatentEnv`."""
         network = LatentPolicy.for_world_model(world_model, config=policy or PolicyConfig(), seed=seed)
         return cls(
             network,
@@ -114,7 +115,7 @@ class PpoController(Controller):
         sampling_temperature: float = 1.0,
         no_repeat: bool = True,
     ) -> PpoController:
-        """Trains in a `RealWorld` of environments like `env`, model-free, and acts on their graphs."""
+        """Builds a controller that trains model-free in a `RealWorld` of environments like `env`."""
         network = GraphPolicy(env, encoder or EncoderConfig(), policy or PolicyConfig(), seed=seed)
         return cls(
             network,
@@ -130,16 +131,17 @@ class PpoController(Controller):
         return self._learner.num_updates
 
     def train(self, world: Any, *, seed: int | None = None, on_progress: ProgressCallback | None = None) -> None:
-        """Runs the updates of the configuration that were not done yet.
+        """Runs the updates of the configuration that have not been done yet.
 
         Args:
           world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a
             `Trajectory`: a `DreamEnv`, or a `controller.worlds.real.RealWorld`.
-          seed: replaces the one given at construction.
+          seed: replaces the seed given to the constructor.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
-            maximum undiscounted return of the rollout, in the environment's units) and `length` (mean steps).
+            maximum undiscounted return of the rollout, in the environment's units) and `length` (mean number of steps).
         Raises:
-          NonFiniteLoss: one of these is NaN or infinite; names it and the update. What was saved before is intact.
+          NonFiniteLoss: one of these metrics is NaN or infinite; the message names it and the update. Files that were
+            saved before are intact.
         """
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
@@ -150,7 +152,7 @@ class PpoController(Controller):
                 on_progress(update + 1, self._config.updates, metrics)
 
     def _play(self, world: Any, seed: int) -> Trajectory:
-        """A rollout; predicted rewards are held to what is known of the real ones (`controller.ppo.telescoping`)."""
+        """Plays a rollout; with `telescoping`, corrects predicted rewards (`controller.ppo.telescoping`)."""
         config = self._config
         played: Trajectory = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
         if isinstance(played.hidden, tuple) or not config.telescoping:
@@ -165,10 +167,10 @@ class PpoController(Controller):
         self._taken = {}
 
     def act(self, observation: Any, *, deterministic: bool) -> int:
-        """Picks an action; with `no_repeat`, never the same in the same state twice in an episode.
+        """Returns an action; with `no_repeat`, never one that was taken in the same state of the episode before.
 
-        It would lead where it led before. Without that, the deterministic policy is lost as soon as a rewrite and its
-        reverse are each the likeliest.
+        Such an action would lead to the same graph as before. Without `no_repeat`, the deterministic policy never
+        leaves a loop once a rewrite and its reverse are each the most likely action.
         """
         self._step += 1
         taken = self._taken.setdefault(self.policy.state_key(observation), []) if self._no_repeat else []
@@ -186,14 +188,15 @@ class PpoController(Controller):
         return self._programs[deterministic]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes weights, optimiser and counters as npz, atomically, under exactly this name."""
+        """Writes the weights, the optimiser's state and the counters atomically to an npz file of exactly this name."""
         write_arrays(path, {"format_version": np.array(FORMAT_VERSION), **self._learner.state()})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Restores what `save` wrote.
 
         Raises:
-          StoredControllerError: it was trained for another graph, rule set or configuration, or has another format.
+          StoredControllerError: the controller was trained for another graph, rule set or configuration, or the file
+            has another format or cannot be read.
         """
         try:
             with np.load(path) as arrays:
@@ -225,5 +228,5 @@ def _episode_metrics(played: Trajectory) -> dict[str, float]:
 
 
 def _fold(seed: int, update: int) -> int:
-    """A seed of its own for every update: int32, not negative."""
+    """Returns a seed of its own for every update: a non-negative int32."""
     return int(np.random.SeedSequence([seed, update]).generate_state(1)[0] >> 1)

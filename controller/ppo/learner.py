@@ -18,10 +18,10 @@ from controller.ppo.config import PpoConfig
 from worldmodel.data.trajectory import Trajectory
 
 ADAM_EPSILON = 1e-5
-"""As in the published code of PPO."""
+"""Adam's epsilon, as in the published code of PPO."""
 SMALLEST_SPREAD = 1e-3
-"""Advantages are divided by their spread, but by no less than this share of a return: once a policy is as good as it
-can be, what is left of the advantages is noise, and must not be blown up to size 1."""
+"""Added to the standard deviation by which advantages are divided. Once a policy is as good as it can be, the remaining
+advantages are noise, which must not be scaled up to size 1."""
 
 
 STEP_METRICS = (
@@ -31,18 +31,18 @@ STEP_METRICS = (
 
 
 class TrainablePolicy(Protocol):
-    """What the learner needs of a policy; `LatentPolicy` and `GraphPolicy` are such."""
+    """The part of a policy that the learner needs; `LatentPolicy` and `GraphPolicy` have it."""
 
     variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
 
     def distribution_and_value(self, observation: Any) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """Masked distribution and value [B] of a batch of observations."""
+        """Returns the masked distribution and the value [B] of a batch of observations."""
         ...
 
 
 class Schedule(NamedTuple):
-    """What changes from update to update: float32 scalars, and the seed int32 [2] of the minibatches."""
+    """The values that change from update to update: float32 scalars, and the seed int32 [2] of the minibatches."""
 
     num_updates: tf.Tensor
     learning_rate: tf.Tensor
@@ -52,7 +52,7 @@ class Schedule(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the n steps that were taken in one rollout are pulled towards, [n]; `rows` of their observations."""
+    """The data, [n] each, of the n steps that were taken in one rollout; `rows` are those of their observations."""
 
     rows: tf.Tensor
     actions: tf.Tensor
@@ -63,7 +63,7 @@ class Targets(NamedTuple):
 
 
 class PpoLearner:
-    """Improves a policy, one rollout at a time.
+    """A learner that improves a policy, one rollout at a time.
 
         learner = PpoLearner(policy, config, seed=0)
         metrics = learner.update(dream.rollout(policy, batch=64, horizon=50, seed=…))
@@ -72,7 +72,7 @@ class PpoLearner:
     continued gives the same weights, bit for bit, as training in one go.
 
     Attributes:
-      num_updates: updates done.
+      num_updates: number of updates done.
     """
 
     def __init__(self, policy: TrainablePolicy, config: PpoConfig, *, seed: int = 0) -> None:
@@ -81,21 +81,22 @@ class PpoLearner:
         self._optimizer = snt.optimizers.Adam(self._learning_rate, epsilon=ADAM_EPSILON)
         self._squared_return = tf.Variable(0.0, trainable=False, name="squared_return")
         self.num_updates = 0
-        # Adam makes its moments at the first call, which inside a while loop it could not. A step along zero gradients
-        # changes nothing but the step count.
+        # Adam creates its moments at the first call, which is not possible inside a while loop. A step along zero
+        # gradients changes nothing but the step count.
         weights = policy.trainable_variables
         self._optimizer.apply([tf.zeros_like(weight) for weight in weights], weights)
         self._optimizer.step.assign(0)
         self._update: Callable[..., dict[str, tf.Tensor]] | None = None
 
     def update(self, played: Trajectory) -> dict[str, float]:
-        """Runs the configured epochs over one rollout; `played` has everything that acting adds.
+        """Runs the configured epochs over one rollout, which must hold log-probabilities and values.
 
         Returns:
-          Metrics: loss parts, entropies in nats, `divergence` (mean KL from the policy that acted), `clipped` (share of
-          steps at the clip), `gradient_norm` before it was bounded, `first_ratio_error` (largest |ratio - 1| before the
-          first gradient step: not 0 means that the policy acted and learned under different masks or weights),
-          `explained_variance` of the values. Once a weight is NaN or infinite, so is one of them.
+          Metrics: the parts of the loss, the entropies in nats, `divergence` (mean KL from the policy that acted),
+          `clipped` (share of steps at the clip), `gradient_norm` before it was bounded, `first_ratio_error` (largest
+          |ratio - 1| before the first gradient step; if it is not 0, the policy acted and learned under different masks
+          or weights), `passes` over the rollout, `explained_variance` of the values, `return_scale` (divisor of the
+          rewards) and `learning_rate`. Once a weight is NaN or infinite, so is one of them.
         """
         rule_entropy, location_entropy = self._config.entropy_weights_at(self.num_updates)
         schedule = Schedule(
@@ -113,7 +114,7 @@ class PpoLearner:
         return {name: float(value) for name, value in metrics.items()}
 
     def state(self) -> dict[str, np.ndarray]:
-        """Weights, optimiser and counters, by name."""
+        """Returns the weights, the optimiser's state and the counters, by name."""
         arrays = {name: variable.numpy() for name, variable in self._variables().items()}
         return {**arrays, "num_updates": np.array(self.num_updates)}
 
@@ -121,7 +122,7 @@ class PpoLearner:
         """Continues from `state()`.
 
         Raises:
-          StoredControllerError: it belongs to a policy of another structure.
+          StoredControllerError: the state belongs to a policy of another structure.
         """
         variables = self._variables()
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
@@ -146,7 +147,7 @@ class PpoLearner:
         return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
 
     def _learn(self, played: Trajectory, schedule: Schedule) -> dict[str, tf.Tensor]:
-        """One whole update, as one graph."""
+        """Runs one whole update as one TensorFlow graph and returns its metrics."""
         self._learning_rate.assign(schedule.learning_rate)
         targets = self._targets(played, schedule)
         observations = played.observations()
@@ -177,9 +178,9 @@ class PpoLearner:
             "learning_rate": schedule.learning_rate,
         }
 
-    @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need it, and it makes tracing slow
+    @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need AutoGraph, which makes tracing slow
     def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
-        """Advantages (normalised) and returns of the steps that were really taken."""
+        """Returns the data of the steps that were really taken, with normalised advantages."""
         config = self._config
         rewards = played.reward / self._scale_for(played, schedule.num_updates)
         advantages = generalised_advantages(
@@ -198,7 +199,7 @@ class PpoLearner:
         return targets._replace(advantages=centred / (tf.math.sqrt(_variance(targets.advantages)) + SMALLEST_SPREAD))
 
     def _scale_for(self, played: Trajectory, num_updates: tf.Tensor) -> tf.Tensor:
-        """What rewards are divided by: the root mean square of all discounted returns, this rollout's included."""
+        """Updates and returns the divisor of rewards: the root mean square of all discounted returns so far."""
         if not self._config.reward_scaling:
             return tf.constant(1.0)
         returns = generalised_advantages(
@@ -215,7 +216,7 @@ class PpoLearner:
 
     @tf.autograph.experimental.do_not_convert
     def _step(self, observations: Any, targets: Targets, schedule: Schedule) -> dict[str, tf.Tensor]:
-        """One gradient step on one minibatch."""
+        """Takes one gradient step on one minibatch and returns its metrics."""
         variables = self._policy.trainable_variables
         batch = tf.nest.map_structure(lambda field: tf.gather(field, targets.rows), observations)
         with tf.GradientTape() as tape:
@@ -251,7 +252,7 @@ class PpoLearner:
 
 
 def any_rows(observations: Any) -> Any:
-    """Type specifications of the same observations in any number (and graphs of any size)."""
+    """Returns type specifications of such observations with any number of rows, and graphs of any size."""
 
     def specification(field: Any) -> tf.TypeSpec:
         if isinstance(field, tf.RaggedTensor):
@@ -262,7 +263,7 @@ def any_rows(observations: Any) -> Any:
 
 
 def signature(played: Trajectory) -> Trajectory:
-    """Type specifications under which one trace serves rollouts of one size, with graphs of any size."""
+    """Returns type specifications with which one trace serves rollouts of one size, with graphs of any size."""
     specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, played._replace(state=()))
     state = tf.TensorSpec.from_tensor(played.state) if tf.is_tensor(played.state) else any_rows(played.state)
     return specs._replace(state=state)
@@ -285,21 +286,21 @@ def generalised_advantages(
     discount: float,
     trace_decay: float,
 ) -> tf.Tensor:
-    """Advantages of finished and of truncated rollouts.
+    """Returns the advantages (GAE) of finished and of truncated rollouts.
 
-    A terminal step has no future: nothing is bootstrapped. A truncated row merely stopped being watched: its last
-    step bootstraps from the value of the state it led to. Neither lets anything flow back from the padding behind it.
+    A terminal step has no future, so that nothing is bootstrapped. A truncated row could have gone on, so that its last
+    step is bootstrapped from the value of the state that it led to. Nothing flows back from the padding behind a row.
 
     Args:
-      rewards: [time, batch].
-      values: [time + 1, batch], of the states before each step and of the last one.
-      terminals: bool [time, batch], the step ended the episode.
-      alive: bool [time, batch], the step was really taken; false from the end of a row on.
-      discount, trace_decay: γ and λ in [0, 1].
+      rewards: [time, batch], the reward of each step.
+      values: [time + 1, batch], the values of the states before each step and of the last state.
+      terminals: bool [time, batch], whether the step ended the episode.
+      alive: bool [time, batch], whether the step was really taken; false after the end of a row.
+      discount, trace_decay: γ and λ, in [0, 1].
     Returns:
       float32 [time, batch] advantages, not normalised; zero where not alive.
     Raises:
-      ValueError: if `values` is not one step longer than `rewards`.
+      ValueError: `values` is not one step longer than `rewards`.
     Source: Schulman et al. 2016, eq. 16; Pardo et al. 2018 for time limits.
     """
     time, steps = rewards.shape[0], values.shape[0]

@@ -1,8 +1,8 @@
 """Rewards that sum to zero around every loop, whatever a world model says.
 
 Rewards that are differences of a cost telescope: a plan that returns to a state has earned nothing in between. A world
-model's errors do not telescope, and a policy trained in a dream finds out: it goes round and round a loop whose rewards
-are predicted to sum to a little more than zero. So the dream is held to what is known of the real environment.
+model's errors do not telescope, and a policy that trains in a dream exploits them: it repeats a loop whose predicted
+rewards sum to a little more than zero. The rewards of a dream are therefore corrected so that they telescope too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 
 
 def first_visits(masks: np.ndarray) -> np.ndarray:
-    """When each state was seen first; states of one rollout with the same legal actions count as the same.
+    """Returns when each state was first visited; states of a rollout with equal legal actions count as the same.
 
-    A rewrite uses up its own match, so that a plan that restores the whole bitmap has undone what it did. Two orders of
-    the same rewrites restore it too, and do lead to the same graph.
+    A rewrite uses up its own match, so that a plan that restores the whole mask has undone its rewrites. Two orders of
+    the same rewrites also give equal masks, and they do lead to the same graph.
 
     Args:
-      masks: bool [time + 1, batch, actions].
+      masks: bool [time + 1, batch, actions], the legal actions of each state.
     Returns:
       int [time + 1, batch], the first time ≤ t with the mask of time t.
     """
@@ -28,7 +28,7 @@ def first_visits(masks: np.ndarray) -> np.ndarray:
 
 
 def telescoped(rewards: np.ndarray, visits: np.ndarray) -> np.ndarray:
-    """The rewards, with each return to an earlier state paying back exactly what was earned since.
+    """Returns the rewards, changed so that each return to an earlier state pays back what was earned since then.
 
     Args:
       rewards: float32 [time, batch].
@@ -45,5 +45,5 @@ def telescoped(rewards: np.ndarray, visits: np.ndarray) -> np.ndarray:
 
 
 def settled(rewards: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """`telescoped` rewards of rollouts [time, batch] with masks [time + 1, batch, actions]."""
+    """Returns the `telescoped` rewards of rollouts [time, batch] with masks [time + 1, batch, actions]."""
     return telescoped(rewards, first_visits(masks))

@@ -1,9 +1,9 @@
-"""A hill climb by the clock: candidates are measured on this machine, interleaved with the best graph so far.
+"""A hill climb by measured time: candidates are timed on this machine, interleaved with the best graph so far.
 
-Candidates are rules applied at all places that look alike, once or several times; rules applied until they apply no
-longer; and, in the first round, the best graph of a TASO search under each analytic cost model. Those that are faster
-by more than their interval are added one to another as long as that makes the graph faster still. Candidates that
-touch most of the work are measured first, and graphs of several times the work are not measured.
+There are three kinds of candidates: a rule applied at all places that look alike, once or several times; a rule applied
+until it applies nowhere; and, in the first round, the best graph of a TASO search under each analytic cost model.
+Candidates that are faster by more than their interval are combined as long as the combination is faster still. Of the
+first kind, those that change the most work are measured first. Graphs of several times the work are not measured.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from environment.statistics.intervals import Estimate
 from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
 
 RANKING = "rtx2070"
-"""A preset of the roofline; it only tells apart the places at which a rule does different work."""
+"""The roofline preset of the climb's states; it tells apart the places at which a rule does different work."""
 MOST_MATCHES = 4096
 MOST_TIMES = 3
-"""How often a rule is applied at one place: groups of convolutions are merged by twos."""
+"""Largest number of times that a rule is applied at one place. Groups of convolutions, for example, merge in pairs."""
 FLOPS_PER_BYTE = 13.0
-"""Operations that a core computes while one byte comes from memory."""
+"""Operations that a core computes while it reads one byte from memory."""
 WORTH_MEASURING_WELL = 1.03
-"""A candidate whose ratio in a first look is greater is dropped."""
+"""A candidate is dropped if its ratio in a first, short measurement is greater than this."""
 ALPHA = 1.05
 
 
 @dataclass(frozen=True)
 class ClimbLimits:
-    """How much is tried and how well it is measured.
+    """The limits of a climb, and the effort of its measurements.
 
     Attributes:
-      rounds: of candidates around the best graph.
-      budget: graphs of each TASO search.
-      seconds: after which no other candidate is measured; 0: no limit.
-      pairs, sessions: of the measurement of a candidate that a first look has not dropped.
+      rounds: number of rounds of candidates around the best graph.
+      budget: number of graphs that each TASO search expands.
+      seconds: time after which no other candidate is measured; 0 means no limit.
+      pairs, sessions: effort of measuring a candidate that the first, short measurement has not dropped.
     """
 
     rounds: int
@@ -67,15 +67,16 @@ class Candidate:
 
 
 class MeasuredClimb(Search):
-    """Climbs from a model's graph by measuring; see the module.
+    """A search that climbs from a model's graph by measuring; see the module.
 
-    Its result depends on the machine and its load. Since it measures, it needs the model whose weights it runs, and so
-    it is not registered under a name.
+    Its result depends on the machine and its load. It is not registered under a name, because it needs the model with
+    the weights that it runs.
 
     Args:
-      model: whose graph is rewritten.
-      rules: of the states that it searches.
-      runtime: that runs the candidates.
+      model: the model whose graph is rewritten.
+      rules: the rule set of the search.
+      runtime: the runtime that runs the candidates.
+      limits: see `ClimbLimits`.
     """
 
     name: ClassVar[str] = "measured-climb"
@@ -88,7 +89,7 @@ class MeasuredClimb(Search):
 
     @property
     def tried(self) -> int:
-        """How many candidates were measured."""
+        """Number of candidates that were measured."""
         return len(self._measured)
 
     def start(self) -> State:
@@ -96,7 +97,7 @@ class MeasuredClimb(Search):
         return self._state(RANKING)
 
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """See `Search.find`; nothing is drawn. The cost that it returns is by the cost model of `state`."""
+        """Climbs without random draws; see `Search.find`. The returned cost is that of the cost model of `state`."""
         self._measured.clear()
         self._deadline = time.monotonic() + (self._climb_limits.seconds or float("inf"))
         best = Candidate(state, ())
@@ -121,7 +122,7 @@ class MeasuredClimb(Search):
         )
 
     def replay(self, base: Candidate, actions: Iterable[tuple[int, int]]) -> Candidate:
-        """Takes the actions that are legal when their turn comes: others may have made some impossible."""
+        """Returns the candidate to which those actions lead from `base` that are legal when their turn comes."""
         state, taken = base.state.copy(), list(base.actions)
         for rule, location in actions:
             if state.location_mask()[rule, location]:
@@ -136,7 +137,7 @@ class MeasuredClimb(Search):
         return time.monotonic() > self._deadline
 
     def _round(self, base: Candidate, *, searches: bool) -> Candidate:
-        """Returns the fastest graph that one kind of rewrite, or several together, make of `base`; else `base`."""
+        """Returns the fastest graph that one candidate or several together make of `base`, or else `base`."""
         candidates = {c.state.hash: c for c in (*(self._searched(base) if searches else ()), *self._neighbours(base))}
         faster = []
         for candidate in candidates.values():
@@ -179,9 +180,9 @@ class MeasuredClimb(Search):
 
 
 def _alike(state: State) -> Iterator[tuple[int, list[int]]]:
-    """Yields rules with the locations at which they match operators of equal work and promise the same change of cost.
+    """Yields rules with locations at which they match operators of equal work, with the same predicted change of cost.
 
-    Those whose operators do most work come first: there is most to win.
+    Locations whose operators do the most work come first, because most can be gained there.
     """
     rules, locations, costs_ms = state.candidates()
     if not len(rules):

@@ -27,7 +27,7 @@ class NativeSearch(Search):
 
 
 def _native_progress(budget: int, on_progress: ProgressCallback | None) -> Any:
-    """The engine reports (expanded, best cost in ms); controllers report (done, total, metrics)."""
+    """Returns the callback of the engine, which reports (expanded, best cost in ms), for a callback of a controller."""
     if on_progress is None:
         return None
     return lambda expanded, best_cost_ms: on_progress(expanded, budget, {"best_cost_ms": best_cost_ms})
@@ -39,7 +39,7 @@ class TasoController(NativeSearch):
     A priority queue holds graphs by cost. The cheapest is expanded, and every result that costs less than `alpha` times
     the best joins the queue.
 
-    Source: Jia et al. 2019 (TASO), algorithm 1; alpha 1.05 as published. `passes` is ours.
+    Source: Jia et al. 2019 (TASO), algorithm 1; alpha 1.05 as published. The argument `passes` is our addition.
     """
 
     name: ClassVar[str] = "taso"
@@ -49,10 +49,11 @@ class TasoController(NativeSearch):
         Args:
           alpha: factor over the best cost up to which a graph is searched further; at least 1.
           limits: when to stop.
-          passes: whether the `passes` controller climbs first, and a second search goes on from where that ends. The
-            three share the limit of time; each has the other limits to itself.
+          passes: whether the `passes` controller climbs first and a second TASO search starts from the graph that it
+            finds; the better result counts. The three searches share the limit of time; each has the other limits to
+            itself.
         Raises:
-          ValueError: for values outside these ranges.
+          ValueError: a value is outside its range.
         """
         super().__init__(limits)
         if not alpha >= 1:
@@ -79,17 +80,17 @@ class TasoController(NativeSearch):
 
 
 class BeamController(NativeSearch):
-    """A search level by level: the `width` cheapest new graphs that rewrites of a level lead to make the next level."""
+    """A search level by level: rewrites of a level give new graphs, and the `width` cheapest make the next level."""
 
     name: ClassVar[str] = "beam"
 
     def __init__(self, width: int = 16, limits: SearchLimits = DEFAULT_LIMITS) -> None:
         """
         Args:
-          width: graphs of a level; at least 1.
+          width: number of graphs in a level; at least 1.
           limits: when to stop.
         Raises:
-          ValueError: for values outside these ranges.
+          ValueError: a value is outside its range.
         """
         super().__init__(limits)
         if width < 1:
@@ -111,10 +112,10 @@ class RestartsController(NativeSearch):
     def __init__(self, walk: int = 10, limits: SearchLimits = DEFAULT_LIMITS) -> None:
         """
         Args:
-          walk: random rewrites before each descent; at least 1.
+          walk: number of random rewrites before each descent; at least 1.
           limits: when to stop.
         Raises:
-          ValueError: for values outside these ranges.
+          ValueError: a value is outside its range.
         """
         super().__init__(limits)
         if walk < 1:

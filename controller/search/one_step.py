@@ -12,7 +12,7 @@ from environment.policies.random import RandomAgent
 
 
 class RandomController(Controller):
-    """The environment's `RandomAgent` as a controller. `deterministic` has no effect: the seed decides all."""
+    """The environment's `RandomAgent` as a controller. `deterministic` has no effect, because the seed decides all."""
 
     name: ClassVar[str] = "random"
     stochastic: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class RandomController(Controller):
 class GreedyController(Controller):
     """Steepest descent: takes the candidate that lowers the real cost most, and NO-OP if none does beyond rounding.
 
-    It needs the predicted cost of every candidate (`env.candidates`), and so plays in the real environment only.
+    It needs the predicted cost of every candidate (`env.candidates`), and therefore plays only in the real environment.
     """
 
     name: ClassVar[str] = "greedy"

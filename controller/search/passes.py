@@ -18,7 +18,7 @@ from controller.search.replayed import DEFAULT_LIMITS, Actions, Found, Search, S
 from taso_ext import State, UnpricedError
 
 MOST_STEPS = 400
-"""Limit of one pass: most rules soon apply no longer, some always do."""
+"""Largest number of steps of one pass: most rules soon apply nowhere, but some always apply again."""
 
 
 def exhaust(
@@ -27,7 +27,7 @@ def exhaust(
     """Applies a rule until it applies nowhere, or `stop` returns true; returns the actions taken.
 
     Raises:
-      UnpricedError: if a graph on the way has no price.
+      UnpricedError: a graph on the way has no price.
     """
     actions: Actions = []
     while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
@@ -37,10 +37,11 @@ def exhaust(
 
 
 class PassesController(Search):
-    """Tries every legal rule as a pass, takes those that still help after better ones, and repeats until none helps.
+    """A hill climb that tries every legal rule as a pass and takes the passes that help, until none helps.
 
-    Each tried pass counts as one graph of the budget. The time may end within a pass; the part that was applied counts
-    if it helps. The limits of threads and memory do not apply: this search keeps two graphs.
+    Passes that help are taken in the order of their gains, each only if it still helps after the better ones. Each
+    tried pass counts as one graph of the budget. The time may end within a pass; the part that was applied counts if it
+    helps. The limits of threads and memory do not apply, because this search keeps only two graphs.
     """
 
     name: ClassVar[str] = "passes"
@@ -49,7 +50,7 @@ class PassesController(Search):
         super().__init__(limits)
 
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """See `Search.find`; nothing is drawn."""
+        """Climbs without random draws; see `Search.find`."""
         climb = _Climb(state, self._limits, on_progress)
         cause = climb.run()
         return Found(climb.actions, climb.best.cost.ms, StopReason(cause, unpriced_passes=climb.unpriced))
@@ -62,7 +63,7 @@ class _Pass(NamedTuple):
 
 
 class _Climb:
-    """The climb while it goes on.
+    """A climb in progress.
 
     Attributes:
       best: the cheapest graph so far.
@@ -77,7 +78,7 @@ class _Climb:
         self._tried = self.unpriced = 0
 
     def run(self) -> StopCause:
-        """Climbs until nothing helps or a limit is reached, and returns which."""
+        """Climbs until no pass helps or a limit is reached, and returns the cause."""
         while True:
             helpful = sorted(self._helpful(), key=lambda each: each[1])
             if not helpful:

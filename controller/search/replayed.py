@@ -1,4 +1,4 @@
-"""What all searches share: `train` finds an action log, and an episode replays it."""
+"""The base of all searches: `train` finds an action log, and an episode replays it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from taso_ext import State
 from taso_ext.files import write_text
 
 Actions = list[tuple[int, int]]
-"""[(rule, location)]."""
+"""Pairs (rule, location), in order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchLimits:
-    """When a search stops. Without a time limit its result is the same on every machine, with any number of threads.
+    """The limits of a search.
+
+    Without a time limit, the result is the same on every machine and with any number of threads.
 
     Attributes:
       budget: number of graphs to expand.
       seconds: limit of time; 0 means none.
-      memory_mb: limit of the queue, graphs and seen hashes; the dearest rewrites are given up to stay within it.
+      memory_mb: limit of the memory of the queue, the graphs and the seen hashes, in MB; the dearest rewrites are
+        dropped to stay within it.
       threads: number of threads that carry out rewrites.
     """
 
@@ -75,7 +78,7 @@ def shares(limits: SearchLimits, parts: int) -> Iterator[SearchLimits]:
 
 
 class StopCause(StrEnum):
-    """What ended a search; the values are the engine's."""
+    """The cause that ended a search; the values are the engine's names."""
 
     EXHAUSTED = "exhausted"
     LOCAL_OPTIMUM = "local optimum"
@@ -87,12 +90,12 @@ class StopCause(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class StopReason:
-    """Why a search stopped, and what it had to give up; `str` makes the sentence of reports of it.
+    """Why a search stopped, and what it had to leave out; `str` makes a sentence of it for reports.
 
     Attributes:
-      cause: what ended it.
-      evicted: rewrites given up to stay within the limit of memory.
-      unpriced_rewrites, unpriced_passes: rewrites, or passes, to graphs that have no price.
+      cause: what ended the search.
+      evicted: number of rewrites that were dropped to stay within the limit of memory.
+      unpriced_rewrites, unpriced_passes: numbers of rewrites and of passes to graphs that have no price.
       after_passes: whether the search went on from where the `passes` controller had ended.
     """
 
@@ -103,7 +106,7 @@ class StopReason:
     after_passes: bool = False
 
     def following_passes(self) -> StopReason:
-        """Returns the same for a search that began where the `passes` controller ended."""
+        """Returns the same reason for a search that began where the `passes` controller had ended."""
         return dataclasses.replace(self, after_passes=True)
 
     def __str__(self) -> str:
@@ -125,7 +128,7 @@ class Found(NamedTuple):
 
 
 class Search(Controller):
-    """Searches in `train`, then replays the action log that leads to the best graph.
+    """A controller that searches in `train` and then replays the action log that leads to the best graph.
 
     Attributes:
       actions: the log; `None` before `train` or `load`.
@@ -142,11 +145,11 @@ class Search(Controller):
 
     @abstractmethod
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """Searches from `state`, which the search may change."""
+        """Searches from `state`, which it may change, and returns the best graph's actions."""
 
     @property
     def max_steps(self) -> int | None:
-        """See `Controller.max_steps`: the log and a NO-OP."""
+        """Length of the log and a final NO-OP; None if there is no log. See `Controller.max_steps`."""
         return None if self.actions is None else len(self.actions) + 1
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
@@ -191,7 +194,7 @@ class Search(Controller):
 
 
 def _stored_reason(stored: Mapping[str, Any] | str | None) -> StopReason | None:
-    """Returns the reason that `Search.save` wrote; older versions wrote the sentence, of which the cause is kept."""
+    """Returns the reason that `Search.save` wrote. Of the sentences of older versions it reads only the cause."""
     if not stored:
         return None
     if isinstance(stored, str):

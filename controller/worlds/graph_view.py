@@ -16,7 +16,7 @@ class GraphObservation(NamedTuple):
     Attributes:
       nodes: float32 [S, (nodes), F].
       edges: float32 [S, (edges), D].
-      links: int32 [S, (edges), 2], sender and receiver, counted within each graph.
+      links: int32 [S, (edges), 2], sender and receiver, numbered within each graph.
       summary: float32 [S, G], the environment's globals.
       candidates: int32 [S, (candidates)], indices rule · L + location; the last is NO-OP, R · L.
     """
@@ -28,7 +28,7 @@ class GraphObservation(NamedTuple):
     candidates: tf.RaggedTensor
 
     def graphs(self) -> gn_graphs.GraphsTuple:
-        """The graphs as `worldmodel.encoder.embedding.to_graphs_tuple` batches them: every edge in both directions."""
+        """Returns the graphs as `worldmodel.encoder.embedding.to_graphs_tuple` does: every edge in both directions."""
         both = [self.edges.with_flat_values(_with_direction(self.edges.flat_values, side)) for side in (0.0, 1.0)]
         first_node = self.nodes.row_starts()[:, tf.newaxis, tf.newaxis]
         ends = self.links + tf.cast(first_node, tf.int32)
@@ -50,11 +50,11 @@ def _with_direction(edges: tf.Tensor, side: float) -> tf.Tensor:
 
 
 def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
-    """What the policy is shown of one state: S = 1.
+    """Returns the policy's observation of one state, with S = 1.
 
     Args:
-      env: the `GraphSubstitutionEnv` that is in that state.
-      observation: what it returned.
+      env: the `GraphSubstitutionEnv`, which must be in that state.
+      observation: the observation that `env` returned.
     """
     graph, legal = observation["graph"], env.legal_actions()
     candidates = np.append(legal[:, 0] * env.num_locations + legal[:, 1], env.num_rules * env.num_locations)
@@ -68,12 +68,12 @@ def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
 
 
 def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
-    """All rows of all observations, in order."""
+    """Returns all rows of all observations, in order."""
     return GraphObservation(*(tf.concat(fields, axis=0) for fields in zip(*observations, strict=True)))
 
 
 def no_graph(like: GraphObservation) -> GraphObservation:
-    """One row without nodes, edges and candidates, with the columns of other observations."""
+    """Returns one row without nodes, edges and candidates, with the columns of another observation."""
     return GraphObservation(
         nodes=_one_row(np.zeros((0, like.nodes.shape[-1])), tf.float32),
         edges=_one_row(np.zeros((0, like.edges.shape[-1])), tf.float32),
@@ -88,9 +88,9 @@ def _one_row(values: np.ndarray, dtype: tf.DType) -> tf.RaggedTensor:
 
 
 class GraphView:
-    """Wraps a `GraphSubstitutionEnv`; an action is a position in the observation's candidates.
+    """A view of a `GraphSubstitutionEnv`; an action is a position among the observation's candidates.
 
-    The real action is in `info["action"]`.
+    `step` reports the real action as `info["action"]`.
     """
 
     def __init__(self, env: Any) -> None:

@@ -15,20 +15,20 @@ from worldmodel.data.trajectory import Trajectory
 
 
 class RealWorld:
-    """Plays environments in lockstep, so that the policy sees them as one batch.
+    """Environments that play in lockstep, so that the policy sees them as one batch.
 
-    world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
-    trajectory = world.rollout(policy, batch=16, horizon=50, seed=update)
+        world = RealWorld(lambda: GraphSubstitutionEnv(model, max_steps=50))
+        trajectory = world.rollout(policy, batch=16, horizon=50, seed=update)
 
     Attributes:
-      best: the episode that visited the cheapest graph, in all rollouts; kind "training".
+      best: the episode of all rollouts with the largest improvement, of kind "training"; None before the first.
     """
 
     def __init__(self, make_env: Callable[[], Any], best: EpisodeRecord | None = None) -> None:
         """
         Args:
-          make_env: builds one more environment; called once for each row of the largest batch.
-          best: what `best` was when an interrupted training was saved.
+          make_env: a function that builds one more environment; it is called once for each row of the largest batch.
+          best: the value of `best` when an interrupted training was saved.
         """
         self._make_env, self.best = make_env, best
         self._views: list[GraphView] = []
@@ -39,8 +39,8 @@ class RealWorld:
 
         Args:
           policy: a `GraphPolicy`.
-          batch, horizon: rows and steps.
-          seed: every draw is a function of it.
+          batch, horizon: numbers of rows and of steps.
+          seed: the seed of every random draw.
         """
         while len(self._views) < batch:
             self._views.append(GraphView(self._make_env()))
@@ -61,14 +61,14 @@ class RealWorld:
         return log.trajectory()
 
     def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
-        """(action, log-probability, value) of every graph."""
+        """Returns (action, log-probability, value) of every graph."""
         if policy not in self._programs:
             specs = [any_rows(seen), tf.TensorSpec([2], tf.int32)]
             self._programs[policy] = tf.function(policy, input_signature=specs, autograph=False)
         return [part.numpy() for part in self._programs[policy](seen, tf.constant([seed, step], tf.int32))]
 
     def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
-        """Writes the values of the states that truncated rows, and rows at the horizon, were left in."""
+        """Writes the values of the last states of truncated rows, and of rows that reached the horizon."""
         left = [index for index, row in enumerate(rows) if not row.episode.terminated]
         if left:
             seen = concatenate([rows[index].observation for index in left])
@@ -99,7 +99,7 @@ class _Log:
         self.reward, self.log_prob = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
         self.value = np.zeros(states, np.float32)
         self._seen: list[GraphObservation] = []
-        self._places = np.full(states, -1, np.int32)  # of every state among those seen; -1: nobody looked
+        self._places = np.full(states, -1, np.int32)  # the place of every state in `_seen`; -1 if no policy saw it
         self._num_seen = 0
 
     def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
@@ -110,7 +110,7 @@ class _Log:
         self._num_seen += len(playing)
 
     def trajectory(self) -> Trajectory:
-        """Padding, and the states in which nobody acts, are graphs without nodes."""
+        """Returns the trajectory. Padding, and states in which no action was taken, are graphs without nodes."""
         known = concatenate([*self._seen, no_graph(self._seen[0])])
         rows = np.where(self._places < 0, self._num_seen, self._places).ravel()
         fields = (self.action, self.reward, self.terminal, self.alive)

@@ -1,4 +1,4 @@
-"""What graphs cost: by formula, as the sum of measured kernels, or timed as a whole.
+"""Cost models of graphs: by formula, as the sum of measured kernels, or timed as a whole.
 
     costs = environment.costs.find("measured:cpu")     # a name, the path of a database of prices, or a cost model
     env = environment.make("squeezenet1.1", costs=costs)

@@ -41,7 +41,7 @@ class _Known:
 
 
 class EndToEnd:
-    """Times each whole graph against the start graph, in one interleaved run.
+    """A cost model that times each whole graph against the start graph, in one interleaved run.
 
         costs = EndToEnd("cpu", effort=replace(EFFORT, resolution=0.005, seconds=60.0))
         env = GraphSubstitutionEnv("squeezenet1.1", costs=costs, reward="percent")
@@ -51,7 +51,7 @@ class EndToEnd:
     bytes and launches. It also predicts the costs of rewrites, so that a look-ahead or a search times nothing. Every
     graph is timed once; all environments that share this object share its prices, which stay in memory.
 
-    Where the clock is too noisy for the asked resolution, prices state the interval that was reached, and the first
+    If the clock is too noisy for the requested resolution, prices state the interval that was reached, and the first
     such price comes with a `NoisyClockWarning`.
     """
 
@@ -89,7 +89,7 @@ class EndToEndPrices:
     sums_nodes = False
 
     def __init__(self, costs: EndToEnd, model: OnnxModel, known: _Known) -> None:
-        """Use `EndToEnd.of`."""
+        """Use `EndToEnd.of` instead of this constructor."""
         self._costs, self._model, self._known = costs, model, known
 
     @property

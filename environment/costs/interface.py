@@ -71,8 +71,8 @@ class Priced:
 
     Attributes:
       cost: the cost of one inference.
-      errors: by name of each independent measurement that `cost.ms` rests on, half the width of the 95 % interval of
-        its contribution, in ms. Graphs that rest on the same measurement share its error.
+      errors: half the width, in ms, of the 95 % interval of each contribution to `cost.ms`, by the name of the
+        independent measurement that it rests on. Graphs that rest on the same measurement share its error.
     """
 
     cost: Cost
@@ -80,12 +80,12 @@ class Priced:
 
     @cached_property
     def error_ms(self) -> float:
-        """Half the width of the 95 % interval of `cost.ms`; 0 where nothing was measured."""
+        """Half the width of the 95 % interval of `cost.ms`; 0 if nothing was measured."""
         return math.hypot(*self.errors.values())
 
     @property
     def noise(self) -> float:
-        """The same as a fraction of `cost.ms`."""
+        """`error_ms` as a fraction of `cost.ms`."""
         return self.error_ms / self.cost.ms if self.error_ms else 0.0
 
 
@@ -93,8 +93,8 @@ class Priced:
 class ModelCosts(Protocol):
     """A cost model for the graphs that rewriting makes of one model.
 
-    One whose graphs cost what `native` says of their nodes, added up, declares it by `sums_nodes = True`: what is
-    learned from observations can rely on it, since nodes show their times.
+    A class declares `sums_nodes = True` if the cost of a graph is the sum of what `native` says of its nodes. A model
+    that learns from observations can then rely on this sum, because nodes show their times.
     """
 
     @property
@@ -111,11 +111,11 @@ class ModelCosts(Protocol):
         Args:
           state: a state that carries `native`, of the model's graph or of a rewritten one.
         Returns:
-          The same object as before if the graph is the same, unless very many graphs came since: equal graphs do not
-          differ, not even by noise.
+          The price. Equal graphs get the same object, so that they do not differ even by noise, unless very many other
+          graphs were priced in between.
         Raises:
           ModelError: the graph cannot be run; the message names the operator.
-          taso_ext.UnpricedError: the cost cannot be found out.
+          taso_ext.UnpricedError: the cost cannot be determined.
         """
 
 
@@ -125,7 +125,7 @@ class Costs(Protocol):
 
     @property
     def name(self) -> str:
-        """As `environment.costs.registry.find` takes it, for example `roofline:rtx2070` or `endtoend:cpu`."""
+        """The name that `environment.costs.registry.find` takes, for example `roofline:rtx2070` or `endtoend:cpu`."""
 
     def of(self, model: OnnxModel) -> ModelCosts:
         """Binds the cost model to a model; earlier measurements of the model are kept.

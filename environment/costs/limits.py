@@ -1,4 +1,4 @@
-"""Limits of measuring: which graphs are run, how many prices are kept, and what is warned of."""
+"""Limits of measuring: which graphs are run, how many prices are kept, and which warnings are given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
-    """A cache by name that keeps the values which were asked for last.
+    """A cache by name that keeps the most recently used values.
 
     Args:
       most: largest number of values.
@@ -38,7 +38,7 @@ class Recent(Generic[Value]):
         return len(self._kept)
 
     def get(self, name: str, make: Callable[[], Value]) -> Value:
-        """Returns the value of a name, made by `make` if there is none. If `make` raises, there still is none."""
+        """Returns the value of a name; if there is none, `make` makes it. If `make` raises, nothing is kept."""
         if name not in self._kept:
             self._kept[name] = make()
         self._kept.move_to_end(name)
@@ -60,7 +60,7 @@ class UnpricedWarning(UserWarning):
 
 
 class NoisyClock:
-    """Warns once that the clock is noisy.
+    """A warning that the clock is noisy, which is given only once.
 
     Args:
       name: name of the cost model.

@@ -53,7 +53,8 @@ def find(costs: str | Costs | CostModel) -> Costs:
     """Returns the cost model of a name such as `roofline:rtx2070`, `measured:cpu` or `endtoend:cpu`.
 
     Args:
-      costs: a name, the path of a database of prices (which ends in `.sqlite`), or a cost model, returned as it is.
+      costs: a name, the path of a database of prices (which ends in `.sqlite`), a `Costs` object, which is returned as
+        it is, or a cost model of the engine.
     Raises:
       DatabaseError: the database cannot be used.
       UnavailableError: the device is not here; the message lists the devices that are and how to install others.

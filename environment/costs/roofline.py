@@ -10,8 +10,8 @@ from taso_ext import CostModel, OnnxModel, State
 ROOFLINE_VERSION = 2
 """Version of the formula: results of different versions are not comparable.
 
-Version 1 gave a Split for nothing if its parts lie one behind the other in memory, as with channel splits at batch 1.
-Version 2 counts the copy that runtimes make.
+In version 1 a Split cost nothing if its parts are contiguous in memory, as in channel splits at batch 1. Version 2
+counts the copy that runtimes make.
 """
 
 _PREDICTED_BY = {"cuda": "h200", "tensorrt": "h200"}
@@ -25,7 +25,7 @@ def predicting_preset(device: str) -> str:
 
 @dataclass(frozen=True)
 class Analytic:
-    """A formula of the engine, the same for every model.
+    """A cost model that is a formula of the engine, the same for every model.
 
     Attributes:
       native: the engine's cost model.

@@ -1,1 +1,1 @@
-"""How long models take and how much memory they need."""
+"""Measurements of the run time of models and of the memory that they need."""

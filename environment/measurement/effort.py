@@ -1,4 +1,4 @@
-"""How much is done for a measurement, what may end it, and which clock it reads."""
+"""The effort of a measurement, what may end it, and the clock that it reads."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ FEWEST_PAIRS = 2
 """Fewest pairs of a measurement: one pair has no interval."""
 
 Ended = Literal["resolution", "time", "pairs"]
-"""What ended a measurement: the asked resolution was reached, or the time or the pairs were used up."""
+"""The cause that ended a measurement: the requested resolution was reached, or the time or the pairs were used up."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done for a measurement.
+    """The effort of a measurement.
 
     Attributes:
       resolution: the measurement ends once half the width of every candidate's interval is below this fraction of its
         ratio (0.01 is one percent); None ends it only when the pairs or the time are used up.
       pairs: largest number of samples of each candidate.
       seconds: wall-clock limit of everything, sessions included; 0 means none. Two pairs are always taken.
-      sessions: sessions of each variant, one after the other, so that only one of each is in memory. More follow while
-        the interval is too wide and neither pairs nor time are used up.
-      warmup: uncounted inferences of a new session; fewer than three count as three. There is one less where one
+      sessions: number of sessions of each variant, one after the other, so that only one of each is in memory. More
+        follow while the interval is too wide and neither pairs nor time are used up.
+      warmup: number of uncounted inferences of a new session; fewer than three count as three. One fewer is run if one
         inference takes over 50 ms.
       settling: largest number of uncounted inferences before each sample; see `environment.measurement.interleaving`.
       control: whether a second session of the reference is measured like a candidate.
@@ -62,7 +62,7 @@ class Clock:
 
     Attributes:
       name: name in results.
-      scope: of two clocks, the one of the larger scope is right wherever the other is.
+      scope: rank among clocks; the clock of the larger scope is right wherever the other one is.
       now: returns seconds since some fixed moment.
       interruptions: returns how often the system made the timed threads wait while they had work to do.
     """
@@ -78,13 +78,13 @@ def _interruptions(of: int) -> Callable[[], int]:
 
 
 THREAD_CPU = Clock("CPU time of the calling thread", 0, time.thread_time, _interruptions(resource.RUSAGE_THREAD))
-"""Blind to other threads and processes; right only where the calling thread does all the work itself."""
+"""It does not see other threads and processes, so that it is right only if the calling thread does all the work."""
 PROCESS_CPU = Clock("CPU time of the process", 1, time.process_time, _interruptions(resource.RUSAGE_SELF))
-"""Blind to other processes; right where one thread at a time works, whichever it is."""
+"""It does not see other processes. It is right if one thread at a time works, whichever it is."""
 WALL = Clock("wall clock", 2, time.perf_counter, _interruptions(resource.RUSAGE_SELF))
-"""Right everywhere, and disturbed by everything."""
+"""It is right everywhere, but everything disturbs it."""
 
 
 def common_clock(clocks: Iterable[Clock]) -> Clock:
-    """Returns the clock of the largest scope: times of different clocks cannot be compared."""
+    """Returns the clock of the largest scope, because times of different clocks cannot be compared."""
     return max(clocks, key=lambda clock: clock.scope)

@@ -17,29 +17,29 @@ _MOST_REPEATS = 1000
 _ATTEMPTS = 3
 """Largest number of attempts at a sample that other processes interrupt; on a busy machine the last one counts."""
 _LONG_SAMPLE_S = 0.05
-"""Longer samples are kept although they are interrupted, as most machines do for a small part of their time.
+"""Longer samples are kept even if they are interrupted, because most machines interrupt for a small part of the time.
 
-Inferences of that length need little warming up: BERT-Base's first one takes as long as its sixth."""
+Inferences of that length need little warm-up: the first inference of BERT-Base takes as long as its sixth."""
 _SETTLING_S = 0.02
 """Time for uncounted inferences before each sample, at most `Effort.settling` of them. They bring the caches to the
-state in which the model's own last inference left them. One inference is not enough where weights stay in the cache
-that all cores share: of NasRNN rewritten to read 64 MB instead of 17, inferences after those of another session took
-4.9, 4.7, 4.4, 3.9, 3.6 … 3.4 ms, of NasRNN itself 4.4, 3.7, 3.6 … 3.6. Of ResNet-18 (25 ms) the first took as long as
-the 20th."""
+state in which the model's own last inference left them. One inference is not enough if weights stay in the cache that
+all cores share: after another session had run, the inferences of a NasRNN rewritten to read 64 MB instead of 17 took
+4.9, 4.7, 4.4, 3.9, 3.6 … 3.4 ms, and those of NasRNN itself 4.4, 3.7, 3.6 … 3.6 ms. The first inference of ResNet-18
+(25 ms) took as long as the 20th."""
 
 
 PROBES = 2
-"""Number of the last warm-up inferences that are timed, to choose the repeats; of long inferences one is enough."""
+"""Number of warm-up inferences, the last ones, that are timed to choose the repeats; one is enough if it is long."""
 
 
 class Sampler:
-    """Takes samples of a session, which it warms up first.
+    """A source of samples of a session, which it warms up first.
 
     Args:
       warmup: number of uncounted inferences; at least one beside the probes.
       settling: largest number of uncounted inferences before each sample.
-      before_each: called before each inference, not timed; a sample is then one inference. With None a sample is as
-        many inferences in a row as make it long enough.
+      before_each: called before each inference and not timed; a sample is then one inference. If it is None, a sample
+        is as many inferences in a row as make it long enough.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sampler:
             fastest = min(fastest, *(self._elapsed(1) for _ in range(PROBES - 1)))
         fastest = max(fastest, 1e-9)
         self._settling = 0 if before_each else min(settling, int(_SETTLING_S / fastest))
-        shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # settled caches serve half as many inferences
+        shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # at least half as long as settling
         self._repeats = 1 if before_each else int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1
 
@@ -80,13 +80,13 @@ class Sampler:
 
 
 BLOCK = 3
-"""Candidates that share a sample of the reference: the closer two samples in time, the less drift is in their ratio."""
+"""Most candidates that share a sample of the reference: the closer two samples in time, the less their ratio drifts."""
 FEWEST_PRECISE, FEWEST_OF_SESSION, ENOUGH_OF_SESSION = 15, 3, 5
-"""Fewest pairs in all sessions, and in each session of many and of few, before the precision may count as reached.
+"""Fewest pairs before the precision may count as reached: in all sessions, in each of many, and in each of few.
 
 In simulations that stopped as soon as possible, intervals of 15 pairs in five sessions covered 94 to 99 % (five
-mixtures of noise, 300 measurements each), as those of 25 pairs did. The range of all of three samples contains the
-median three times out of four, that of five samples 15 times out of 16.
+mixtures of noise, 300 measurements each), as those of 25 pairs did. The range of three samples contains the median
+three times out of four, that of five samples 15 times out of 16.
 """
 _RECHECK = 1.1
 """Factor by which the number of pairs grows before the intervals are computed again."""
@@ -99,9 +99,9 @@ class Interleaving:
     """The samples of a reference (variant 0) and of the variants that are compared with it.
 
     Attributes:
-      seconds: per inference, by variant.
-      ratios: by variant, ratios to the sample of the reference in the same block; none for the reference itself.
-      pairs: rounds so far, which is the number of samples of each variant but the reference.
+      seconds: seconds per inference of each sample, by variant.
+      ratios: ratio of each sample to that of the reference in the same block, by variant; none for the reference.
+      pairs: number of rounds so far, which is the number of samples of each variant except the reference.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Interleaving:
     ) -> None:
         """
         Args:
-          open_sampler: makes a session of a variant.
+          open_sampler: opens a session of a variant, given by its number.
           judged: variants whose precision counts; if there are none, the precision of the reference's time counts.
           on_pair: called with (pairs done, most pairs) after each round.
           now: wall-clock seconds.
@@ -128,7 +128,7 @@ class Interleaving:
         self._fewest = int(np.clip(math.ceil(FEWEST_PRECISE / self._sessions), FEWEST_OF_SESSION, ENOUGH_OF_SESSION))
         self._deadline = now() + effort.seconds if effort.seconds else math.inf
         self._rng = np.random.default_rng(effort.seed)
-        self._opening_s = self._round_s = 0.0  # how long either took last
+        self._opening_s = self._round_s = 0.0  # how long the last opening and round took
         self._judged_at, self._precision = 0, math.inf
         self._recheck_at = 0.0
 
@@ -138,7 +138,7 @@ class Interleaving:
         return len(self.seconds[0])
 
     def run(self) -> Ended:
-        """Takes samples until the resolution, the pairs or the time end it; returns which."""
+        """Takes samples until the resolution is reached, or the pairs or the time are used up; returns which."""
         while (ended := self._ended()) is None:
             self._use_session()
         return ended
@@ -167,7 +167,7 @@ class Interleaving:
         return None
 
     def _says_enough(self) -> bool:
-        """Returns whether all sessions, or the open ones alone, are precise enough."""
+        """Returns whether all sessions together, or the open ones alone, are precise enough."""
         self._recheck_at = _RECHECK * self.pairs
         of_these = [groups[-1:] for groups in self._judged_samples()]
         return self._reaches(self.precision()) or self._reaches(self._widest(of_these))
@@ -185,7 +185,7 @@ class Interleaving:
     def _use_session(self) -> None:
         """Opens one more session of each variant, uses its share of the pairs and of the time, and closes it."""
         begin = self._now()
-        # In random order: the place of a session's memory depends on earlier sessions and can make one percent.
+        # In random order: the place of a session's memory depends on earlier sessions and can change times by 1 %.
         samplers = {variant: self._open(variant) for variant in self._rng.permutation(len(self.seconds)).tolist()}
         self._opening_s = self._now() - begin
         left = self._sessions - self.sessions

@@ -1,4 +1,4 @@
-"""How much memory this process has, and how much an inference takes in a process that does nothing else.
+"""The memory of this process, and the memory that an inference takes in a process that does nothing else.
 
 `peak_memory` starts `python -m environment.measurement.memory DIRECTORY`; that command is not meant for people.
 """
@@ -30,24 +30,27 @@ _CLEAR = Path("/proc/self/clear_refs")
 _REQUEST, _MODEL, _ANSWER = "request.pickle", "model.onnx", "answer.json"
 _ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (ModelError, UnavailableError)}
 PATIENCE_S = 1800.0
-"""For a process to answer: compiling the zoo's largest graphs for XLA or TensorRT takes minutes, not half an hour."""
+"""Longest wait for an answer. To compile the zoo's largest graphs for XLA or TensorRT takes minutes, not this long."""
 
 
 def status_bytes(field: str) -> int:
-    """Returns "VmRSS" or "VmHWM" of this process; unlike that of `getrusage`, the peak begins with the program."""
+    """Returns the field "VmRSS" or "VmHWM" of this process in bytes.
+
+    Unlike the peak of `getrusage`, "VmHWM" begins with the program.
+    """
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
     return 1024 * int(line.split()[1])
 
 
 def peak_bytes() -> int:
-    """Returns the largest size since `restart_peak`, or since the process began where that does not work."""
+    """Returns the largest resident size since `restart_peak`, or since the process began if that does not work."""
     if STATUS.exists():
         return status_bytes("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def restart_peak() -> bool:
-    """Lets `peak_bytes` begin anew from what is resident now; False where the system forbids it."""
+    """Restarts `peak_bytes` from the present resident size; returns False if the system forbids it."""
     try:
         _CLEAR.write_text("5")
     except OSError:
@@ -66,8 +69,9 @@ class PeakMemory:
     The model is loaded from a file, as a user would. Memory of a GPU does not count.
 
     Attributes:
-      total_bytes: of the whole process, interpreter and libraries included.
-      baseline_bytes: resident before the session was made: interpreter, the runtime's library and the inputs.
+      total_bytes: peak of the whole process, interpreter and libraries included.
+      baseline_bytes: memory that was resident before the session was opened: interpreter, the runtime's library and the
+        inputs.
     """
 
     total_bytes: int
@@ -75,7 +79,7 @@ class PeakMemory:
 
     @property
     def session_bytes(self) -> int:
-        """What loading and running the model added."""
+        """Memory that loading and running the model added."""
         return self.total_bytes - self.baseline_bytes
 
 
@@ -88,13 +92,13 @@ def peak_memory(
     seed: int = 0,
     patience_s: float = PATIENCE_S,
 ) -> PeakMemory:
-    """Loads and runs a model in a new process, which inherits nothing but settings, and asks for its peak.
+    """Loads and runs a model in a new process, which inherits nothing but settings, and returns its peak memory.
 
     Args:
-      feeds: arrays by input name; None: random ones that the model accepts.
-      inferences: how many; the first ones may still allocate.
-      seed: of random inputs.
-      patience_s: how long the process may take; then it is killed.
+      feeds: arrays by input name; None means random ones that the model accepts.
+      inferences: number of inferences; the first ones may still allocate.
+      seed: the seed of random inputs.
+      patience_s: time in seconds after which the process is killed.
     Raises:
       ModelError: the runtime cannot run the model.
       UnavailableError: the runtime or device is not here.
@@ -113,7 +117,7 @@ def peak_memory(
 
 def _run_process(directory: Path, label: str, patience_s: float) -> PeakMemory:
     """Starts this module as a program on a request, and reads its answer."""
-    # -P: a package `environment` of the current directory would be found first.
+    # -P, because otherwise a package `environment` of the current directory would be found first.
     command = [sys.executable, "-P", "-m", "environment.measurement.memory", str(directory)]
     search_path = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": search_path}
@@ -146,9 +150,9 @@ def _end(status: int) -> str:
 
 
 def _answer(directory: Path) -> dict[str, object]:
-    """Returns what the started process finds out."""
+    """Runs the request in the started process and returns its answer."""
     runtime, feeds, inferences = pickle.loads((directory / _REQUEST).read_bytes())
-    _ = runtime.label  # some load their library when they are first asked for something
+    _ = runtime.label  # some runtimes load their library at the first access
     gc.collect()
     baseline = status_bytes("VmRSS")
     try:

@@ -1,4 +1,4 @@
-"""Run times of models against one another: the only place where run times are measured.
+"""Run times of models relative to each other: the only place where run times of models are measured.
 
     reference = Variant("input", OnnxRuntime(), model)
     timing = measure(reference, [Variant("rewritten", OnnxRuntime(), other)])
@@ -67,11 +67,11 @@ class Timing:
 
     Attributes:
       reference, candidates: timings in the order of the arguments.
-      control: the reference against itself; None where it was not asked for.
+      control: the reference against itself; None if it was not requested.
       pairs: number of samples of each candidate.
       sessions: number of sessions of each variant.
       ended: what ended the measurement: the resolution, the time or the number of pairs.
-      resolution: the asked resolution; None if none was asked.
+      resolution: the requested resolution; None if there was none.
       precision: half the width of the widest interval of a candidate, as a fraction of its ratio.
       clock: name of the clock.
       seconds: wall-clock time of the measurement.
@@ -90,7 +90,7 @@ class Timing:
 
     @property
     def ratio(self) -> Estimate:
-        """Ratio of the candidate, where there is just one."""
+        """Ratio of the only candidate."""
         (candidate,) = self.candidates
         return candidate.ratio
 

@@ -1,4 +1,4 @@
-"""Greedy play with some chance: its episodes are nearer to those of a trained controller than random ones."""
+"""Greedy play with some randomness; its episodes are nearer to those of a trained controller than random ones are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ForeseeingEnv(Protocol):
 
 
 class GreedyAgent:
-    """Takes the rewrite that gains most, one step ahead, and wanders where none gains or now and then.
+    """An agent that takes the rewrite with the largest gain one step ahead, and sometimes wanders.
 
         agent = GreedyAgent(env)
         action = agent(observation)                  # its own random stream, or
@@ -36,11 +36,11 @@ class GreedyAgent:
 
     The observation must be that of the state that `env` is in. Equally good rewrites are equally likely.
 
-    Where nothing gains, the agent wanders until something gains again: it takes a rewrite with a probability
-    proportional to exp(gain / temperature), both in percent of the cost. Episodes therefore stay deep and around good
-    graphs, as those of controllers do. Where everything gains a little (BERT-Base: 400 rewrites of 0.2 to 1 % each),
-    always taking the best would make all episodes equal but for ties; a share of the steps therefore wanders anyway.
-    Wandering is not uniform, since on SqueezeNet1.1 some rewrites make the graph 30 % dearer.
+    If no rewrite gains, the agent wanders until one gains again: it takes a rewrite with a probability proportional to
+    exp(gain / temperature), both in percent of the cost. Episodes therefore stay deep and around good graphs, as those
+    of controllers do. If all rewrites gain a little (BERT-Base: 400 rewrites of 0.2 to 1 % each), an agent that always
+    took the best one would play equal episodes except for ties; a share of the steps therefore wanders anyway.
+    Wandering is not uniform, because on SqueezeNet1.1 some rewrites make the graph 30 % dearer.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GreedyAgent:
         Args:
           env: the environment that predicts the costs of rewrites.
           seed: seed of the agent's own random stream.
-          randomness: share of the steps that wander although something gains, in [0, 1].
+          randomness: share of the steps in which the agent wanders although a rewrite gains, in [0, 1].
           temperature_percent: loss of gain that makes a rewrite e times less likely when the agent wanders; positive.
         Raises:
           ValueError: an argument is out of its range.
@@ -64,7 +64,7 @@ class GreedyAgent:
         self._generator = np.random.default_rng(seed)
 
     def __call__(self, observation: Mapping[str, Any], rng: np.random.Generator | None = None) -> npt.NDArray[np.int64]:
-        """Returns the action [rule, location]; NO-OP only where nothing else is legal."""
+        """Returns the action [rule, location]; NO-OP only if nothing else is legal."""
         generator = self._generator if rng is None else rng
         rules, locations, costs_ms = self._env.candidates()
         if not len(rules):

@@ -32,13 +32,13 @@ def random_step(state: State, generator: np.random.Generator) -> bool:
 
 
 class RandomAgent:
-    """Plays `uniform_rewrite` from the masks of an observation.
+    """An agent that draws rewrites as `uniform_rewrite` does, from the masks of an observation.
 
         agent = RandomAgent(seed=0)
         action = agent(observation)                  # its own random stream, or
         action = agent(observation, generator)       # a stream of the caller's
 
-    It takes NO-OP with probability `noop_probability` in every step, and always where nothing else is legal. At the
+    It takes NO-OP with probability `noop_probability` in every step, and always if nothing else is legal. At the
     published 0.2, episodes end after about five steps and teach little; the default keeps them deep.
     """
 

@@ -1,7 +1,9 @@
 """Rewards: named functions of a transition, with parameters, and functions of your own.
 
-reward = rewards.find("combined:alpha=0.7,beta=0.3")
-env = environment.make("squeezenet1.1", reward=reward)
+For example:
+
+    reward = rewards.find("combined:alpha=0.7,beta=0.3")
+    env = environment.make("squeezenet1.1", reward=reward)
 """
 
 from environment.rewards.interface import Reward, RewardError, RewardFunction, Transition, reward_noise

@@ -26,7 +26,7 @@ def _saving(t: Transition) -> float:
 
 
 def log_ratio() -> Reward:
-    """100 ln(RT before / RT after), whose sum over an episode is 100 ln(start / end) on every path."""
+    """Returns the reward 100 ln(RT before / RT after); its sum over an episode is 100 ln(start / end) on every path."""
 
     def function(t: Transition) -> float:
         return 100.0 * math.log(t.before.ms / t.after.ms) if t.before.ms > 0 and t.after.ms > 0 else 0.0
@@ -35,12 +35,12 @@ def log_ratio() -> Reward:
 
 
 def incremental() -> Reward:
-    """RT before minus RT after."""
+    """Returns the reward (RT before - RT after)."""
     return Reward("incremental", _saving, telescopes=True)
 
 
 def combined(alpha: float = 0.8, beta: float = 0.2) -> Reward:
-    """alpha (RT before - RT after) + beta (M before - M after).
+    """Returns the reward alpha (RT before - RT after) + beta (M before - M after).
 
     Source: RLFlow, R1 (0.8 and 0.2; its R3 and R4 are 0.1 and 0.9, 0.5 and 0.5).
     """
@@ -53,12 +53,12 @@ def combined(alpha: float = 0.8, beta: float = 0.2) -> Reward:
 
 
 def new_runtime() -> Reward:
-    """-RT after."""
+    """Returns the reward -RT after."""
     return Reward("new_runtime", lambda t: -runtime_percent(t.after, t.initial))
 
 
 def final() -> Reward:
-    """The whole saving when the episode ends, and nothing before; the cost is measured only then."""
+    """Returns the reward that is the whole saving at the end of the episode, and 0 before; only the end is measured."""
 
     def function(t: Transition) -> float:
         return 100.0 - runtime_percent(t.after, t.initial) if t.done else 0.0
@@ -67,7 +67,7 @@ def final() -> Reward:
 
 
 def percent(every: int = 5, bonus: float = 0.1) -> Reward:
-    """RT last measured minus RT after, every `every` steps and at the end; the constant `bonus` between.
+    """Returns the reward (RT last measured - RT after) every `every` steps and at the end, and `bonus` in between.
 
     Source: X-RLflow, with N = 5 and 0.1.
     """

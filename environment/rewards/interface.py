@@ -1,4 +1,4 @@
-"""What a reward is: a function of a transition, how often it looks at the cost, and how sure it is."""
+"""The interface of rewards: a function of a transition, how often it needs the cost, and the noise of its value."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Transition:
     """The values from which a reward is computed.
 
     Attributes:
-      initial, before, after: costs of the start graph and of the graphs before and after the step. Where the cost model
-        measures and the reward did not ask, the last measured cost stands for that of the graph.
+      initial, before, after: costs of the start graph and of the graphs before and after the step. If the cost model
+        measures and the reward did not need the cost, the last measured cost stands for that of the graph.
       last_measured: cost at the last step that the reward measured (the start graph's at first).
       step: 1 for the first step of an episode.
       done: whether the episode ends with this step, by termination or truncation.
@@ -50,7 +50,7 @@ class Reward:
       name: name in errors.
       function: maps a transition to a number, which is in percent of the start graph's cost for all built-in rewards.
       every: number of steps after which the cost is measured; it is also measured when the episode ends. None measures
-        only then.
+        only at the end.
       telescopes: whether the reward is a difference of costs, so that a loop of rewrites gains nothing.
       is_log_ratio: whether the reward is 100 · ln(run time before / after) at every step.
     """

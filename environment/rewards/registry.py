@@ -90,7 +90,7 @@ def _of_function(function: Any, name: str = "") -> Reward:
 
 
 def _made(name: str, given: Mapping[str, Any]) -> Reward:
-    """Returns a built-in reward with parameters, each of its default's type."""
+    """Returns a built-in reward with the given parameters, each converted to the type of its default."""
     make = _BUILT_IN[name]
     known = {key: each.default for key, each in inspect.signature(make).parameters.items()}
     for key in given:
@@ -147,7 +147,7 @@ def _imported(module: str, attribute: str) -> RewardFunction:
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # another one that it imports
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # a module that it imports
             raise ValueError(f"the module {module!r} of a reward cannot be imported: {one_paragraph(error)}") from error
         raise ValueError(
             f"{_unknown(f'{module}:{attribute}')} Nor is there a Python module {module!r}; PYTHONPATH must hold the "

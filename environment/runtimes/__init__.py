@@ -1,6 +1,6 @@
-"""What runs models, behind one interface (`interface.Runtime`): ONNX Runtime, and OpenVINO where it is installed.
+"""Runtimes of models behind one interface (`interface.Runtime`): ONNX Runtime, and OpenVINO if it is installed.
 
-Nothing here imports TensorFlow: as a runtime it is `experiments.baselines.tensorflow.runtime.TensorFlow`.
+Nothing here imports TensorFlow; as a runtime, it is `experiments.baselines.tensorflow.runtime.TensorFlow`.
 """
 
 from environment.runtimes.interface import Runtime, Session, UnavailableError

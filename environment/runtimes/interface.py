@@ -1,4 +1,4 @@
-"""What a runtime is: something that opens sessions of ONNX models, which can then be run, timed and compared."""
+"""The interface of runtimes, which open sessions of ONNX models to run, time and compare them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnavailableError(ValueError):
 
 
 class Session(Protocol):
-    """A model that is loaded, with its inputs in place."""
+    """A loaded model with its inputs in place."""
 
     def run(self) -> None:
         """Runs one inference, which is finished when this returns.
@@ -31,34 +31,36 @@ class Session(Protocol):
 
 
 class Runtime(Protocol):
-    """A library that runs models, with all its settings. Runtimes are values: they compare and pickle.
+    """A library that runs models, with all its settings.
 
-    session = OnnxRuntime(device="cpu", threads=1).open(model, feeds)
-    session.run()
-    logits, *_ = session.outputs()
+        session = OnnxRuntime(device="cpu", threads=1).open(model, feeds)
+        session.run()
+        logits, *_ = session.outputs()
+
+    Runtimes are values: they can be compared and pickled.
     """
 
     @property
     def label(self) -> str:
-        """Library, version and settings, as tables call it."""
+        """Library, version and settings, as tables show them."""
 
     @property
     def clock(self) -> Clock:
-        """The clock of least scope that sees all of an inference."""
+        """The clock of the smallest scope that sees all of an inference."""
 
     def open(self, model: CheckedModel | Path, feeds: Feeds) -> Session:
         """Loads a model, from memory or from an ONNX file, and places its inputs.
 
         Args:
-          feeds: arrays by input name; the inputs without default values.
+          feeds: arrays by input name, for the inputs without default values.
         Raises:
-          ModelError: a model that this runtime cannot run; the message names the operator wherever one is at fault.
+          ModelError: this runtime cannot run the model; the message names the operator if one is at fault.
           UnavailableError: the library or the device is not here.
         """
 
 
 def require_threads(threads: int) -> None:
-    """Raises ValueError unless there is a thread to work with."""
+    """Raises ValueError if there is not at least one thread."""
     if threads < 1:
         raise ValueError(f"expected at least 1 thread, got {threads}")
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime, the runtime that results are made for, and its devices: which there are, and how to get the others."""
+"""ONNX Runtime, for which results are made, and its devices: those that are here, and how to install the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TENSORRT = "TensorrtExecutionProvider"
 NVIDIA = (CUDA, TENSORRT)
 
 _COMPILING = ("tensorrt",)
-"""Devices that make kernels of their own of whole parts of a graph: ONNX Runtime can neither show nor write them."""
+"""Devices that compile whole parts of a graph into kernels which ONNX Runtime can neither show nor write."""
 _SUFFIX = "ExecutionProvider"
 _REMOTE = ("AzureExecutionProvider",)  # sends the model to a web service
 _FATAL_SEVERITY = 4  # errors arrive as exceptions
@@ -39,9 +39,9 @@ _INSTALLATION = {
     "tensorrt": f"To install tensorrt: {_CUDA_STEPS} and `pip install tensorrt`.",
 }
 _ALONGSIDE = {CPU: (CPU,), TENSORRT: (TENSORRT, CUDA, CPU)}
-"""Providers beside the one asked for: they run the nodes that it does not know."""
+"""All providers of a session by the requested one; the others run the nodes that it does not support."""
 _PARKED_THREADS = {"session.force_spinning_stop": "1"}
-"""Threads that wait for the next inference with their eyes open halve the speed of the session measured next."""
+"""Stops waiting threads from spinning, because spinning halves the speed of the session that is measured next."""
 _RECORDED_NODES = {"session.record_ep_graph_assignment_info": "1"}
 
 
@@ -56,9 +56,10 @@ def kernel_devices() -> list[str]:
 
 
 def require_kernels(device: str) -> None:
-    """
+    """Checks that ONNX Runtime shows the kernels of a device.
+
     Raises:
-      UnavailableError: a device whose kernels ONNX Runtime does not show.
+      UnavailableError: it does not.
     """
     if device in _COMPILING:
         raise UnavailableError(
@@ -71,7 +72,7 @@ def provider_of(device: str) -> str:
     """Returns ONNX Runtime's name of a device.
 
     Raises:
-      UnavailableError: this ONNX Runtime was not built for it.
+      UnavailableError: this ONNX Runtime was not built for the device.
     """
     known = available_devices()
     if device not in known:
@@ -85,10 +86,10 @@ def provider_of(device: str) -> str:
 
 @cache
 def require_working(device: str) -> None:
-    """Starts a device on a model of one operator: ONNX Runtime may be built for it, and lack its libraries.
+    """Checks that a device works, on a model of one operator: ONNX Runtime may be built for it but lack its libraries.
 
     Raises:
-      UnavailableError: ONNX Runtime was not built for it, or cannot start it.
+      UnavailableError: ONNX Runtime was not built for the device, or cannot start it.
     """
     provider = provider_of(device)
     complaints = _load_nvidia_libraries() if provider in NVIDIA else ""
@@ -112,7 +113,7 @@ def _one_operator() -> CheckedModel:
 
 
 def _load_nvidia_libraries() -> str:
-    """Finds CUDA and cuDNN where pip puts them; returns what ONNX Runtime complains of, which it prints."""
+    """Loads CUDA and cuDNN from where pip puts them; returns the complaints that ONNX Runtime prints meanwhile."""
     ort.set_default_logger_severity(_FATAL_SEVERITY)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -130,11 +131,11 @@ class OnnxRuntime:
 
     Attributes:
       device: one of `available_devices()`.
-      threads: of one operator; operators run one after the other.
-      level: of graph optimisation.
+      threads: number of threads of one operator; operators run one after the other.
+      level: level of graph optimisation.
     Raises:
-      UnavailableError: an unknown device.
-      ValueError: no threads, or an unknown level.
+      UnavailableError: the device is not available.
+      ValueError: there are no threads, or the level is unknown.
     """
 
     device: str = "cpu"
@@ -158,12 +159,12 @@ class OnnxRuntime:
 
     @property
     def clock(self) -> Clock:
-        """With one thread there is none beside the calling one."""
+        """The calling thread's CPU time if no other thread works (one thread on a CPU), else the wall clock."""
         return THREAD_CPU if self.device == "cpu" and self.threads == 1 else WALL
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """ONNX Runtime's names of what may run operators, the preferred one first."""
+        """ONNX Runtime's names of the providers that may run operators, the preferred one first."""
         provider = provider_of(self.device)
         return _ALONGSIDE.get(provider, (provider, CPU))
 
@@ -184,7 +185,7 @@ class OnnxRuntime:
         """Opens a session in which the device takes part.
 
         Args:
-          options: `options()`, for this session alone; more may be set in them.
+          options: a result of `options()` for this session alone; further options may be set in it.
           shared_from_bytes: see `open_session`.
         Raises:
           ModelError, UnavailableError: see `open`.
@@ -198,7 +199,7 @@ class OnnxRuntime:
         return session
 
     def _require_part(self, session: ort.InferenceSession, provider: str) -> None:
-        """Refuses a session in which other providers do all the work: ONNX Runtime would not say so."""
+        """Raises ModelError if other providers do all the work of a session, which ONNX Runtime would not report."""
         parts = session.get_provider_graph_assignment_info()
         runners = {part.ep_name for part in parts}
         if provider in runners or not runners:
@@ -211,7 +212,7 @@ class OnnxRuntime:
 
 
 class OnnxRuntimeSession:
-    """A session with its inputs and outputs bound, which saves copies; strings and sequences cannot be."""
+    """A session with bound inputs and outputs, which saves copies; strings and sequences cannot be bound."""
 
     def __init__(self, session: ort.InferenceSession, feeds: Feeds, place: str) -> None:
         self._session, self._feeds = session, feeds

@@ -1,4 +1,4 @@
-"""OpenVINO on CPUs, an optional extra, in single precision: its own default is half of it where the CPU has that."""
+"""OpenVINO on CPUs, an optional extra, in single precision; its own default is half precision if the CPU has that."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class OpenVino:
     """OpenVINO's CPU device.
 
     Attributes:
-      threads: of one inference.
+      threads: number of threads of one inference.
     Raises:
       UnavailableError: OpenVINO is not installed.
-      ValueError: no threads.
+      ValueError: there are no threads.
     """
 
     threads: int = 1
@@ -43,7 +43,10 @@ class OpenVino:
 
     @property
     def clock(self) -> Clock:
-        """With one thread the calling one does all the work: on the zoo's graphs no other one uses time."""
+        """The calling thread's CPU time if there is one thread, else the wall clock.
+
+        On the zoo's graphs, no thread but the calling one uses time then.
+        """
         return THREAD_CPU if self.threads == 1 else WALL
 
     def open(self, model: CheckedModel | Path, feeds: Feeds) -> OpenVinoSession:
@@ -51,7 +54,7 @@ class OpenVino:
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": self.threads,
             "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,  # what else is measured in this thread would be pinned too
+            "ENABLE_CPU_PINNING": False,  # it would also pin whatever else is measured in this thread
         }
         try:
             with tempfile.TemporaryDirectory() as directory:  # a file has no limit of 2 GB; OpenVINO maps its weights
@@ -60,7 +63,7 @@ class OpenVino:
                     write_model(model, path)
                 compiled = _openvino().Core().compile_model(_read(path), "CPU", settings)
             return OpenVinoSession(compiled, feeds)
-        except Exception as error:  # those of its frontends share no public base class
+        except Exception as error:  # the exceptions of its frontends share no public base class
             raise ModelError(f"{self.label} cannot load the model: {one_paragraph(error)}") from error
 
 
@@ -84,7 +87,7 @@ class OpenVinoSession:
 
 
 def _read(path: Path) -> Any:
-    """Returns the model of an ONNX file. OpenVINO guesses the format from the first bytes, not always rightly."""
+    """Returns the model of an ONNX file. Its first bytes alone do not always tell OpenVINO the format."""
     frontend = importlib.import_module("openvino.frontend").FrontEndManager().load_by_framework("onnx")
     return frontend.convert(frontend.load(str(path)))
 

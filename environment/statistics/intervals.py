@@ -12,9 +12,9 @@ import numpy as np
 
 CONFIDENCE = 0.95
 TAIL_PERCENT = 50.0 * (1.0 - CONFIDENCE)
-"""Percentile at which an interval begins; it ends at 100 less this."""
+"""Percentile at which an interval begins; it ends at 100 minus this."""
 NORMAL_HALF_WIDTH = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-"""Half the width of the interval of a normal error, in its standard deviations."""
+"""Half the width of the interval of a normal error, in standard deviations of the error."""
 FEWEST_GROUPS = 8
 """`bootstrap` gives no interval for fewer groups. Draws from fewer groups repeat a single group too often, and a
 statistic that divides by their spread then explodes."""
@@ -27,7 +27,7 @@ class Estimate:
 
     Attributes:
       value: the estimate.
-      low, high: ends of its 95 % interval; NaN where the data cannot tell.
+      low, high: ends of its 95 % interval; NaN if the data do not determine them.
     """
 
     value: float
@@ -43,7 +43,7 @@ class Estimate:
     def of_draws(cls, value: float, draws: np.ndarray) -> Estimate:
         """Returns the percentile interval of bootstrap draws [resamples]; the interval always contains the value.
 
-        Draws that are NaN are left out. Without any other draw the interval has no width.
+        Draws that are NaN are left out. If all draws are NaN, the interval has no width.
         """
         draws = draws[~np.isnan(draws)]
         low, high = np.percentile(draws, [TAIL_PERCENT, 100.0 - TAIL_PERCENT]) if len(draws) else (value, value)
@@ -90,7 +90,7 @@ def bootstrap(
       resamples: number of draws; with 200 the ends of the interval vary by a few percent of its width.
       seed: seed of the draws.
     Returns:
-      The statistic of all rows. The interval is NaN where there are fewer than `FEWEST_GROUPS` groups or the
+      The statistic of all rows. The interval is NaN if there are fewer than `FEWEST_GROUPS` groups or the
       statistic is NaN.
     Source: Davison & Hinkley 1997, section 3.8 (groups); Efron 1987 (BCa).
     """
@@ -119,15 +119,16 @@ def bootstrap(
 def mean_of_seeds(values: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Estimate:
     """Returns the mean of the figures of several seeds, with a bootstrap interval that allows for their small number.
 
-    Means of a few values drawn again vary less than means of as many new values would, by (n - 1) / n in variance, and
-    the spread itself is uncertain. The first is corrected by the root of n / (n - 1), the second by Student's quantile
-    over the normal one. In simulations with normal values the interval covers the mean in 93 % of cases with two seeds
-    and in 94 to 95 % with three or more; plain percentiles cover it in 49 % (two), 75 % (three) and 83 % (five).
+    The means of n values that are drawn again vary less than the means of n new values would, by (n - 1) / n in
+    variance, and the spread itself is uncertain. The interval is therefore widened by the root of n / (n - 1), and by
+    the ratio of Student's quantile to the normal one. In simulations with normal values the interval covers the mean in
+    93 % of cases with two seeds and in 94 to 95 % with three or more; plain percentiles cover it in 49 % (two), 75 %
+    (three) and 83 % (five).
 
     Args:
       values: one figure for each seed; a NaN (a figure that does not exist) makes the mean NaN.
     Returns:
-      The mean; the interval is NaN with one seed.
+      The mean; the interval is NaN if there is one seed.
     Source: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (too narrow intervals of small samples).
     """
     sample = np.asarray(values, float)
@@ -143,16 +144,16 @@ def mean_of_seeds(values: Sequence[float], *, seed: int = 0, resamples: int = 20
 
 
 def median_of_groups(groups: Sequence[Sequence[float]], seed: int) -> Estimate:
-    """Returns the median of positive samples, with a bootstrap interval that allows for what a group has in common.
+    """Returns the median of positive samples, with a bootstrap interval that allows for differences between groups.
 
     Groups are drawn first, then samples within each group. Drawing single samples alone would treat the samples of one
     session as independent and would mistake differences between sessions for effects. Few groups vary less than the
     population from which they were drawn, by (n - 1) / n in variance; the interval is widened by as much. In
-    simulations with normal errors the interval covers 97 % where sessions differ less than samples do, as they mostly
-    do. Where the samples of a session do not differ at all, it covers 93 % with five sessions and 78 % with three. The
+    simulations with normal errors the interval covers 97 % if sessions differ less than samples do, which is the usual
+    case. If the samples of a session do not differ at all, it covers 93 % with five sessions and 78 % with three. The
     interval of a single session describes that session only.
 
-    This is vectorised by hand, since `scipy.stats.bootstrap` draws in one level only and the timing loops of
+    This is vectorised by hand, because `scipy.stats.bootstrap` draws in one level only and the timing loops of
     `environment.measurement` call this function after each session.
 
     Args:

@@ -1,4 +1,4 @@
-"""Two lists of numbers of the same things: how they correlate, and whether one is larger."""
+"""Comparisons of two lists of numbers of the same things: how they correlate, and whether one is larger."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Alternative = Literal["two-sided", "less", "greater"]
 _ROUNDING = 1e-12
 """Numbers that differ by less than this share of the largest are equal: the rest is rounding."""
 _EXACT_PAIRS = 13
-"""Up to this many pairs the permutation test goes through all 2^n signs, and draws 9,999 of them beyond."""
+"""The permutation test tries all 2^n signs of up to this many pairs, and draws 9,999 of them for more pairs."""
 
 
 def pearson(first: Numbers, second: Numbers) -> float:
-    """Returns the linear correlation; NaN where all numbers of a side are equal except for rounding.
+    """Returns the linear correlation; NaN if all numbers of a side are equal except for rounding.
 
-    `scipy.stats.pearsonr` calls numbers constant that differ in the last bit only where their mean is not far larger.
+    `scipy.stats.pearsonr` returns NaN only if the numbers of a side are exactly equal.
     """
     sides: npt.NDArray[np.float64] = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     ranges: npt.NDArray[np.float64] = sides.max(axis=1) - sides.min(axis=1)
@@ -32,18 +32,18 @@ def pearson(first: Numbers, second: Numbers) -> float:
 
 
 def spearman(first: Numbers, second: Numbers, *, resolution: float = 0.0) -> float:
-    """Returns the correlation of the ranks, equal numbers sharing theirs; NaN where all numbers of a side are equal.
+    """Returns the correlation of the ranks, which equal numbers share; NaN if all numbers of a side are equal.
 
     Args:
-      resolution: if it is not 0, numbers are first rounded to multiples of it. Numbers that differ by rounding only,
-        as many zeros do, would otherwise be put in an order that means nothing.
+      resolution: if it is not 0, numbers are first rounded to multiples of it. Otherwise numbers that differ only by
+        rounding, as many zeros do, would get an order that means nothing.
     """
     sides = [np.asarray(side, np.float64) for side in (first, second)]
     return pearson(*(_ranks(np.round(side / resolution) if resolution else side) for side in sides))
 
 
 def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Returns ranks from 1; equal numbers share the mean of theirs.
+    """Returns ranks from 1; equal numbers share the mean of their ranks.
 
     `scipy.stats.rankdata` takes twice as long (30 to 3000 numbers), and `spearmanr` four times. The bootstrap intervals
     of an evaluation rank some ten thousand times.
@@ -83,11 +83,11 @@ def paired_test(
       first, second: one number for each pair, in the same order.
       method: "permutation" flips the signs of the differences: it assumes nothing about their distribution but its
         symmetry, is exact up to 13 pairs and can reach no less than 2^(1 - n). "wilcoxon" uses the ranks of the
-        differences, so that an outlier counts little. "t" assumes normal differences and is the sharpest then.
+        differences, so that an outlier counts little. "t" assumes normal differences, for which it is the sharpest.
       alternative: "greater" tests whether first is larger than second, "less" whether it is smaller.
-      seed: seed of the drawn signs, where there are too many to go through.
+      seed: seed of the drawn signs, if there are too many to try all.
     Raises:
-      ValueError: if the lengths differ, there are fewer than two pairs, or a number is NaN.
+      ValueError: the lengths differ, there are fewer than two pairs, or a number is NaN.
     Source: Good 2005, "Permutation, Parametric and Bootstrap Tests of Hypotheses"; Wilcoxon 1945; Student 1908.
     """
     sides = np.asarray(first, np.float64), np.asarray(second, np.float64)

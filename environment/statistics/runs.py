@@ -18,7 +18,7 @@ from environment.statistics.intervals import Estimate
 def interquartile_mean(scores: np.ndarray) -> float:
     """Returns the mean of the middle half of all scores [runs, tasks].
 
-    It wastes less than the median and depends less on outliers than the mean.
+    It uses more of the scores than the median does, and depends less on outliers than the mean does.
     """
     from scipy.stats import trim_mean
 
@@ -33,7 +33,7 @@ def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> float:
     Returns:
       The mean over tasks of P(first > second) + ½ P(first = second): the Mann-Whitney statistic over its maximum.
     Raises:
-      ValueError: if the numbers of tasks differ.
+      ValueError: the numbers of tasks differ.
     """
     first, second = _checked(first), _checked(second)
     if first.shape[1] != second.shape[1]:
@@ -50,13 +50,13 @@ def stratified_bootstrap(
     Tasks are fixed, not drawn: the interval tells how the statistic varies with the seeds on these tasks.
 
     Args:
-      statistic: of as many [runs, tasks] arrays as are given, such as `interquartile_mean` (one) or
+      statistic: a function of as many [runs, tasks] arrays as are given, such as `interquartile_mean` (one) or
         `probability_of_improvement` (two).
-      scores: [runs, tasks] each; they are drawn independently.
+      scores: arrays [runs, tasks], whose runs are drawn independently.
       resamples: number of draws.
       seed: seed of the draws.
     Returns:
-      The statistic of all scores; the interval is NaN where one array has a single run.
+      The statistic of all scores; the interval is NaN if one array has a single run.
     Source: Agarwal et al. 2021, section 4.1.
     """
     arrays = [_checked(each) for each in scores]

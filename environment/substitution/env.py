@@ -1,6 +1,6 @@
 """The substitution game as a Gymnasium environment: a state is a graph, an action is (rule, location).
 
-May use the engine, rewards, cost models and the zoo; knows nothing of learning.
+This module may use the engine, rewards, cost models and the zoo; it knows nothing of learning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
 
 
 class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]]):
-    """Rewrites one model; an episode starts from its cleaned graph.
+    """An environment that rewrites one model; an episode starts from the model's cleaned graph.
 
         env = GraphSubstitutionEnv("squeezenet1.1")
         observation, info = env.reset(seed=0)
@@ -38,14 +38,14 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     With R rules and L locations an observation holds `graph` (N nodes, E edges; columns in
     `environment.substitution.features`), `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask`
     int8 [R + 1] (NO-OP, at index R, is always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not
-    touch keeps its location. With a reward that measures every N > 1 steps, `globals` is float32 [4]: (steps mod N) / N
-    and ln(cost that the reward saw last / start cost) follow.
+    touch keeps its location. If the reward measures every N > 1 steps, `globals` is float32 [4], with two more columns:
+    (steps mod N) / N, and ln(last cost that the reward saw / start cost).
 
     `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
     `truncated_matches` (matches beyond L, which have no location), after `reset` also `rules_fingerprint` (of the rule
     set, to which the numbers of actions belong), and, for cost models that measure:
 
-    - `cost_is_fresh`: whether the four costs are those of this graph. Graphs are measured only at the start and where
+    - `cost_is_fresh`: whether the four costs are those of this graph. Graphs are measured only at the start and when
       the reward needs it; otherwise the four costs, and the cost in `globals`, are those of the last measured graph.
       Analytic costs are always fresh. `best_cost_ms` counts fresh costs only;
     - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a fraction of it;
@@ -54,20 +54,20 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       analytic costs, constant bonuses, illegal actions and `reset`.
 
     The costs of rewrites in `candidates()` and in searches are predictions of the engine's own model, `cost_model`;
-    compare them with `state.cost` only.
+    they can be compared only with `state.cost`.
 
     An episode terminates by NO-OP or when no rewrite is left, and is truncated after `max_steps`. Under measured costs
     a rewrite to a graph without a price truncates it too: the graph was never recorded, or is too large to be run. Such
-    a rewrite is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. An illegal
-    action in the last step adds to its penalty the reward of the episode's end (for `final` and `percent` the saving
-    that is still due), and the cost is measured as at every end.
+    a rewrite is not made, `rule_name` is `unpriced`, and the first one comes with an `UnpricedWarning`. If the last
+    step is an illegal action, the reward of the episode's end (for `final` and `percent` the saving that is still due)
+    is added to its penalty, and the cost is measured as at every end.
 
     Args:
       graph: zoo name, path of an ONNX file, ModelProto, or a loaded OnnxModel. `reset(options={"graph": ...})` changes
         to another graph; L stays.
       costs: name of a cost model (`environment.costs.names()`), or a cost model (`environment.costs.Costs`).
         Environments with the same object share its measurements.
-      reward: as text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
+      reward: a text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
         `Reward`, or a function from a `Transition` to a number.
       rules: a RuleSet, the path of a rule file, or None for the shipped rules.
       max_steps: steps after which an episode is truncated.
@@ -80,7 +80,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       ZooError, ValueError: a name is unknown.
       UnavailableError: the device that measures costs is not here.
       UnpricedError: recorded costs have no price for the start graph.
-      RewardError: from `step`, if the reward is no finite number.
+      RewardError: from `step`, if the reward is not a finite number.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     @property
     def log_cost_rewards(self) -> bool:
-        """Whether every reward is 100 · ln(before / after) of what the observed times of all nodes add up to."""
+        """Whether every reward is 100 · ln(cost before / after) of costs that are sums of all nodes' observed times."""
         return self.reward.is_log_ratio and getattr(self._prices, "sums_nodes", False)
 
     @property
@@ -223,7 +223,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
     def legal_actions(self) -> npt.NDArray[np.int32]:
-        """Returns all legal (rule, location) pairs but NO-OP [C, 2], in ascending order."""
+        """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order."""
         return self.state.legal_actions()
 
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:

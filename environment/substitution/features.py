@@ -34,4 +34,4 @@ EDGE_FEATURES = (
 NUM_OPERATORS = NUM_FEATURE_OPERATORS
 GLOBAL_FEATURES = ("log_cost_ratio", "elapsed")
 SPARSE_GLOBAL_FEATURES = ("phase", "log_measured_ratio")
-"""Further columns where the reward measures every N > 1 steps: (steps mod N) / N, and the last cost it measured."""
+"""Further columns if the reward measures every N > 1 steps: (steps mod N) / N, and ln(last measured / start cost)."""

@@ -1,7 +1,9 @@
-"""Wrappers for agents that need more than a dictionary of arrays of any size.
+"""Wrappers for agents that need another form of actions and observations.
 
-Candidates   one discrete action and one row of features for each candidate rewrite
-Padded       graph observations as arrays of a fixed size, for vector environments too
+| wrapper | what it gives |
+|---|---|
+| `Candidates` | one discrete action and one row of features for each candidate rewrite |
+| `Padded` | graph observations as arrays of a fixed size, also for vector environments |
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from taso_ext import State
 
 Arrays = dict[str, npt.NDArray[Any]]
 RuleEncoding = Literal["one-hot", "id"]
-_EPISODES = 8  # of random play, by which `Padded` guesses how large graphs become
+_EPISODES = 8  # random episodes from which `Padded` estimates how large graphs become
 
 
 class Candidates(
     gymnasium.Wrapper[dict[str, Any], Any, dict[str, Any], npt.NDArray[np.int64]],
     RecordConstructorArgs,
 ):
-    """Makes action 0 the NO-OP and action k the k-th legal (rule, location) in ascending order.
+    """A wrapper in which action 0 is NO-OP and action k is the k-th legal (rule, location) in ascending order.
 
         env = Candidates(GraphSubstitutionEnv("bert-base"))
         observation, info = env.reset(seed=0)
@@ -48,7 +50,7 @@ class Candidates(
       separates rewrites that are alike in all other columns;
     - `position` of the rewrite's root in topological order, in (0, 1], 0 for NO-OP;
     - `log_flops`, `log_bytes` of the matched operators, each log(1 + x) / 20;
-    - `cost_change` with `candidate_costs`: 100 ln(cost after / cost now), a one-step look-ahead in percent.
+    - `cost_change`, if `candidate_costs` is set: 100 ln(cost after / cost now), a one-step look-ahead in percent.
 
     `info` gains `num_candidates` (candidates with an action, NO-OP not counted) and `truncated_candidates` (candidates
     beyond M, without an action). An action without a rewrite is an illegal action of the environment: it changes
@@ -57,10 +59,10 @@ class Candidates(
     Args:
       env: a GraphSubstitutionEnv, wrapped or not.
       max_candidates: M, which sets the shape of the arrays; an agent made for one M cannot use another.
-      candidate_costs: adds `cost_change`.
+      candidate_costs: whether the column `cost_change` is added.
       rule_encoding: "one-hot" or "id".
     Raises:
-      ValueError: it is another environment, or an argument is out of its range.
+      ValueError: `env` is another environment, or an argument is out of its range.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Candidates(
         self.observation_space = spaces.Dict({"globals": space["globals"], "candidates": candidates})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
-        """Starts an episode, see `GraphSubstitutionEnv.reset`."""
+        """Starts an episode; see `GraphSubstitutionEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._present(observation, info)
 
@@ -152,7 +154,7 @@ class Padded(
     gymnasium.ObservationWrapper[dict[str, Any], npt.NDArray[np.int64], dict[str, Any]],
     RecordConstructorArgs,
 ):
-    """Replaces the graph of an observation by arrays that are padded with zeros.
+    """A wrapper that replaces the graph of an observation by arrays that are padded with zeros.
 
         env = Padded(GraphSubstitutionEnv("bert-base"))
         observation, info = env.reset(seed=0)
@@ -274,7 +276,7 @@ def _wrapped(env: gymnasium.Env[Any, Any], entry: str, needed: str) -> tuple[Gra
     """Returns the innermost environment and the space of observations, which must have an entry.
 
     Raises:
-      ValueError: says what is `needed`, and what came.
+      ValueError: the environment does not fit; the message says what is `needed` and what came.
     """
     base, space = env.unwrapped, env.observation_space
     if isinstance(base, GraphSubstitutionEnv) and isinstance(space, spaces.Dict) and entry in space.spaces:

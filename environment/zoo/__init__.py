@@ -20,8 +20,9 @@
 `composed-0` and `composed-1` are random compositions of the blocks of SqueezeNet, Inception v3 and DALL·E mini, drawn
 from the seed in the name (`environment.zoo.composed`). No paper defines them, and tables leave them out by default.
 
-Every network has a `-tiny` variant of the same structure for tests. Nothing is built, and no family's module imported,
-before `build` asks for it; a graph's weights depend on its name alone, so a name stands for the same bytes everywhere.
+Every network has a `-tiny` variant of the same structure for tests. `build` imports a family's module and builds a
+network only when it is called. A graph's weights depend on its name alone, so a name stands for the same bytes
+everywhere.
 """
 
 from __future__ import annotations
@@ -64,23 +65,23 @@ class ZooError(KeyError):
 
 
 def names() -> list[str]:
-    """All names that `build` accepts, each network followed by its tiny variant."""
+    """Returns all names that `build` accepts, each network followed by its tiny variant."""
     return [variant for name in _FAMILIES for variant in (name, name + TINY)]
 
 
 def published_names() -> list[str]:
-    """The full-size networks that a paper defines: what tables are about unless they are told otherwise."""
+    """Returns the names of the full-size networks that a paper defines, which tables are about by default."""
     return [name for name, family in _FAMILIES.items() if family != "composed"]
 
 
 def build(name: str, **changes: Any) -> onnx.ModelProto:
-    """Builds the network called `name`; a new ModelProto on every call.
+    """Builds the network called `name`, as a new ModelProto on every call.
 
     Args:
-      changes: of its configuration, as `layers=6` for "bert-base"; see the families' modules.
+      changes: changed fields of its configuration, such as `layers=6` for "bert-base"; see the families' modules.
     Raises:
-      ZooError: if there is none of this name; the text suggests the nearest one.
-      TypeError: if its configuration has no such field.
+      ZooError: there is no network of this name; the message suggests the nearest one.
+      TypeError: its configuration has no such field.
     """
     if name not in names():
         raise ZooError(_unknown(name))

@@ -1,8 +1,8 @@
 """BERT (uncased) as the Hugging Face `BertModel` exports: embeddings, mask, encoder and pooler, in inference mode.
 
 Source: Devlin et al. 2019, "BERT", section 3; sizes from `bert-base-uncased/config.json`; operator forms as PyTorch's
-exporter writes them. 109,482,240 parameters with the pooler and without the pre-training heads, the figure Hugging
-Face's `num_parameters()` gives (the paper rounds to 110 M).
+exporter writes them. The network has 109,482,240 parameters with the pooler and without the pre-training heads, the
+number that Hugging Face's `num_parameters()` gives (the paper rounds to 110 M).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BertConfig:
       layers, heads: encoder blocks, and attention heads in each.
       feed_forward: width between the two linear layers of a block.
       sequence: tokens in the input, at most `positions`.
-      epsilon: of every LayerNorm.
+      epsilon: epsilon of every LayerNorm.
     """
 
     vocabulary: int = 30522
@@ -88,7 +88,7 @@ class _Network(TransformerLayers):
         return self.layer_norm(x, "embeddings.LayerNorm")
 
     def block(self, x: str, bias: str, module: str) -> str:
-        """One encoder block: attention and feed-forward, each followed by its residual sum and LayerNorm."""
+        """Writes an encoder block: attention and feed-forward, each followed by its residual sum and LayerNorm."""
         attended = self.attention(x, f"{module}.attention.self", bias)
         x = self.dense_residual(attended, x, f"{module}.attention.output", self.hidden)
         x = self.layer_norm(x, f"{module}.attention.output.LayerNorm")
@@ -98,6 +98,6 @@ class _Network(TransformerLayers):
         return self.layer_norm(x, f"{module}.output.LayerNorm")
 
     def pooler(self, x: str) -> str:
-        """A dense layer with tanh over the first token: [1, hidden]."""
+        """Writes a dense layer with tanh over the first token: [1, hidden]."""
         dense = self.gemm(self.first_token(x, "pooler"), "pooler.dense", self.hidden, self.hidden)
         return self.writer.node("Tanh", dense, scope="/pooler/activation")

@@ -1,4 +1,4 @@
-"""Random compositions of the zoo's own blocks: graphs that nobody has tuned a rule, a setting or a model on.
+"""Random compositions of the zoo's own blocks: graphs for which nobody has tuned a rule, a setting or a model.
 
 The body of `composed-N` is drawn from the seed N: at least one fire module (SqueezeNet), one inception block
 (Inception v3, kinds A, C and E) and one gated attention block (DALL·E mini), in random order and with random widths,
@@ -29,15 +29,15 @@ MOST_HEADS = 8
 
 @dataclass(frozen=True)
 class ComposedConfig:
-    """What distinguishes one composition from another.
+    """The configuration of a composition.
 
     Attributes:
-      seed: of the body.
-      extra: blocks of random kinds beside one of each kind.
+      seed: the seed of the body.
+      extra: number of blocks of random kinds, besides one of each kind.
       image_size: height and width of the input, in pixels; a multiple of 8.
       stem: channels of the first convolution.
-      divisor: the channels of all blocks are divided by it.
-      classes: outputs.
+      divisor: number by which the channels of all blocks are divided.
+      classes: number of outputs.
     """
 
     seed: int
@@ -75,12 +75,12 @@ def build(name: str, config: ComposedConfig) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class _Network(ConvLayers):
-    """The blocks of a composition, each of the layers of the network that it comes from."""
+    """The blocks of a composition, each with the layers of the network from which it comes."""
 
     def block(
         self, x: Features, module: str, kind: str, size: int, divisor: int, generator: np.random.Generator
     ) -> Features:
-        """One block of random widths on an image [1, channels, size, size]."""
+        """Writes a block of random widths on an image [1, channels, size, size]."""
         if kind == FIRE:
             fire = Fire(int(generator.choice([16, 32, 48])) // divisor, int(generator.choice([48, 64, 96])) // divisor)
             return FireLayers(self.writer, self.weights).fire(x, module, fire)
@@ -93,7 +93,7 @@ class _Network(ConvLayers):
         return self.gated_attention(x, module, size)
 
     def gated_attention(self, x: Features, module: str, size: int) -> Features:
-        """A gated attention block over the pixels of an image, each of which is a token."""
+        """Writes a gated attention block over the pixels of an image, each of which is a token."""
         writer, scope, tokens = self.writer, self.scope(module), size * size
         heads = next(heads for heads in range(MOST_HEADS, 0, -1) if x.channels % heads == 0)
         block = GatedAttentionLayers(

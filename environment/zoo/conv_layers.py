@@ -1,6 +1,6 @@
 """The layers of convolutional networks, as PyTorch's exporter writes them in inference mode.
 
-Batch norms stay operators of their own: an import clean-up may fold them, a comparison without it needs them.
+Batch norms stay operators of their own. An import clean-up may fold them; a comparison without it needs them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConvLayers(Layers):
     """Convolutions, norms, pools and the classifier; `module` is the path of a layer's PyTorch module."""
 
     def image(self, size: int) -> Features:
-        """The graph input `input`: float32 [1, 3, size, size]."""
+        """Declares the graph input `input`: float32 [1, 3, size, size]."""
         return Features(self.writer.input("input", [1, 3, size, size]), 3)
 
     def conv(
@@ -46,7 +46,10 @@ class ConvLayers(Layers):
         bias: bool = False,
         draw: Draw | None = None,
     ) -> Features:
-        """A convolution to `filters` channels; unless `draw` says otherwise, one between a ReLU and a batch norm."""
+        """Writes a convolution to `filters` channels; its weights suit a ReLU before it and a batch norm after it.
+
+        `draw`, if given, draws the kernel instead.
+        """
         weight_name, bias_name, window = f"{module}.weight", f"{module}.bias", _pair(kernel)
         values = (draw or self.weights.centred_kernel)(weight_name, (filters, x.channels // groups, *window))
         parameters = [self.writer.weight(weight_name, values)]
@@ -66,7 +69,7 @@ class ConvLayers(Layers):
         return Features(value, filters)
 
     def batch_norm(self, x: Features, module: str, *, epsilon: float = 1e-5, gain: float = 1.0) -> Features:
-        """A batch norm over statistics of its own; its scales are spread around `gain`."""
+        """Writes a batch norm with statistics of its own; its scales are spread around `gain`."""
         weights, size = self.weights, x.channels
         parameters = {
             "weight": weights.norm_scale(f"{module}.weight", size, centre=gain),
@@ -93,7 +96,7 @@ class ConvLayers(Layers):
         return Features(self.writer.node("Add", left.value, right.value, scope=self.scope(module)), left.channels)
 
     def concat(self, parts: list[Features], module: str) -> Features:
-        """The parts side by side along the channels."""
+        """Writes the concatenation of the parts along the channels."""
         value = self.writer.node("Concat", *(part.value for part in parts), scope=self.scope(module), axis=1)
         return Features(value, sum(part.channels for part in parts))
 
@@ -115,7 +118,7 @@ class ConvLayers(Layers):
     def average_pool(
         self, x: Features, module: str, *, kernel: int = 3, stride: int = 1, pad: int = 1, count_pad: bool = True
     ) -> Features:
-        """An average pool; `count_pad` tells whether the zeros of the padding count in the mean."""
+        """Writes an average pool; `count_pad` tells whether the zeros of the padding count in the mean."""
         value = self.writer.node(
             "AveragePool",
             x.value,
@@ -129,7 +132,7 @@ class ConvLayers(Layers):
         return Features(value, x.channels)
 
     def classify(self, x: Features, pool: str, module: str, classes: int) -> None:
-        """Global average pool, linear classifier, and the graph output `output`: float32 [1, classes]."""
+        """Writes a global average pool, a linear classifier, and the graph output `output`: float32 [1, classes]."""
         value = self.writer.node("GlobalAveragePool", x.value, scope=self.scope(pool))
         value = self.writer.node("Flatten", value, axis=1)
         self.writer.output("output", self.gemm(value, module, x.channels, classes), [1, classes])

@@ -1,20 +1,20 @@
-"""The text encoder of DALL·E mini, in inference mode: what reads the caption, and runs once an image.
+"""The text encoder of DALL·E mini, in inference mode: it reads the caption and runs once for each image.
 
 Source of the layers: Dayma et al. 2021, "DALL·E Mini" (github.com/borisdayma/dalle-mini, `DalleBart`), a BART (Lewis et
 al. 2020) with learned positions whose blocks have NormFormer's LayerNorms before and after the attention and inside the
 feed-forward part (Shleifer et al. 2021), a feed-forward part gated by a GELU (Shazeer 2020), and no bias in any linear
-layer. Layer names from its PyTorch port (github.com/kuprel/min-dalle, `DalleBartEncoder`), where every LayerNorm has a
-scale and a shift.
+layer. The layer names are those of its PyTorch port (github.com/kuprel/min-dalle, `DalleBartEncoder`), in which every
+LayerNorm has a scale and a shift.
 
 Source of the sizes: the graph that X-RLflow calls DALL-E (He et al. 2023), which is this encoder for 16 tokens in 8
-blocks of width 768, 12 heads and feed-forward 2048; the published checkpoint has 12 blocks of width 1024, 16 heads and
-2730. X-RLflow's stand-in has neither embeddings, norms nor softmax, and a ReLU for the GELU. Vocabulary and positions
-are those of the checkpoint. The image decoder, which runs once per image token and reads the encoder's output, is not
-part of the graph, nor is the VQGAN.
+blocks of width 768, with 12 heads and feed-forward 2048. The published checkpoint has 12 blocks of width 1024, with 16
+heads and feed-forward 2730. X-RLflow's stand-in has neither embeddings, norms nor softmax, and a ReLU instead of the
+GELU. Vocabulary and positions are those of the checkpoint. The image decoder, which runs once per image token and reads
+the encoder's output, is not part of the graph, nor is the VQGAN.
 
-Operator forms as PyTorch's exporter writes them; the mask is a second input, as in the original, and becomes the finite
-bias of Hugging Face's models, not the original's -inf, whose softmax is NaN where everything is masked. 95,347,712
-parameters.
+The operators have the forms that PyTorch's exporter writes. The mask is a second input, as in the original. It becomes
+the finite bias of Hugging Face's models; with the original's -inf, the softmax is NaN if everything is masked. The
+network has 95,347,712 parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DalleMiniConfig:
       layers, heads: encoder blocks, and attention heads in each.
       feed_forward: width of the gate and of what it gates.
       sequence: tokens in the input, at most `positions`.
-      epsilon: of every LayerNorm.
+      epsilon: epsilon of every LayerNorm.
     """
 
     vocabulary: int = 50264
@@ -88,7 +88,7 @@ class GatedAttentionLayers(TransformerLayers):
     feed_forward: int
 
     def block(self, x: str, bias: str | None, module: str) -> str:
-        """One encoder block: attention, then the gated feed-forward part, each added to the residual stream.
+        """Writes an encoder block: attention, then the gated feed-forward part, each added to the residual stream.
 
         `bias`, if any, is added to the scores of the attention before the softmax.
         """
@@ -100,7 +100,7 @@ class GatedAttentionLayers(TransformerLayers):
         return self.writer.node("Add", x, self.gated_feed_forward(x, f"{module}.glu"), scope=scope)
 
     def self_attention(self, x: str, bias: str | None, module: str) -> str:
-        """Scaled dot-product attention without biases, the scale applied to the queries."""
+        """Writes scaled dot-product attention without biases; the scale is applied to the queries."""
         writer, scope = self.writer, self.scope(module)
         query, key, value = (self.split_heads(self._square(x, f"{module}.{role}_proj"), module) for role in "qkv")
         query = writer.node("Transpose", self.scaled(query, module), scope=scope, perm=QUERY_LAYOUT)
@@ -112,7 +112,10 @@ class GatedAttentionLayers(TransformerLayers):
         return self._square(self.attend(scores, value, module), f"{module}.out_proj")
 
     def gated_feed_forward(self, x: str, module: str) -> str:
-        """Two wide linear layers, the GELU of one times the other, and one back, with a LayerNorm before and within."""
+        """Writes the product of a wide linear layer and the GELU of another, and a linear layer back to the stream.
+
+        One LayerNorm comes first, another follows the product.
+        """
         wide = self.feed_forward
         x = self.layer_norm(x, f"{module}.ln0")
         gate = self.gelu(self.projection(x, f"{module}.fc0", self.hidden, wide), f"{module}.gelu")
@@ -131,7 +134,7 @@ class _Network(GatedAttentionLayers):
     config: DalleMiniConfig
 
     def embeddings(self, input_ids: str) -> str:
-        """What stands for each token and for its position, added and normalised: [1, tokens, hidden]."""
+        """Writes the normalised sum of the embeddings of tokens and of positions: [1, tokens, hidden]."""
         token_indices = self.writer.weight("token_indices", np.arange(self.tokens, dtype=np.int64)[None])
         words = self.lookup(input_ids, "embed_tokens", self.config.vocabulary)
         places = self.lookup(token_indices, "embed_positions", self.config.positions)

@@ -1,9 +1,9 @@
 """Inception v3 as torchvision builds and exports it, in inference mode: no auxiliary head, no dropout.
 
-Source: Szegedy et al. 2016, "Rethinking the Inception Architecture for Computer Vision", table 1 and figures 5-7;
-layer names, the blocks A to E and the input as it is (`transform_input=False`) from torchvision.models.inception_v3,
-whose weights' metadata give 27,161,264 parameters, 3,326,696 of them in the auxiliary head. Batch norms are operators
-of their own.
+Source: Szegedy et al. 2016, "Rethinking the Inception Architecture for Computer Vision", table 1 and figures 5-7.
+Layer names, the blocks A to E and the untransformed input (`transform_input=False`) are those of
+torchvision.models.inception_v3. Its weights' metadata give 27,161,264 parameters, 3,326,696 of them in the auxiliary
+head. Batch norms are operators of their own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ EPSILON = 1e-3  # of every batch norm
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution with its batch norm and ReLU; the padding keeps the size, except where `valid`.
+    """A convolution with its batch norm and ReLU; the padding keeps the size of the image unless `valid` is set.
 
     Attributes:
       filters: output channels of the full-size network.
       kernel: height and width of the window.
-      stride, valid: whether it halves the image, and whether it goes without padding.
+      stride: 2 if it halves the image, else 1.
+      valid: whether it has no padding.
     """
 
     filters: int
@@ -53,13 +54,13 @@ POOL = "pool"  # a 3x3 max pool of stride 2
 
 @dataclass(frozen=True)
 class InceptionConfig:
-    """What distinguishes one Inception v3 from another.
+    """The configuration of an Inception v3.
 
     Attributes:
       image_size: height and width of the input, in pixels.
-      stem, body: what comes before the blocks, and the blocks, by module name and in order.
-      divisor: the full-size channels are divided by it.
-      classes: outputs.
+      stem, body: the layers before the blocks, and the blocks, each with its module name, in order.
+      divisor: number by which the full-size channels are divided.
+      classes: number of outputs.
     """
 
     image_size: int
@@ -132,14 +133,14 @@ class InceptionLayers(ConvLayers):
         raise ValueError(f"an Inception v3 has blocks of the kinds A to E, got {block.kind!r} for {module!r}")
 
     def block_a(self, x: Features, module: str, width: int) -> Features:
-        """Figure 5: a 5x5 and two 3x3 convolutions (the 5x5 stayed in the released network), 1x1 and pool."""
+        """Writes figure 5: a 5x5 and two 3x3 convolutions (the released network kept the 5x5), 1x1 and pool."""
         single = self.branch(x, module, {"branch1x1": Conv(64)})
         five = self.branch(x, module, {"branch5x5_1": Conv(48), "branch5x5_2": Conv(64, (5, 5))})
         double = {"branch3x3dbl_1": Conv(64), "branch3x3dbl_2": Conv(96, (3, 3)), "branch3x3dbl_3": Conv(96, (3, 3))}
         return self.concat([single, five, self.branch(x, module, double), self.pooled(x, module, width)], module)
 
     def block_b(self, x: Features, module: str) -> Features:
-        """The reduction of figure 10, from 35x35 to 17x17."""
+        """Writes the reduction of figure 10, from 35x35 to 17x17."""
         single = self.branch(x, module, {"branch3x3": Conv(384, (3, 3), stride=2, valid=True)})
         double = {
             "branch3x3dbl_1": Conv(64),
@@ -149,7 +150,7 @@ class InceptionLayers(ConvLayers):
         return self.concat([single, self.branch(x, module, double), self.max_pool(x, module)], module)
 
     def block_c(self, x: Features, module: str, width: int) -> Features:
-        """Figure 6: 7x7 convolutions factorised into 1x7 and 7x1 of `width` channels."""
+        """Writes figure 6: 7x7 convolutions factorised into 1x7 and 7x1 of `width` channels."""
         single = self.branch(x, module, {"branch1x1": Conv(192)})
         seven = {
             "branch7x7_1": Conv(width),
@@ -167,7 +168,7 @@ class InceptionLayers(ConvLayers):
         return self.concat([*branches, self.pooled(x, module, 192)], module)
 
     def block_d(self, x: Features, module: str) -> Features:
-        """The second reduction, from 17x17 to 8x8."""
+        """Writes the second reduction, from 17x17 to 8x8."""
         three = {"branch3x3_1": Conv(192), "branch3x3_2": Conv(320, (3, 3), stride=2, valid=True)}
         seven = {
             "branch7x7x3_1": Conv(192),
@@ -179,7 +180,7 @@ class InceptionLayers(ConvLayers):
         return self.concat([*branches, self.max_pool(x, module)], module)
 
     def block_e(self, x: Features, module: str) -> Features:
-        """Figure 7: 3x3 convolutions that fan out into a 1x3 and a 3x1."""
+        """Writes figure 7: 3x3 convolutions that fan out into a 1x3 and a 3x1."""
         single = self.branch(x, module, {"branch1x1": Conv(320)})
         three = self.branch(x, module, {"branch3x3_1": Conv(384)})
         double = self.branch(x, module, {"branch3x3dbl_1": Conv(448), "branch3x3dbl_2": Conv(384, (3, 3))})
@@ -187,17 +188,17 @@ class InceptionLayers(ConvLayers):
         return self.concat([single, *fans, self.pooled(x, module, 192)], module)
 
     def fan(self, x: Features, module: str, name: str) -> Features:
-        """A 1x3 and a 3x1 convolution side by side."""
+        """Writes a 1x3 and a 3x1 convolution side by side."""
         wide = self.branch(x, module, {f"{name}a": Conv(384, (1, 3))})
         high = self.branch(x, module, {f"{name}b": Conv(384, (3, 1))})
         return self.concat([wide, high], module)
 
     def pooled(self, x: Features, module: str, filters: int) -> Features:
-        """The branch of the average pool, whose padding counts as zeros."""
+        """Writes the branch of the average pool, whose padding counts as zeros."""
         return self.branch(self.average_pool(x, module), module, {"branch_pool": Conv(filters)})
 
     def branch(self, x: Features, module: str, convs: dict[str, Conv]) -> Features:
-        """The convolutions one after the other, by their names in `module`."""
+        """Writes convolutions one after the other, given by their names in `module`."""
         for name, conv in convs.items():
             x = self.conv_norm_relu(x, f"{module}.{name}", conv)
         return x

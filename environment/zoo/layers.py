@@ -1,4 +1,4 @@
-"""What the networks of every family share: a writer of graphs, a source of weights, and PyTorch's layers and names.
+"""The shared parts of all networks: a writer of graphs, a source of weights, and PyTorch's layers and names.
 
 A layer takes the value it reads and the path of its PyTorch module (`layer1.0.conv1`), draws the parameters that the
 module's state dict would hold under that path, and returns the value it computes.
@@ -23,7 +23,7 @@ IR_VERSION = 8  # the IR of opset 18's release, accepted by every ONNX Runtime s
 
 
 class GraphWriter:
-    """Collects inputs, weights and nodes in execution order, and closes them into a ModelProto."""
+    """A writer that collects inputs, weights and nodes in execution order and makes a ModelProto of them."""
 
     def __init__(self, name: str) -> None:
         opset = helper.make_opsetid("", OPSET)
@@ -33,7 +33,7 @@ class GraphWriter:
         self._names_taken: Counter[str] = Counter()
 
     def input(self, name: str, dims: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
-        """Declares a graph input of static shape `dims`; `dtype` is a TensorProto enum."""
+        """Declares a graph input of static shape `dims` and returns its name; `dtype` is a TensorProto enum."""
         self._graph.input.append(helper.make_tensor_value_info(name, dtype, list(dims)))
         return name
 
@@ -41,7 +41,7 @@ class GraphWriter:
         """Declares `value` as a graph output called `name`: its producer is renamed, as exporters do.
 
         Raises:
-          ValueError: if `value` is not the output of a node.
+          ValueError: `value` is not the output of a node.
         """
         found = False
         for node in self._graph.node:
@@ -57,8 +57,8 @@ class GraphWriter:
         self._graph.output.append(helper.make_tensor_value_info(name, dtype, list(dims)))
 
     def weight(self, name: str, tensor: npt.NDArray[Any]) -> str:
-        """Adds `tensor` as an initializer."""
-        # Filled in place: numpy_helper.from_array and append would copy BERT's 438 MB twice more.
+        """Adds `tensor` as an initializer and returns its name."""
+        # It is filled in place, because numpy_helper.from_array and append would copy BERT's 438 MB twice more.
         proto = self._graph.initializer.add(name=name, dims=tensor.shape)
         proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
         proto.raw_data = tensor.tobytes()
@@ -80,7 +80,7 @@ class GraphWriter:
         return value
 
     def model(self) -> onnx.ModelProto:
-        """The finished model; the writer must not be used afterwards, since they share the graph."""
+        """Returns the finished model; the writer must not be used afterwards, because they share the graph."""
         return self._model
 
 
@@ -93,29 +93,29 @@ EMBEDDING_STD = 0.02  # BERT's initializer_range; the LayerNorm after the embedd
 
 
 class SeededWeights:
-    """Draws the tensors of one graph; each depends only on the graph's name and its own, not on the order of calls."""
+    """A source of one graph's tensors; each depends only on the graph's name and its own, not on the order of calls."""
 
     def __init__(self, graph_name: str) -> None:
         self._graph_name = graph_name
 
     def conv_kernel(self, name: str, shape: Sequence[int]) -> Array:
-        """Convolution kernel [out, in / group, *window] that maps unit variance to unit variance."""
+        """Returns a convolution kernel [out, in / group, *window] that maps unit variance to unit variance."""
         return self._normal(name, shape, std=math.sqrt(1.0 / math.prod(shape[1:])))
 
     def relu_kernel(self, name: str, shape: Sequence[int]) -> Array:
-        """Convolution kernel [out, in / group, *window] followed by a ReLU.
+        """Returns a convolution kernel [out, in / group, *window] for a convolution that a ReLU follows.
 
         Source: He et al. 2015, eq. 10: variance 2 / fan-in, since a ReLU halves the second moment.
         """
         return self._normal(name, shape, std=math.sqrt(2.0 / math.prod(shape[1:])))
 
     def centred_kernel(self, name: str, shape: Sequence[int]) -> Array:
-        """Convolution kernel [out, in / group, *window] between a ReLU and a batch norm, its filters partly centred.
+        """Returns a kernel [out, in / group, *window], with partly centred filters, between a ReLU and a batch norm.
 
-        What a ReLU lets through has a mean that depends little on the network's input and would grow from layer to
-        layer until it drowns what does. A trained batch norm has measured that mean and takes it away; here, where the
-        statistics are drawn, the filters do, since they sum to less. To zero would be too much: networks as deep as
-        Inception v3 then amplify rounding errors some hundredfold.
+        The output of a ReLU has a mean that depends little on the network's input. It would grow from layer to layer
+        until it hides the part that depends on the input. A trained batch norm has measured that mean and subtracts it.
+        Here the statistics are drawn, and the filters reduce the mean instead, because they sum to less. A sum of zero
+        would be too much: networks as deep as Inception v3 then amplify rounding errors some hundredfold.
 
         Source: Brock et al. 2021, "Characterizing signal propagation", section 4: the mean of a rectified unit normal
         is 1 / √(2π), its second moment 1 / 2; the variance of the kernel makes up for what is taken away.
@@ -127,7 +127,7 @@ class SeededWeights:
         return kernel
 
     def linear_kernel(self, name: str, fan_in: int, fan_out: int, *, transposed: bool = False) -> Array:
-        """Matrix [fan_in, fan_out] ([fan_out, fan_in] if `transposed`) that maps unit variance to unit variance.
+        """Returns a matrix [fan_in, fan_out] ([fan_out, fan_in] if `transposed`) that keeps unit variance.
 
         Source: LeCun et al. 1998, section 4.6: variance 1 / fan-in.
         """
@@ -135,19 +135,19 @@ class SeededWeights:
         return self._normal(name, shape, std=math.sqrt(1.0 / fan_in))
 
     def embedding(self, name: str, rows: int, width: int) -> Array:
-        """Embedding table [rows, width]."""
+        """Returns an embedding table [rows, width]."""
         return self._normal(name, (rows, width), std=EMBEDDING_STD)
 
     def bias(self, name: str, size: int) -> Array:
-        """Bias vector [size], also used as the shift of a norm and as the running mean of a batch norm."""
+        """Returns a bias [size], which is also used as the shift of a norm and as the running mean of a batch norm."""
         return self._normal(name, (size,), std=BIAS_STD)
 
     def norm_scale(self, name: str, size: int, *, centre: float = 1.0) -> Array:
-        """Scale [size] of a norm, spread around `centre`."""
+        """Returns the scale [size] of a norm, spread around `centre`."""
         return np.float32(centre) + self._normal(name, (size,), std=NORM_STD)
 
     def norm_variance(self, name: str, size: int) -> Array:
-        """Running variance [size] of a batch norm: squares of standard deviations that are spread around one."""
+        """Returns the running variance [size] of a batch norm: squared standard deviations that are spread around 1."""
         return np.square(np.float32(1.0) + self._normal(name, (size,), std=NORM_STD))
 
     def _normal(self, name: str, shape: Sequence[int], *, std: float) -> Array:
@@ -166,9 +166,9 @@ class Layers:
     weights: SeededWeights
 
     def scope(self, module: str) -> str:
-        """`layer1.0.conv1` -> `/layer1/layer1.0/conv1`, the scope that PyTorch's exporter gives the module.
+        """Returns the scope of a module in PyTorch's exporter: `layer1.0.conv1` -> `/layer1/layer1.0/conv1`.
 
-        An index joins the name of its container, since a `Sequential` is called and has a scope of its own.
+        An index joins the name of its container, because a `Sequential` is called and has a scope of its own.
         """
         path = ""
         for part in module.split("."):
@@ -177,7 +177,7 @@ class Layers:
         return path
 
     def gemm(self, x: str, module: str, fan_in: int, fan_out: int) -> str:
-        """`torch.nn.Linear` of a matrix [batch, fan_in], which exporters write as one Gemm: [batch, fan_out]."""
+        """Writes `torch.nn.Linear` of a matrix [batch, fan_in] as one Gemm, as exporters do: [batch, fan_out]."""
         weight, bias = f"{module}.weight", f"{module}.bias"
         kernel = self.weights.linear_kernel(weight, fan_in, fan_out, transposed=True)
         return self.writer.node(

@@ -2,15 +2,17 @@
 
 Source of the cells: Zoph et al. 2018, "Learning Transferable Architectures for Scalable Image Recognition", figure 4
 (NASNet-A) and the appendix. Every separable convolution is applied twice, as ReLU, depthwise, pointwise, batch norm.
-Both inputs of a cell are brought to its channels by ReLU, 1x1 convolution and batch norm; an older input whose image is
-still twice as large by two 1x1 convolutions, of its even and of its odd pixels. What no other sum of a cell reads is
-concatenated. Padding, names and operator forms follow timm's `nasnetalarge` as PyTorch exports it.
+A ReLU, a 1x1 convolution and a batch norm bring both inputs of a cell to its channels. If the image of the older input
+is still twice as large, two 1x1 convolutions read its even and its odd pixels. A normal cell concatenates its five sums
+and the older input, a reduction its last four sums. Padding, names and operator forms follow timm's `nasnetalarge` as
+PyTorch exports it.
 
 Source of the arrangement: TASO's benchmark graph (Jia et al. 2019, `examples/nasnet_a.py`): a ResNet stem of 64
 channels and three times five normal cells and a reduction, here with 64 to 512 filters; the paper's own networks start
-with two reductions and end with normal cells. TASO's stand-in has grouped convolutions for separable ones and leaves
-out norms, most ReLUs and the classifier; here they are, and as in the paper every cell reads the outputs of the two
-cells before it, across reductions too. 17,083,560 parameters, as Keras counts for its cells in this arrangement.
+with two reductions and end with normal cells. TASO's stand-in has grouped convolutions instead of separable ones and
+leaves out norms, most ReLUs and the classifier. This network has them, and as in the paper every cell reads the outputs
+of the two cells before it, also across reductions. It has 17,083,560 parameters, the number that Keras counts for its
+cells in this arrangement.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from environment.zoo.conv_layers import ConvLayers, Features
 from environment.zoo.layers import GraphWriter, SeededWeights
 
 EPSILON = 1e-3  # of every batch norm
-# What a cell concatenates are sums of two, of about twice the variance of what it reads. Scales below one in the norms
-# of what it reads and of its branches keep the variance from doubling from cell to cell.
+# A cell concatenates sums of two values, which have about twice the variance of its inputs. Scales below one, in the
+# norms of its inputs and of its branches, keep the variance from doubling in each cell.
 SQUEEZE_GAIN = 0.7
 BRANCH_GAIN = 0.8
 
@@ -35,13 +37,13 @@ NORMAL, REDUCTION = "normal", "reduction"
 
 @dataclass(frozen=True)
 class NasNetConfig:
-    """What distinguishes one NASNet-A from another.
+    """The configuration of a NASNet-A.
 
     Attributes:
       image_size: height and width of the input, in pixels; the stem quarters it.
       filters: channels of the stem and inside the first cells; a reduction doubles them.
       cells: NORMAL or REDUCTION, in order.
-      classes: outputs.
+      classes: number of outputs.
     """
 
     image_size: int
@@ -75,10 +77,10 @@ def build(name: str, config: NasNetConfig) -> onnx.ModelProto:
 
 
 class _Network(ConvLayers):
-    """The cells of a NASNet-A; `left` is the older of a cell's inputs, `right` the newer, of equal shapes."""
+    """The cells of a NASNet-A; `left` is the older input of a cell and `right` the newer, both of one shape."""
 
     def normal(self, left: Features, right: Features, module: str) -> Features:
-        """Figure 4, left. Five sums and the older input, concatenated."""
+        """Writes the cell of figure 4, left: five sums and the older input, concatenated."""
         sums = [
             self.add(
                 self.separable(right, f"{module}.comb_iter_0_left", 5),
@@ -99,7 +101,7 @@ class _Network(ConvLayers):
         return self.concat([left, *sums], module)
 
     def reduction(self, left: Features, right: Features, module: str) -> Features:
-        """Figure 4, right. Five sums of halved images, the four that no other sum reads concatenated."""
+        """Writes the cell of figure 4, right: five sums of halved images, the last four of them concatenated."""
         first = self.add(
             self.separable(right, f"{module}.comb_iter_0_left", 5, stride=2),
             self.separable(left, f"{module}.comb_iter_0_right", 7, stride=2),
@@ -124,7 +126,7 @@ class _Network(ConvLayers):
         return self.concat([second, third, fourth, fifth], module)
 
     def separable(self, x: Features, module: str, kernel: int, stride: int = 1) -> Features:
-        """Twice ReLU, depthwise and pointwise convolution, batch norm; the first time with the stride."""
+        """Writes ReLU, depthwise convolution, pointwise convolution and batch norm, twice; the first has the stride."""
         for half, gain in ((1, 1.0), (2, BRANCH_GAIN)):
             x = self.relu(x, f"{module}.act_{half}")
             x = self.depthwise(x, f"{module}.separable_{half}.depthwise_conv2d", kernel, stride if half == 1 else 1)
@@ -134,7 +136,7 @@ class _Network(ConvLayers):
         return x
 
     def depthwise(self, x: Features, module: str, kernel: int, stride: int) -> Features:
-        """A window of its own for every channel."""
+        """Writes a convolution with a window of its own for every channel."""
         size, draw = x.channels, self.weights.relu_kernel
         return self.conv(x, module, size, kernel=kernel, stride=stride, pad=kernel // 2, groups=size, draw=draw)
 
@@ -142,16 +144,16 @@ class _Network(ConvLayers):
         return self.average_pool(x, module, stride=stride, count_pad=False)
 
     def squeeze(self, x: Features, module: str, filters: int) -> Features:
-        """ReLU, 1x1 convolution to `filters` channels, batch norm."""
+        """Writes a ReLU, a 1x1 convolution to `filters` channels and a batch norm."""
         x = self.conv(self.relu(x, f"{module}.act"), f"{module}.conv", filters)
         return self.norm(x, f"{module}.bn", SQUEEZE_GAIN)
 
     def fit(self, x: Features, module: str, filters: int) -> Features:
-        """The older input with `filters` channels, as it is where it already has them."""
+        """Returns the older input with `filters` channels; if it has them already, it stays as it is."""
         return x if x.channels == filters else self.squeeze(x, module, filters)
 
     def halve(self, x: Features, module: str, filters: int) -> Features:
-        """The older input from before a reduction: its even and its odd pixels, half of the channels from each."""
+        """Writes the older input from before a reduction: half the channels from its even, half from its odd pixels."""
         x = self.relu(x, f"{module}.act")
         halves = []
         for path, pixels in (("path_1", x), ("path_2", self.shift(x, f"{module}.path_2.pad"))):
@@ -161,7 +163,7 @@ class _Network(ConvLayers):
         return self.norm(self.concat(halves, module), f"{module}.final_path_bn", SQUEEZE_GAIN)
 
     def shift(self, x: Features, module: str) -> Features:
-        """The image one pixel up and to the left: a row and a column cut off, as many zeros added at the other end."""
+        """Writes the image moved up and left by one pixel: a row and a column are cut off, zeros added opposite."""
         scope = self.scope(module)
         pads = self.writer.constant([0, 0, -1, -1, 0, 0, 1, 1], np.int64, scope)
         return Features(self.writer.node("Pad", x.value, pads, scope=scope, mode="constant"), x.channels)

@@ -7,7 +7,7 @@ sigmoids, tanhs and ReLUs, into which the cell state enters.
 
 Source of the unrolled graph: TASO's benchmark (Jia et al. 2019, `examples/nasrnn.py`): hidden 512, 5 steps, the sixteen
 matrices kept apart. TASO's stand-in has no cell state, only sums for combinations, another tree, and new matrices in
-every step. Here is the published cell, and all steps share their 16 · 512² = 4,194,304 parameters.
+every step. This is the published cell, and all steps share its 16 · 512² = 4,194,304 parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import onnx
 
 from environment.zoo.layers import GraphWriter, Layers, SeededWeights
 
-# How each of the eight combinations joins its two products, and what is applied to the result: the cell's first layer.
+# For each of the eight combinations, the operator that joins its two products, and the function of the result: the
+# first layer of the cell.
 COMBINATIONS = (
     ("Add", "Sigmoid"),
     ("Add", "Relu"),
@@ -38,7 +39,7 @@ class NasRnnConfig:
 
     Attributes:
       hidden: width of the inputs and of both states.
-      steps: how often the cell is applied.
+      steps: number of times that the cell is applied.
     """
 
     hidden: int = 512
@@ -51,8 +52,8 @@ NETWORKS = {"nasrnn": NasRnnConfig(), "nasrnn-tiny": NasRnnConfig(hidden=16, ste
 def build(name: str, config: NasRnnConfig) -> onnx.ModelProto:
     """Builds the network with batch 1.
 
-    Inputs `input`: float32 [1, steps, hidden]; `hidden_state`, `cell_state`: float32 [1, hidden], those before the
-    first step. Outputs `output` and `last_cell_state`: float32 [1, hidden], those after the last step.
+    Inputs `input`: float32 [1, steps, hidden]; `hidden_state`, `cell_state`: float32 [1, hidden], the states before the
+    first step. Outputs `output` and `last_cell_state`: float32 [1, hidden], the states after the last step.
     """
     net = _Network(GraphWriter(name), SeededWeights(name), config)
     writer, state = net.writer, [1, config.hidden]
@@ -74,11 +75,11 @@ class _Network(Layers):
     config: NasRnnConfig
 
     def kernels(self) -> list[tuple[str, str]]:
-        """The two matrices of each combination, for the input and for the hidden state: [hidden, hidden] each."""
+        """Writes two matrices [hidden, hidden] for each combination, for the input and for the hidden state."""
         return [(self._matrix(f"cell.kernel.{i}"), self._matrix(f"cell.recurrent.{i}")) for i in range(8)]
 
     def step(self, x: str, hidden: str, cell: str, kernels: list[tuple[str, str]]) -> tuple[str, str]:
-        """One step of the cell: the next hidden state and the next cell state."""
+        """Writes one step of the cell and returns the next hidden state and the next cell state."""
         first = [
             self._activated(*join, self._cell("MatMul", x, kernel), self._cell("MatMul", hidden, recurrent))
             for join, (kernel, recurrent) in zip(COMBINATIONS, kernels, strict=True)

@@ -1,8 +1,8 @@
 """ResNet-18, ResNet-50 and ResNeXt-50 32x4d as torchvision builds and exports them, in inference mode.
 
 Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1; Xie et al. 2017, "Aggregated Residual
-Transformations for Deep Neural Networks", table 1; layer names and the stride in the 3x3 convolution of a bottleneck
-(the original has it in the 1x1 before) from torchvision.models.resnet, whose weights' metadata give 11,689,512,
+Transformations for Deep Neural Networks", table 1. Layer names and the stride in the 3x3 convolution of a bottleneck
+(the original has it in the 1x1 before) are those of torchvision.models.resnet. Its weights' metadata give 11,689,512,
 25,557,032 and 25,028,904 parameters. Batch norms are operators of their own.
 """
 
@@ -17,13 +17,13 @@ from environment.zoo.conv_layers import ConvLayers, Features
 from environment.zoo.layers import GraphWriter, SeededWeights
 
 # A sum of branches of unit scale would double the variance in every block. Small scales in the last norm of a branch,
-# which training starts from zero (Goyal et al. 2017, section 5.1), keep the sum near that of the skip.
+# which training starts from zero (Goyal et al. 2017, section 5.1), keep its variance near that of the skip.
 BRANCH_GAIN = 0.4
 
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """What distinguishes one ResNet from another; channels double from stage to stage.
+    """The configuration of a ResNet; channels double from stage to stage.
 
     Attributes:
       image_size: height and width of the input, in pixels.
@@ -31,8 +31,8 @@ class ResNetConfig:
       blocks: residual blocks of each stage.
       inner: channels inside the blocks of the first stage (of the 3x3 convolution of a bottleneck).
       expansion: channels after a block per stem channel: 1 for two 3x3 convolutions, 4 for bottlenecks.
-      groups: of the 3x3 convolution of a bottleneck.
-      classes: outputs.
+      groups: number of groups of the 3x3 convolution of a bottleneck.
+      classes: number of outputs.
     """
 
     image_size: int
@@ -104,7 +104,7 @@ class _Network(ConvLayers):
         return self.relu(joined, f"{module}.relu_2")
 
     def skip(self, x: Features, module: str, filters: int, stride: int) -> Features:
-        """`x` itself, or projected where a block changes its shape."""
+        """Returns `x` itself, or a projection of it if the block changes its shape."""
         if stride == 1 and x.channels == filters:
             return x
         projected = self.conv(x, f"{module}.downsample.0", filters, stride=stride)

@@ -1,8 +1,8 @@
 """SqueezeNet 1.1 as torchvision builds and exports it, in inference mode (dropout removed).
 
-Source: Iandola et al. 2016, "SqueezeNet"; version 1.1 from https://github.com/forresti/SqueezeNet (SqueezeNet_v1.1);
-layer names, ceil-mode pools and the arrangement of the pools from torchvision.models.squeezenet1_1, whose weights'
-metadata give 1,235,496 parameters.
+Source: Iandola et al. 2016, "SqueezeNet"; version 1.1 from https://github.com/forresti/SqueezeNet (SqueezeNet_v1.1).
+Layer names, ceil-mode pools and the arrangement of the pools are those of torchvision.models.squeezenet1_1. Its
+weights' metadata give 1,235,496 parameters.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ POOL = "pool"  # a 3x3 max pool of stride 2 in ceil mode
 
 @dataclass(frozen=True)
 class SqueezeNetConfig:
-    """What distinguishes one SqueezeNet from another.
+    """The configuration of a SqueezeNet.
 
     Attributes:
       image_size: height and width of the input, in pixels.
       stem: channels of the first convolution.
       body: fire modules and pools after the stem's own pool, in order.
-      classes: outputs.
+      classes: number of outputs.
     """
 
     image_size: int
@@ -91,11 +91,11 @@ class FireLayers(ConvLayers):
     def conv_relu(
         self, x: Features, module: str, filters: int, relu: str, *, kernel: int = 1, stride: int = 1, pad: int = 0
     ) -> Features:
-        """A convolution with bias, and the ReLU module called `relu`."""
+        """Writes a convolution with bias, and the ReLU module called `relu`."""
         draw = self.weights.relu_kernel
         x = self.conv(x, module, filters, kernel=kernel, stride=stride, pad=pad, bias=True, draw=draw)
         return self.relu(x, relu)
 
     def _activated(self, x: Features, module: str, filters: int, *, kernel: int = 1, pad: int = 0) -> Features:
-        """Inside fire modules torchvision calls the ReLU `<conv>_activation`."""
+        """Writes a convolution and its ReLU, which torchvision calls `<conv>_activation` inside fire modules."""
         return self.conv_relu(x, module, filters, f"{module}_activation", kernel=kernel, pad=pad)

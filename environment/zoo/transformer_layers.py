@@ -17,7 +17,7 @@ from environment.zoo.layers import Layers
 
 QUERY_LAYOUT = [0, 2, 1, 3]  # [batch, token, head, unit] -> [batch, head, token, unit]
 KEY_LAYOUT = [0, 2, 3, 1]  # the same with the last two swapped for the scores: [batch, head, unit, token]
-MASKED = np.finfo(np.float32).min  # added to the score of what a token may not attend to, by Hugging Face's models
+MASKED = np.finfo(np.float32).min  # Hugging Face's models add it to the score of a masked token
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TransformerLayers(Layers):
       tokens: length of the sequence.
       hidden: width of the residual stream, a multiple of `heads`.
       heads: attention heads of a block.
-      epsilon: of every LayerNorm.
+      epsilon: epsilon of every LayerNorm.
     """
 
     tokens: int
@@ -37,14 +37,14 @@ class TransformerLayers(Layers):
     epsilon: float
 
     def scope(self, module: str) -> str:
-        """`encoder.layer.0.output.dense` -> `/encoder/layer.0/output/dense`, the exporter's scope of the module.
+        """Returns the exporter's scope of a module: `encoder.layer.0.output.dense` -> `/encoder/layer.0/output/dense`.
 
-        An index joins its container's name and nothing stands for the container: a `ModuleList` is never called.
+        An index joins its container's name. The container has no scope, because a `ModuleList` is never called.
         """
         return "/" + re.sub(r"\.(?!\d)", "/", module)
 
     def projection(self, x: str, module: str, fan_in: int, fan_out: int) -> str:
-        """A linear layer without bias."""
+        """Writes a linear layer without bias."""
         kernel = self.weights.linear_kernel(f"{module}.weight", fan_in, fan_out)
         return self.writer.node("MatMul", x, self.writer.weight(f"{module}.weight", kernel), scope=self.scope(module))
 
@@ -54,13 +54,13 @@ class TransformerLayers(Layers):
         return self.writer.node("Add", self.writer.weight(f"{module}.bias", bias), x, scope=self.scope(module))
 
     def lookup(self, indices: str, module: str, rows: int) -> str:
-        """`torch.nn.Embedding`: for each index a learned vector [hidden]."""
+        """Writes `torch.nn.Embedding`: a learned vector [hidden] for each index."""
         name = f"{module}.weight"
         table = self.writer.weight(name, self.weights.embedding(name, rows, self.hidden))
         return self.writer.node("Gather", table, indices, scope=self.scope(module))
 
     def gelu(self, x: str, module: str) -> str:
-        """x · (1 + erf(x / √2)) / 2, in the exporter's order of operations."""
+        """Writes x · (1 + erf(x / √2)) / 2, in the exporter's order of operations."""
         writer, scope = self.writer, self.scope(module)
         scaled = writer.node("Div", x, writer.constant(math.sqrt(2.0), np.float32, scope), scope=scope)
         error = writer.node("Erf", scaled, scope=scope)
@@ -69,7 +69,7 @@ class TransformerLayers(Layers):
         return writer.node("Mul", product, writer.constant(0.5, np.float32, scope), scope=scope)
 
     def layer_norm(self, x: str, module: str, width: int | None = None) -> str:
-        """Over the last axis, of `width` values (default: the residual stream's)."""
+        """Writes a LayerNorm over the last axis, of `width` values (default: the residual stream's)."""
         scale = self.weights.norm_scale(f"{module}.weight", width or self.hidden)
         shift = self.weights.bias(f"{module}.bias", width or self.hidden)
         return self.writer.node(
@@ -83,7 +83,7 @@ class TransformerLayers(Layers):
         )
 
     def attention_bias(self, attention_mask: str) -> str:
-        """0 where a token may be attended to, the lowest float32 where not: [1, 1, 1, tokens].
+        """Writes 0 for tokens that may be attended to, the lowest float32 for others: [1, 1, 1, tokens].
 
         `attention_mask` is int64 [1, tokens], 1 or 0.
         """
@@ -95,7 +95,7 @@ class TransformerLayers(Layers):
         return writer.node("Mul", hidden_tokens, writer.constant(MASKED, np.float32))
 
     def attention(self, x: str, module: str, bias: str | None = None) -> str:
-        """Scaled dot-product attention of all heads; `bias`, if any, is added to the scores before the softmax."""
+        """Writes scaled dot-product attention of all heads; `bias`, if any, is added to the scores."""
         query = self._heads(x, module, "query", QUERY_LAYOUT)
         key = self._heads(x, module, "key", KEY_LAYOUT)
         value = self._heads(x, module, "value", QUERY_LAYOUT)
@@ -105,19 +105,19 @@ class TransformerLayers(Layers):
         return self.attend(scores, value, module)
 
     def split_heads(self, x: str, module: str, rows: int | None = None) -> str:
-        """[1, rows, hidden] -> [1, rows, heads, hidden / heads]; `rows` are the tokens unless given."""
+        """Writes [1, rows, hidden] -> [1, rows, heads, hidden / heads]; `rows` is the number of tokens by default."""
         scope = self.scope(module)
         split = [1, rows or self.tokens, self.heads, self.hidden // self.heads]
         return self.writer.node("Reshape", x, self.writer.constant(split, np.int64, scope), scope=scope, allowzero=0)
 
     def scaled(self, x: str, module: str) -> str:
-        """Divided by the square root of a head's width."""
+        """Writes `x` divided by the square root of a head's width."""
         scope = self.scope(module)
         width = self.writer.constant(math.sqrt(self.hidden // self.heads), np.float32, scope)
         return self.writer.node("Div", x, width, scope=scope)
 
     def attend(self, scores: str, value: str, module: str) -> str:
-        """Softmax of the scores [1, heads, tokens, tokens], what it takes of the values, heads side by side again."""
+        """Writes the softmax of scores [1, heads, tokens, tokens] times the values, with merged heads."""
         writer, scope = self.writer, self.scope(module)
         weights = writer.node("Softmax", scores, scope=scope, axis=-1)
         context = writer.node("MatMul", weights, value, scope=scope)
@@ -126,16 +126,16 @@ class TransformerLayers(Layers):
         return writer.node("Reshape", context, merged, scope=scope, allowzero=0)
 
     def dense_residual(self, x: str, skip: str, module: str, fan_in: int) -> str:
-        """The linear layer `<module>.dense` back to the residual stream, and the sum with it."""
+        """Writes the linear layer `<module>.dense` back to the residual stream, and the sum with `skip`."""
         x = self.linear(x, f"{module}.dense", fan_in, self.hidden)
         return self.writer.node("Add", x, skip, scope=self.scope(module))
 
     def first_token(self, x: str, module: str) -> str:
-        """The state of the first token: [1, hidden]."""
+        """Writes the state of the first token: [1, hidden]."""
         scope = self.scope(module)
         return self.writer.node("Gather", x, self.writer.constant(0, np.int64, scope), scope=scope, axis=1)
 
     def _heads(self, x: str, module: str, role: str, layout: list[int]) -> str:
-        """Projects `x` and splits it into heads, in the given layout of [batch, token, head, unit]."""
+        """Writes the projection of `x` into heads; `layout` permutes [batch, token, head, unit]."""
         x = self.split_heads(self.linear(x, f"{module}.{role}", self.hidden, self.hidden), module)
         return self.writer.node("Transpose", x, scope=self.scope(module), perm=layout)

@@ -1,14 +1,14 @@
 """The transformer transducer (T-T), a speech recogniser, in inference mode: all three of its parts in one graph.
 
-An audio encoder reads the sound, a label encoder the text so far, and a joint network gives, for every frame and every
-beginning of the text, the logarithm of the probability of each next label. This is the whole network of a training
-step; a recogniser asks for the same along one path.
+An audio encoder reads the sound, a label encoder reads the text so far, and a joint network gives, for every frame and
+every beginning of the text, the logarithm of the probability of each next label. This is the whole network of a
+training step; a recogniser computes the same along one path only.
 
 Source of the layers: Zhang et al. 2020, "Transformer Transducer", section 2. Blocks of both encoders are alike: the
 attention and the feed-forward part (ReLU) each read the normalised residual stream, and are added to *that*, not to the
 stream before the norm; no norm follows the last block. Attention is over relative positions (Dai et al. 2019,
 "Transformer-XL", section 3.3), over the whole sound in the audio encoder and over the labels so far in the label
-encoder. Where the paper is silent, names and details are those of ESPnet's relative attention: biases in the linear
+encoder. Names and details that the paper does not give are those of ESPnet's relative attention: biases in the linear
 layers except that of the positions, and both position biases in every block.
 
 Source of the sizes: the graph that X-RLflow calls T-T (He et al. 2023): 80 frames, width 512, 12 and 2 blocks, 8 heads,
@@ -17,9 +17,10 @@ by side to 512, tanh, and to the classes, as in the implementation that graph co
 (github.com/upskyy/Transformer-Transducer). The paper adds a linear layer of each encoder, which is the same function.
 X-RLflow's stand-in has neither softmax, norms, positions, mask nor tanh, and pairs each frame with one label only.
 
-Of our choosing: a frame is 30 ms of sound as 4 stacked vectors of 128 log-mel energies (the paper's features), taken to
-the model's width by a linear layer as in that implementation; 32 labels, about what is spoken in 80 frames; 29 classes:
-LibriSpeech's 26 letters, apostrophe and space, and the blank, which also begins every text. 48,634,909 parameters.
+Our own choices: a frame is 30 ms of sound as 4 stacked vectors of 128 log-mel energies (the paper's features), which a
+linear layer takes to the model's width, as in that implementation; 32 labels, about what is spoken in 80 frames; 29
+classes: LibriSpeech's 26 letters, apostrophe and space, and the blank, which also begins every text. The network has
+48,634,909 parameters.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class TransducerConfig:
     """Sizes of a transformer transducer; the defaults are those of X-RLflow's graph.
 
     Attributes:
-      frames, features: of the sound, and energies in each frame.
+      frames, features: number of frames of the sound, and of energies in each frame.
       labels: length of the text so far, its start included.
       classes: labels to choose from, the blank included.
       hidden: width of both residual streams and of the joint network, a multiple of `heads`.
-      audio_layers, label_layers, heads: blocks of either encoder, and attention heads in each.
+      audio_layers, label_layers, heads: blocks of each encoder, and attention heads in each block.
       feed_forward: width between the two linear layers of a block.
-      epsilon: of every LayerNorm.
+      epsilon: epsilon of every LayerNorm.
     """
 
     frames: int = 80
@@ -74,7 +75,7 @@ def build(name: str, config: TransducerConfig) -> onnx.ModelProto:
     """Builds the network with batch 1.
 
     Inputs `audio`: float32 [1, frames, features] and `labels`: int64 [1, labels], the text so far after a blank. Output
-    `log_probabilities`: float32 [1, frames, labels, classes], those of what follows the labels up to each.
+    `log_probabilities`: float32 [1, frames, labels, classes], of what follows each beginning of the labels.
     """
     sizes = (config.frames, config.hidden, config.heads, config.epsilon)
     audio_encoder = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
@@ -93,19 +94,22 @@ def build(name: str, config: TransducerConfig) -> onnx.ModelProto:
 
 
 def sinusoids(distances: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
-    """[distances, width]: sine and cosine in turn, wavelengths from 2π to 20000π (Vaswani et al. 2017, section 3.5)."""
+    """Returns sines and cosines in turn, [distances, width], with wavelengths from 2π to 20000π.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
     angles = distances[:, None] * np.power(10000.0, -np.arange(0, width, 2) / width)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(distances), width).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Network(TransformerLayers):
-    """The layers of one encoder, with as many tokens as it has, and of the joint network."""
+    """The layers of one encoder, with the number of its tokens, and of the joint network."""
 
     config: TransducerConfig
 
     def blocks(self, x: str, encoder: str, layers: int, *, causal: bool) -> str:
-        """All blocks of an encoder; `causal`: no token attends to a later one, nor to its position."""
+        """Writes all blocks of an encoder; if `causal`, no token attends to a later one, nor to its position."""
         distances = np.arange(self.tokens - 1, -1 if causal else -self.tokens, -1)
         positions = self.writer.weight(f"{encoder}.positional_encoding.pe", sinusoids(distances, self.hidden)[None])
         mask = self.writer.constant(self._later_tokens(), np.float32, self.scope(encoder)) if causal else None
@@ -114,7 +118,7 @@ class _Network(TransformerLayers):
         return x
 
     def block(self, x: str, module: str, positions: str, num_positions: int, mask: str | None) -> str:
-        """One block: attention and feed-forward, each added to the normalised values that it reads."""
+        """Writes a block: attention and feed-forward, each added to the normalised values that it reads."""
         scope = self.scope(module)
         x = self.layer_norm(x, f"{module}.attention_norm")
         attended = self.relative_attention(x, f"{module}.self_attn", positions, num_positions, mask)
@@ -126,7 +130,7 @@ class _Network(TransformerLayers):
         return self.writer.node("Add", narrow, x, scope=scope)
 
     def relative_attention(self, x: str, module: str, positions: str, num_positions: int, mask: str | None) -> str:
-        """Attention whose scores are (q + u) · k + (q + v) · r, with r the projected sinusoids of the distance."""
+        """Writes attention with scores (q + u) · k + (q + v) · r, where r projects the distance's sinusoids."""
         writer, scope = self.writer, self.scope(module)
         query, key, value = (
             self.split_heads(self.linear(x, f"{module}.linear_{role}", self.hidden, self.hidden), module)
@@ -146,10 +150,11 @@ class _Network(TransformerLayers):
         return self.linear(attended, f"{module}.linear_out", self.hidden, self.hidden)
 
     def aligned(self, scores: str, num_positions: int, scope: str) -> str:
-        """Scores by distance [1, heads, tokens, positions] -> by token [1, heads, tokens, tokens].
+        """Writes scores by distance [1, heads, tokens, positions] -> by token [1, heads, tokens, tokens].
 
-        Row i has to move to the left by tokens - 1 - i places. A column of zeros in front, read as rows that are one
-        longer, does so. Source: Dai et al. 2019, appendix B.
+        Row i has to move to the left by tokens - 1 - i places. A column of zeros in front and two reshapes do so.
+
+        Source: Dai et al. 2019, appendix B.
         """
         writer, rows = self.writer, [1, self.heads, self.tokens]
         zeros = writer.constant(np.zeros([*rows, 1]), np.float32, scope)
@@ -162,7 +167,7 @@ class _Network(TransformerLayers):
         return self._slice(scores, 0, self.tokens, 3, scope) if num_positions > self.tokens else scores
 
     def joint(self, audio: str, labels: str) -> str:
-        """Every frame beside every label, two linear layers with tanh between: [1, frames, labels, classes]."""
+        """Writes two linear layers with tanh between, on all pairs of frame and label: [1, frames, labels, classes]."""
         writer, config = self.writer, self.config
         pairs = [1, config.frames, config.labels, self.hidden]
         sides = []
@@ -177,11 +182,11 @@ class _Network(TransformerLayers):
         return writer.node("LogSoftmax", x, scope="/joint", axis=-1)
 
     def _later_tokens(self) -> npt.NDArray[np.float32]:
-        """[1, 1, tokens, tokens]: 0 up to the diagonal, the lowest float32 after it."""
+        """Returns the mask [1, 1, tokens, tokens]: 0 up to the diagonal, the lowest float32 after it."""
         return np.triu(np.full([1, 1, self.tokens, self.tokens], MASKED), k=1)
 
     def _biased(self, query: str, name: str, scope: str) -> str:
-        """A learned vector for each head added to its queries, laid out for the scores."""
+        """Writes queries plus a learned vector for each head, laid out for the scores."""
         bias = self.weights.bias(name, self.hidden).reshape(self.heads, -1)
         query = self.writer.node("Add", query, self.writer.weight(name, bias), scope=scope)
         return self.writer.node("Transpose", query, scope=scope, perm=QUERY_LAYOUT)

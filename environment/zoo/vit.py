@@ -1,8 +1,9 @@
 """The vision transformer ViT-Base/16 as the Hugging Face `ViTForImageClassification` exports, in inference mode.
 
 Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", section 3 and table 1; sizes and layer names from
-`google/vit-base-patch16-224`; operator forms as PyTorch's exporter writes them. 86,567,656 parameters with the linear
-classifier, as torchvision's metadata of vit_b_16 and Hugging Face's `num_parameters()` give (the paper rounds to 86 M).
+`google/vit-base-patch16-224`; operator forms as PyTorch's exporter writes them. The network has 86,567,656 parameters
+with the linear classifier, the number in torchvision's metadata of vit_b_16 and of Hugging Face's `num_parameters()`
+(the paper rounds to 86 M).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class VitConfig:
       hidden: width of the residual stream, a multiple of `heads`.
       layers, heads: encoder blocks, and attention heads in each.
       feed_forward: width between the two linear layers of a block.
-      classes: outputs.
-      epsilon: of every LayerNorm.
+      classes: number of outputs.
+      epsilon: epsilon of every LayerNorm.
     """
 
     image_size: int = 224
@@ -68,14 +69,14 @@ class _Network(TransformerLayers):
     config: VitConfig
 
     def embeddings(self, image: str) -> str:
-        """The class token and the patches, each a linear map of its pixels, plus positions: [1, tokens, hidden]."""
+        """Writes the class token and the patches, linear maps of their pixels, plus positions: [1, tokens, hidden]."""
         writer, module = self.writer, "vit.embeddings"
         scope, tokens = self.scope(module), self._table(f"{module}.cls_token", 1)
         x = writer.node("Concat", tokens, self.patches(image, f"{module}.patch_embeddings"), scope=scope, axis=1)
         return writer.node("Add", x, self._table(f"{module}.position_embeddings", self.tokens), scope=scope)
 
     def patches(self, image: str, module: str) -> str:
-        """A convolution whose windows do not overlap, its pixels laid out as tokens: [1, patches, hidden]."""
+        """Writes a convolution whose windows do not overlap, with its pixels as tokens: [1, patches, hidden]."""
         writer, scope, size = self.writer, self.scope(module), self.config.patch
         weight, bias = f"{module}.projection.weight", f"{module}.projection.bias"
         kernel = self.weights.conv_kernel(weight, (self.hidden, 3, size, size))
@@ -96,7 +97,7 @@ class _Network(TransformerLayers):
         return writer.node("Transpose", x, scope=scope, perm=[0, 2, 1])
 
     def block(self, x: str, module: str) -> str:
-        """One encoder block: attention and feed-forward, each after a LayerNorm and added to the residual stream."""
+        """Writes a block: attention and feed-forward, each after a LayerNorm and added to the residual stream."""
         attended = self.attention(self.layer_norm(x, f"{module}.layernorm_before"), f"{module}.attention.attention")
         x = self.dense_residual(attended, x, f"{module}.attention.output", self.hidden)
         wide = self.layer_norm(x, f"{module}.layernorm_after")
@@ -105,5 +106,5 @@ class _Network(TransformerLayers):
         return self.dense_residual(wide, x, f"{module}.output", self.config.feed_forward)
 
     def _table(self, name: str, rows: int) -> str:
-        """Learned vectors [1, rows, hidden]."""
+        """Writes learned vectors [1, rows, hidden]."""
         return self.writer.weight(name, self.weights.embedding(name, rows, self.hidden)[None])

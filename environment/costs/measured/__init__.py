@@ -1,1 +1,1 @@
-"""`measured:<device>`: graphs cost what the kernels cost that ONNX Runtime makes of them."""
+"""`measured:<device>`: the cost of a graph is the sum of the kernels that ONNX Runtime makes of it."""

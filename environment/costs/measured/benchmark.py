@@ -1,15 +1,16 @@
-"""How long a kernel takes: copies of it run beside a reference kernel.
+"""The timing of a kernel: copies of it run beside a reference kernel.
 
-The speed of a machine drifts by more than what separates good graphs from bad ones. A kernel is therefore measured as a
-ratio to the same small product of matrices, interleaved with it. Its price is stated in the milliseconds that this
-reference kernel took when the database was begun.
+The speed of a machine drifts by more than the difference between good and bad graphs. A kernel is therefore measured as
+a ratio to a reference kernel, a small product of matrices that is interleaved with it. Its price is this ratio times
+the milliseconds that the reference kernel took when the database was begun.
 
 One inference runs the kernel many times. Each copy has weights of its own, as kernels have in a network: the amount of
 weights decides whether they come from a cache or from memory.
 
-Where others share a processor, they slow different kernels down by different factors for seconds or minutes. No single
-timing can tell, however long it is. Timing a kernel again later and taking the mean can (`PriceList.put`). Waiting for
-moments in which the reference kernel is fast was tried and is worse: graphs do not run at such moments only.
+If other processes share the processor, they slow different kernels down by different factors for seconds or minutes. No
+single timing shows this, however long it is. Timing the kernel again later and taking the mean does (`PriceList.put`).
+Waiting for moments in which the reference kernel is fast was tried and is worse, because graphs do not run only at such
+moments.
 """
 
 from __future__ import annotations
@@ -33,34 +34,37 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import is_plain
 
 FEWEST_COPIES, MOST_COPIES = 4, 64
-"""Copies of a small kernel: fewer would time the session's own work, more would take longer to load than to run."""
+"""Fewest and most copies of a small kernel. Fewer would time the session's own work; more would take longer to load
+than to run."""
 LONG_MS, LONGEST_MS = 20.0, 40.0
-"""Longest inference of more than the fewest copies, and of the fewest: slow kernels do not wait for weights."""
+"""Longest inference with more than the fewest copies, and with the fewest. Slow kernels need no more copies, because
+they do not wait for weights."""
 RECENT_MB = 4.0
-"""Size of the inputs that copies read in turn: a graph writes a kernel's inputs shortly before, not just before."""
+"""Size of the input sets that the copies read in turn: a graph writes a kernel's inputs shortly before the kernel runs,
+but not immediately before."""
 MOST_MB = 128.0
-"""Largest size of the weights of all copies, unless one copy has more: they are written and kept in memory."""
+"""Largest size of all copies, unless one copy is larger: their weights are written and kept in memory."""
 COPIED_MB, COPIED_OF_SWEPT_MB = 64.0, 16.0
-"""Size of the copies' weights, which stand for those of a graph: more take too long to write. Where a sweep stands for
-the rest, less is enough, but not so little that a session's own work would count."""
+"""Size of the weights of all copies, which stand for the weights of a graph; more take too long to write. If a sweep
+stands for the rest, the second size is enough; with much less, the session's own work would count."""
 LEAST_SWEPT_MB = 4.0
-"""Less than this size of other kernels' weights changes nothing that the copies do not change themselves."""
+"""Other kernels' weights of a smaller size are not swept: they would add nothing to the effect of the copies."""
 GLANCE = Effort(resolution=None, pairs=2, sessions=1, warmup=1, settling=1, control=False)
 EFFORT = Effort(resolution=0.005, pairs=25, seconds=0.25, sessions=1, warmup=1, settling=1, control=False)
 SESSIONS_DIFFER = 0.006
 """Half the width of the 95 % interval of a session's own deviation, as a fraction of a kernel's time. Sessions of
 identical bytes differ by about 0.3 % for as long as they live, which the samples of one session cannot show."""
 OTHERS_SHARE = 0.4
-"""Fraction of the reference kernel's slow-down by other processes, as a logarithm, that a ratio to it may contain."""
+"""Fraction of the reference kernel's slow-down by other processes, as a logarithm, that may remain in a ratio to it."""
 
 
 def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, reference_ms: float) -> Price:
     """Times a kernel and returns the price of one run.
 
     Args:
-      weights_mb: size of the weights that the kernel's graph reads between two runs, which decides what is found in the
-        caches. All copies together read as much, as far as COPIED_MB, MOST_COPIES and time allow. A kernel that reads
-        mostly weights has the rest swept over before the copies run.
+      weights_mb: size of the weights that the kernel's graph reads between two runs, which decides what is in the
+        caches. All copies together read as much, as far as COPIED_MB, MOST_COPIES and time allow. If the kernel reads
+        mostly weights, a sweep before the copies run stands for the rest.
       runtime: the runtime of the kernel; its level of optimisation does not matter.
       reference_ms: the price of the reference kernel.
     Raises:
@@ -144,24 +148,24 @@ def measure_beside(
     """Times a model as a ratio to the copies of the reference kernel, which usually take `usual_ms`.
 
     Args:
-      before_each: see `Variant`; it applies to the model alone.
+      before_each: see `Variant`; it applies only to the model.
     """
     reference = Variant("reference kernel", plain(runtime), _with_inputs_of(model))
     return measure(reference, [Variant("model", runtime, model, before_each)], effort, feeds=feeds)
 
 
 def usual_ms(reference_ms: float) -> float:
-    """Returns the usual time of the reference of `measure_beside`, from that of one reference kernel."""
+    """Returns the usual time of the reference of `measure_beside`, given that of one reference kernel, both in ms."""
     return COPIES * reference_ms
 
 
 def plain(runtime: OnnxRuntime) -> OnnxRuntime:
-    """Returns the runtime without optimisation: a kernel is a result of the optimiser already."""
+    """Returns the runtime without optimisation, because a kernel is already a result of the optimiser."""
     return OnnxRuntime(runtime.device, runtime.threads, "disabled")
 
 
 def _with_inputs_of(model: CheckedModel) -> CheckedModel:
-    """Returns the reference kernel's copies with the inputs of a model: interleaved variants share their inputs."""
+    """Returns the copies of the reference kernel with a model's inputs, which interleaved variants have to share."""
     reference, _ = copies_model(REFERENCE_KERNEL, COPIES)
     reference.skeleton.graph.input.extend(model.skeleton.graph.input)
     return reference
@@ -169,7 +173,8 @@ def _with_inputs_of(model: CheckedModel) -> CheckedModel:
 
 _IR_VERSION = 10
 _SMALLEST = 1 / 16
-"""Smallest random number; the largest is 1 above it. No root, logarithm or quotient leaves the normal numbers."""
+"""Smallest random number; the largest is 1 above it. No root, logarithm or quotient of them leaves
+the range of normal numbers."""
 
 
 def weight_bytes(kernel: Kernel) -> int:
@@ -186,7 +191,7 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Chec
     """Builds a model in which each copy of a kernel reads weights of its own, and the feeds of the model.
 
     Args:
-      input_sets: number of input sets of equal values that the copies read in turn.
+      input_sets: number of input sets, all of equal values, that the copies read in turn.
     Raises:
       ModelError: see `require_timeable`.
     """
@@ -218,16 +223,16 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Chec
 
 
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Standard operators that return their input unchanged in memory: only the call takes time."""
+"""Standard operators that leave their input unchanged in memory, so that only the call takes time."""
 
 
 def is_view(kernel: Kernel) -> bool:
-    """Returns whether a kernel moves no data, unless it reads an input of the graph or writes an output."""
+    """Returns whether a kernel moves no data, as long as it neither reads a graph input nor writes a graph output."""
     return not kernel.domain and kernel.op_type in VIEWS
 
 
 def views_model(copies: int) -> tuple[CheckedModel, Feeds]:
-    """A chain of views of a few numbers, each of the one before it, and the feeds of the model."""
+    """Returns a model that is a chain of views of a few numbers, each of the one before it, and the model's feeds."""
     x = np.ones(8, np.float32)
     graph = onnx.GraphProto(name="views")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape))
@@ -260,14 +265,14 @@ _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
 def _name(operand: Operand | None, place: int, copy: int, input_set: int) -> str:
-    """Returns the name of a copy's operand: each copy has constants of its own."""
+    """Returns the name of a copy's operand; each copy has constants of its own."""
     if operand is None:
         return ""
     return f"w{place}.{copy}" if operand.constant else f"x{place}.{input_set}"
 
 
 def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
-    """Returns a copy's own constant: ONNX Runtime keeps equal weights only once, so no two may be equal."""
+    """Returns a copy's own constant. No two may be equal, because ONNX Runtime keeps equal weights only once."""
     if operand is None or not _may_differ(operand):
         return array
     own = array.copy()
@@ -276,11 +281,11 @@ def _own(operand: Operand | None, array: np.ndarray, copy: int) -> np.ndarray:
 
 
 _BASE, _DIGITS = 4, 3
-"""Base and digits of a copy's number in the first elements: types of 4 bits hold numbers up to 4 too."""
+"""Base and number of digits of a copy's number in the first elements; types of 4 bits hold numbers up to 4 too."""
 
 
 def _may_differ(operand: Operand) -> bool:
-    """Returns whether a constant is a weight of free values: neither indices nor zero points."""
+    """Returns whether the values of a constant are free: it is a weight, and neither indices nor zero points."""
     if not operand.is_weight or operand.dtype in _INDICES:
         return False
     return ir.DataType(operand.dtype).is_floating_point() or len(operand.dims) > 1
@@ -294,7 +299,7 @@ def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
     if operand.values is not None:
         return np.array(operand.values, dtype).reshape(operand.dims)
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
-        return np.zeros(operand.dims, dtype)  # the first row, where these are indices
+        return np.zeros(operand.dims, dtype)  # the first row if they are indices
     floats = rng.random(operand.dims, np.float32)
     floats += _SMALLEST
     return floats.astype(dtype, copy=False)
@@ -308,10 +313,10 @@ _memory = np.zeros(0, np.float32)
 def sweep(mb: float) -> Callable[[], object]:
     """Returns a function that reads `mb` of unused memory, so that the processor's caches lose what they held.
 
-    It reads about 15 MB a millisecond. The memory is kept for later calls.
+    It reads about 15 MB in a millisecond. The memory is kept for later calls.
     """
     global _memory
     count = round(mb * _FLOATS_PER_MB)
     if len(_memory) < count:
-        _memory = np.ones(count, np.float32)  # written: pages of zeros would all be one page
+        _memory = np.ones(count, np.float32)  # not zeros, whose pages would all be the same page
     return _memory[:count].max

@@ -44,7 +44,7 @@ class Totals(NamedTuple):
 
 
 class Measured:
-    """Prices a graph by the sum of its kernels' measured times.
+    """A cost model that prices a graph by the sum of its kernels' measured times.
 
         costs = Measured("cpu")
         env = GraphSubstitutionEnv("bert-base", costs=costs)
@@ -81,7 +81,7 @@ class Measured:
 
     @cached_property
     def prices(self) -> PriceList:
-        """In the database, which is opened now."""
+        """The price list of the runtime's setting; the first access opens the database."""
         require_working(self.runtime.device)
         return PriceDatabase(self._database or default_database()).setting(setting_of(self.runtime))
 
@@ -104,17 +104,18 @@ class Measured:
 
 
 class Recorded:
-    """The same from a database alone, without measuring.
+    """A cost model like `Measured` that reads all prices from a database and measures nothing.
 
     The file is not written to, unless it has to be brought from an older version to the present one.
 
-    Where the device is present, new graphs are priced too as long as their kernels are known. Elsewhere their kernels
-    cannot be found out, and only operators with a known neighbourhood signature have a price.
+    If the device is present, new graphs are priced too as long as the prices of their kernels are known. If not, their
+    kernels cannot be found out, and only operators with a known neighbourhood signature have a price.
 
     Args:
       database: a file with the prices of one setting, or of one that is this machine's.
     Raises:
-      DatabaseError: the file is missing or cannot be used. From pricing, as `UnrecordedError`: a price is missing.
+      DatabaseError: the file is missing or cannot be used.
+      UnrecordedError: from pricing, if a price is missing.
     """
 
     def __init__(self, database: Path) -> None:
@@ -125,12 +126,12 @@ class Recorded:
 
     @property
     def name(self) -> str:
-        """The file's."""
+        """The path of the file."""
         return str(self._database)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the prices, whatever else is in the file."""
+        """Hash of the setting and its prices, whatever else is in the file."""
         said = hashlib.sha256(str(self.setting).encode())
         for signature, price in self.prices.items():
             said.update(f"{signature} {price}".encode())
@@ -138,7 +139,7 @@ class Recorded:
 
     @cached_property
     def prices(self) -> PriceList:
-        """In the database, which is opened now."""
+        """The price list of the setting; the first access opens the database."""
         return PriceDatabase(self._database, create=False).setting(self.setting)
 
     def of(self, model: OnnxModel) -> MeasuredPrices:
@@ -158,7 +159,7 @@ def _settings_alone(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def runtime_here(setting: Setting) -> OnnxRuntime | None:
-    """Returns the runtime of a setting; None where its device cannot be used."""
+    """Returns the runtime of a setting; None if its device cannot be used."""
     try:
         require_working(setting.device)
     except UnavailableError:
@@ -188,10 +189,11 @@ class MeasuredPrices:
     A graph that is too large to be run (`environment.costs.limits`) has no price, unless all its operators are known.
 
     Args:
-      runtime: makes kernels of the graphs; None where its device is missing.
+      model: the model whose graphs are priced.
+      runtime: the runtime that makes kernels of the graphs; None if its device is missing.
       prices: the price list of the runtime's setting.
-      replay: measures nothing, so that a kernel without a recorded price is an error.
-      clock: warns of prices that are not sure.
+      replay: whether nothing is measured, so that a kernel without a recorded price is an error.
+      clock: the warning of imprecise prices.
     """
 
     is_free = True
@@ -210,7 +212,7 @@ class MeasuredPrices:
         self.kernels = KernelPrices(prices, None if replay else runtime, clock)
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
-        # The engine holds the operator costs. These must not refer to this object: the cycle would never be freed.
+        # The engine holds the operator costs. They must not refer to this object, since the cycle would never be freed.
         predicted_by, known = predicting_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
             f"measured:{self._device}", predicted_by, self._operator_costs, *known, opset=model.opset
@@ -229,14 +231,14 @@ class MeasuredPrices:
 
         Raises:
           UnavailableError: the device is not here.
-          UnrecordedError: a kernel has no price, in a replay.
+          UnrecordedError: a kernel has no price, and this is a replay.
         """
         placed, weights_mb = self.lowered(graph), graph.weights_mb
         ms = math.fsum(self.kernels.price(each.kernel, weights_mb).ms for each in placed)
         return Totals(ms, float(sum(each.nbytes for each in placed)), len(placed))
 
     def fast_bill(self, graph: Graph) -> Counter[str]:
-        """Returns the runs of each kernel in a graph by the fast model, by the signatures of their prices.
+        """Returns how often each kernel runs in a graph by the fast model, by the signature of its price.
 
         Raises:
           See `price`.
@@ -245,7 +247,7 @@ class MeasuredPrices:
         return self._operator_costs.bill(graph)
 
     def full_bill(self, graph: Graph) -> Counter[str]:
-        """Returns the runs of each kernel in a graph by the full model, by the same signatures.
+        """Returns how often each kernel runs in a graph by the full model, by the signature of its price.
 
         Raises:
           UnavailableError: the device is not here.

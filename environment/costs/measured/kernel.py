@@ -66,7 +66,7 @@ class Kernel:
       domain, op_type: name of the operator; the domain may be one of the runtime's own.
       version: first version of the domain that has the operator in this form.
       attributes: attributes by name, as JSON text.
-      operands: inputs; None where an optional one is left out.
+      operands: inputs; None for an optional one that is left out.
       results: which outputs are used, by position.
     """
 

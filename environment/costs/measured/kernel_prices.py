@@ -9,16 +9,16 @@ from environment.costs.prices.price_list import Price, PriceList, UnrecordedErro
 from environment.runtimes import OnnxRuntime
 
 NOISY = 0.05
-"""Half width of an interval, as a fraction of its value, above which a warning comes: few rewrites gain more."""
+"""Half the width of an interval, as a fraction of its value, above which a warning is given: few rewrites gain more."""
 
 
 class KernelPrices:
-    """Prices by kernel and by the size of their graphs' weights, which decides whether caches hold them.
+    """Prices by kernel and by the size of the weights of its graph, which decides whether caches hold the weights.
 
     Args:
       prices: the price list of the runtime's setting.
-      runtime: measures unknown kernels; None measures nothing.
-      clock: warns of prices that are not sure.
+      runtime: the runtime that measures unknown kernels; None measures nothing.
+      clock: the warning of imprecise prices.
     """
 
     def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
@@ -34,7 +34,8 @@ class KernelPrices:
         """Returns the price of one run of a kernel.
 
         Args:
-          anew: measures a known kernel again; its price becomes the mean of all its timings.
+          weights_mb: size of the weights of the kernel's graph.
+          anew: whether a known kernel is measured again; its price becomes the mean of all its timings.
         Raises:
           UnrecordedError: the kernel has no price, and nothing is measured.
           ModelError: the kernel cannot be run alone.

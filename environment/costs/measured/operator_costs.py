@@ -1,4 +1,4 @@
-"""Costs of operators where they stand: the kernels that a runtime makes of them among their neighbours."""
+"""Costs of operators in their neighbourhoods: the kernels that a runtime makes of them among their neighbours."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.operators import captured_names
 
 DISTANCE = 5
-"""Distance in nodes around a new operator that is lowered with it: fusions and layouts reach no further."""
+"""A new operator is lowered with all nodes up to this distance from it: fusions and layouts reach no further."""
 _WHOLE = 0.5
 """The whole graph is lowered if more than this fraction of its operators is new."""
 
 
 class OperatorCosts:
-    """Prices the operators of one model's graphs, each once for each neighbourhood in which it is met.
+    """The costs of the operators of one model's graphs, found once for each neighbourhood of an operator.
 
     A neighbourhood signature (`Graph.neighbourhood_signatures`) names an operator together with all operators near it.
 
     Args:
-      runtime: makes kernels of graphs; None where its device is missing, and then only known signatures have a price.
+      model: the model whose graphs are priced.
+      runtime: the runtime that makes kernels of graphs; None if its device is missing, and then only known signatures
+        have a price.
       kernels: prices of the runtime's setting.
     """
 
@@ -52,8 +54,8 @@ class OperatorCosts:
         """Returns ms, bytes and launches [n, 3] of the run-time operators at some positions: see `CostModel.learned`.
 
         Raises:
-          UnpricedError: the graph is too large to be run. As UnrecordedError: the kernels of an operator, or their
-            prices, cannot be found out.
+          UnpricedError: the graph is too large to be run.
+          UnrecordedError: the kernels of an operator, or their prices, cannot be found out.
           ModelError: the runtime cannot run the graph.
         """
         known, names = self._prices.operator_costs, self._names(graph)[positions].tolist()
@@ -61,12 +63,12 @@ class OperatorCosts:
         fresh = {name: position for name, position in zip(names, positions, strict=True) if name not in known}
         if fresh:
             found = self._lowered_costs(graph, fresh)
-            # `put_operator_costs` returns those of another process if it was faster.
+            # `put_operator_costs` returns the costs of another process if that was faster.
             known.update(self._prices.put_operator_costs(found) if self._kernels.measures else found)
         return self._rows(known[name] for name in names)
 
     def bill(self, graph: Graph) -> Counter[str]:
-        """Returns the runs of each kernel in a graph whose operators have prices, by the signatures of the prices."""
+        """Returns how often each kernel runs in a graph whose operators have prices, by the signature of its price."""
         runs: Counter[str] = Counter()
         for name, count in Counter(self._names(graph).tolist()).items():
             for kernel, each in self._prices.operator_costs[name].kernels.items():
@@ -79,9 +81,9 @@ class OperatorCosts:
         Args:
           graph: a graph whose operators have prices.
         Returns:
-          By the signatures of the prices: half the width of the 95 % interval, in ms.
+          Half the width of the 95 % interval, in ms, by the signature of the price.
         """
-        # Sorted: sums over them are the same in every process.
+        # Sorted, so that sums over the errors are the same in every process.
         return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
@@ -92,7 +94,7 @@ class OperatorCosts:
         return np.array([self._row(each) for each in operators], np.float64).reshape(-1, 3)
 
     def _row(self, operator: OperatorCost) -> tuple[float, float, int]:
-        # fsum: the same sum in every process, whatever the order of the kernels.
+        # fsum gives the same sum in every process, whatever the order of the kernels.
         ms = math.fsum(count * self._prices[kernel].ms for kernel, count in operator.kernels.items())
         return ms, operator.memory_bytes, sum(operator.kernels.values())
 
@@ -133,14 +135,14 @@ class OperatorCosts:
 
 
 def neighbourhood(model: CheckedModel, values: Collection[str], distance: int) -> CheckedModel:
-    """Cuts out the nodes that compute `values`, and those at most `distance` nodes away, as a model of its own.
+    """Returns a model of its own with the nodes that compute `values`, and those at most `distance` nodes away.
 
-    Values that it reads from elsewhere become its inputs, and values that others read become its outputs. It grows
-    beyond the distance where it would be cut at a value of unknown type.
+    Values that these nodes read from others become inputs, and values that others read become outputs. The part grows
+    beyond the distance if it would be cut at a value of unknown type.
 
     Args:
-      model: knows the types of the values that may become inputs, with static shapes.
-      values: results of nodes.
+      model: the model, which knows the types, with static shapes, of values that may become inputs.
+      values: names of results of nodes.
     """
     graph, types = model.skeleton.graph, model.types
     reads = [[*node.input, *captured_names(node)] for node in graph.node]

@@ -1,7 +1,7 @@
 """The kernels that ONNX Runtime makes of a model.
 
-Its optimiser fuses operators, changes layouts and inserts reorders. `lower` has the optimised model written to a file;
-one inference with zeros for weights then tells the types of everything in it.
+Its optimiser fuses operators, changes layouts and inserts reorders. `lower` has the optimised model written to a file.
+The profile of one inference with zeros as weights then shows the types of all tensors in it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
 
 _SHARED_FROM_BYTES = 1 << 12
-"""Weights of at least this size keep their names, by which operators are recognised, and need no values."""
+"""Weights of at least this many bytes keep their names, by which operators are recognised, and need no values."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def _without_values(model: CheckedModel) -> CheckedModel:
 
 
 def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Replaces a large weight by zeros that take no memory, if its type can be passed as an array."""
+    """Returns zeros that take no memory for a large weight whose type can be passed as an array; else the tensor."""
     if tensor.nbytes < _SHARED_FROM_BYTES or not can_share(tensor.dtype):
         return tensor
     return ir.tensor(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), static_dims(tensor)))
 
 
 class _Origins:
-    """Finds the operator of the model that a kernel stands for; an operator is named by its first result."""
+    """The operators of a model, each named by its first result, to find the one that a kernel stands for."""
 
     def __init__(self, model: CheckedModel) -> None:
         nodes = [node for node in model.skeleton.graph.node if node.output]
@@ -129,11 +129,11 @@ class _Origins:
         self._only_readers = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
 
     def of(self, node: onnx.NodeProto, weights: Mapping[str, int]) -> str:
-        """Returns the operator's first result; "" where the optimiser has inserted the node."""
+        """Returns the first result of a kernel's operator; "" if the optimiser has inserted the node."""
         largest = max(weights, key=lambda name: weights[name], default="")
         if largest in self._only_readers:
             return self._only_readers[largest]
-        # Nodes keep their names or those of their results; nodes with blocked results are called after the value.
+        # A node keeps its name or the names of its results; a node with a blocked layout is named after its result.
         names = (*node.output, node.name.removesuffix("_nchwc"))
         return next((self._called[name] for name in names if name in self._called), "")
 
@@ -167,7 +167,7 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
 
 
 def _since(node: onnx.NodeProto, version: int) -> int:
-    """Returns the version of its domain that introduced an operator's present form; later ones run the same kernel."""
+    """Returns the domain version that introduced an operator's present form; later versions run the same kernel."""
     if not onnx.defs.has(node.op_type, version, node.domain):
         return version
     return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
@@ -181,7 +181,7 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
 
 
 def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx.TensorProto]) -> list[Operand | None]:
-    """Returns a node's inputs; None for omitted optional ones. Neither these nor sequences are listed."""
+    """Returns a node's inputs, None for omitted ones. The profile lists neither omitted inputs nor sequences."""
     if len(listed) != sum(bool(name) for name in node.input):
         raise untimeable(node.op_type, "reads something else than tensors")
     rest = iter(listed)
@@ -198,7 +198,7 @@ def _operand(node: onnx.NodeProto, kind: Mapping[str, list[int]], constant: onnx
     if constant is not None:
         return Operand(constant.data_type, tuple(constant.dims), True, _values(constant))
     ((text, dims),) = kind.items()
-    name = text.lower().removesuffix("x2").removesuffix("x4")  # small types come in bytes: UInt4x2
+    name = text.lower().removesuffix("x2").removesuffix("x4")  # small types share bytes: UInt4x2
     if name not in _DTYPES:
         raise untimeable(node.op_type, f"reads or makes tensors of {text}")
     return Operand(_DTYPES[name], tuple(dims))
@@ -224,12 +224,12 @@ _ADDED = 2  # NumPy's mark of types that other libraries add, bfloat16 for one
 _PREFIX = "rlflow-kernels-"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4
-"""The folder needs room for this multiple of the expected bytes: other processes write there too."""
+"""Memory is used if it has room for this multiple of the expected bytes, because other processes write there too."""
 
 
 @contextmanager
 def scratch_folder(nbytes: int) -> Iterator[Path]:
-    """Makes a temporary folder, in memory where the system has enough room for that.
+    """Makes a temporary folder, in memory if there is enough room.
 
     A killed process leaves its folder behind; the next process removes it before it makes its first one.
 
@@ -258,6 +258,6 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # the process of another user
         return True
     return True

@@ -1,7 +1,7 @@
-"""Re-timing: measures kernels again until the difference of two graphs is sure, or the time is used up.
+"""Re-timing: kernels are measured again until the difference of two graphs is sure, or the time is used up.
 
 A search finds graphs that are fast, and graphs whose kernels have too low prices. The more graphs it compares, the more
-it finds of the latter. Only timing those kernels again tells the two apart.
+graphs of the second kind it finds. Only timing their kernels again tells the two kinds apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taso_ext import Graph
 SURE = 0.01
 """A difference is sure when half the width of its 95 % interval is below this fraction of the first graph's cost."""
 _LEFT = 0.5
-"""Fraction of that half width which all kernels that are not timed again may contribute together."""
+"""Fraction of that half width to which the kernels that are not timed again may add up."""
 
 
 def retime(
@@ -28,16 +28,17 @@ def retime(
     seconds: float,
     on_timed: Callable[[float], None] = lambda elapsed: None,
 ) -> int:
-    """Times the kernels again that make the difference of two graphs' costs unsure, all of them equally often.
+    """Times again the kernels that make the difference of two graphs' costs unsure, all of them equally often.
 
     Args:
-      prices: prices of the model of both graphs. It keeps the prices that it has met: see `Measured.forget`.
+      prices: the prices of both graphs' model. Graph costs that it has returned stay as they are; see
+        `Measured.forget`.
       seconds: limit of time; a timing that has begun is finished.
       on_timed: called after each timing with the seconds that have passed.
     Returns:
       The number of timings.
     Raises:
-      As `MeasuredPrices.price`.
+      The errors of `MeasuredPrices.price`.
     """
     begin, timed = time.monotonic(), 0
     while doubtful := _doubtful(prices, first, other):
@@ -53,7 +54,7 @@ def retime(
 
 
 def difference(prices: MeasuredPrices, first: Graph, other: Graph) -> tuple[float, float]:
-    """Returns by which fraction of its cost the first graph is dearer than the other, by the present prices.
+    """Returns the fraction of its cost by which the first graph is dearer than the other, by the present prices.
 
     Returns:
       (difference, half the width of its 95 % interval).
@@ -77,7 +78,7 @@ def _doubtful(prices: MeasuredPrices, first: Graph, other: Graph) -> list[str]:
 
 
 def _errors(prices: MeasuredPrices, first: Graph, other: Graph) -> dict[str, float]:
-    """Returns by kernel half the width, in ms, of its contribution to the difference; equal runs cancel out."""
+    """Returns half the width, in ms, of each kernel's contribution to the difference; equal runs cancel out."""
     before, after = prices.fast_bill(first), prices.fast_bill(other)
     return {
         kernel: abs(before[kernel] - after[kernel]) * prices.kernels.prices[kernel].error_ms

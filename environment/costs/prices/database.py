@@ -49,7 +49,7 @@ class PriceDatabase(PriceFile):
         self.close()
 
     def settings(self) -> dict[Setting, int]:
-        """Returns all settings with their numbers of prices."""
+        """Returns the number of prices of each setting."""
         query = f"""select {_COLUMNS}, count(signature) from setting left join price on price.setting = setting.id
                     group by setting.id order by setting.id"""
         with self.statements() as file:
@@ -67,10 +67,10 @@ class PriceDatabase(PriceFile):
         return PriceList(self, setting, found[0])
 
     def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
-        """Adds the prices of another file that are not here yet; returns their number.
+        """Adds the prices of another file that this file does not have yet, and returns their number.
 
         Args:
-          settings: settings to copy; None means all of the other file.
+          settings: settings to copy; None means all settings of the other file.
         """
         chosen = other.settings() if settings is None else settings
         return sum(self.setting(each).add_from(other.setting(each)) for each in chosen)

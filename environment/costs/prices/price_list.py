@@ -1,4 +1,4 @@
-"""The prices of one setting in a database: of kernels, and of operators as the kernels that they run."""
+"""The prices of one setting in a database: prices of kernels, and costs of operators as the kernels that they run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Price:
     Attributes:
       ms: time of one run.
       spread: half the width of its 95 % interval, as a fraction of it.
-      timings: number of timings that it is the mean of.
+      timings: number of timings of which it is the mean.
     """
 
     ms: float
@@ -69,7 +69,7 @@ class OperatorCost:
     """The cost of an operator in a neighbourhood.
 
     Attributes:
-      kernels: number of runs of each kernel, by the signatures of the prices; empty where the kernel of another
+      kernels: number of runs of each kernel, by the signatures of the prices; empty if the kernel of another
         operator does its work.
       memory_bytes: bytes that the kernels read and write.
     """
@@ -85,7 +85,7 @@ class PriceList:
     """
 
     def __init__(self, file: PriceFile, setting: Setting, number: int) -> None:
-        """Use `PriceDatabase.setting`."""
+        """Use `PriceDatabase.setting` instead of this constructor."""
         self.setting = setting
         self._file, self._number = file, number
         self._seen: dict[str, Price] = {}
@@ -100,13 +100,13 @@ class PriceList:
         return self._file.turn()
 
     def __len__(self) -> int:
-        """The number of prices."""
+        """Returns the number of prices."""
         with self._file.statements() as file:
             count: int = file.execute("select count(*) from price where setting = ?", (self._number,)).fetchone()[0]
         return count
 
     def items(self) -> Iterator[tuple[str, Price]]:
-        """All prices as they are now, by signature."""
+        """Yields (signature, price) of all prices as they are now, in the order of the signatures."""
         query = "select signature, ms, spread, timings from price where setting = ? order by signature"
         with self._file.statements() as file:
             for signature, *price in file.execute(query, (self._number,)):
@@ -149,14 +149,14 @@ class PriceList:
         return None if row is None else Price(*row)
 
     def add_from(self, other: PriceList) -> int:
-        """Adds the prices of another list that are not here yet; returns their number.
+        """Adds the prices of another list that this list does not have yet, and returns their number.
 
-        Prices are ratios to the reference kernel, which may have another time there: they are scaled accordingly.
+        Prices are ratios to the reference kernel. They are scaled if it has another time in the other list.
         """
         unit_ms = other.reference_ms
         factor = 1.0 if unit_ms is None else self.keep_reference_ms(unit_ms) / unit_ms
         now, before = time.time(), len(self)
-        # Before the prices: costs that another process adds meanwhile come with their prices.
+        # Read before the prices, so that costs which another process adds meanwhile have their prices too.
         operators = other.operator_costs
         rows = [
             (self._number, signature, price.ms * factor, price.spread, price.timings, now)
@@ -188,7 +188,7 @@ class PriceList:
     def operator_costs(self) -> dict[int, OperatorCost]:
         """Operator costs by neighbourhood signature, as the database had them at the first access.
 
-        Code that finds out more adds it here, and with `put_operator_costs` for other processes.
+        Code that finds new costs adds them to this dictionary, and with `put_operator_costs` for other processes.
         """
         with self._file.statements() as file:
             return self._read_operator_costs(file)
@@ -231,7 +231,7 @@ class PriceList:
                     where appraisal.setting = ? and version = ? {which}"""
         kernels: dict[int, dict[str, int]] = {}
         nbytes: dict[int, float] = {}
-        texts: dict[str, str] = {}  # the same few signatures, long ones, come again and again
+        texts: dict[str, str] = {}  # the same few long signatures come again and again
         for blob, size, signature, count in file.execute(query, (self._number, OPERATOR_COSTS, *values)):
             name = int.from_bytes(blob, "little")
             nbytes[name], taken = size, kernels.setdefault(name, {})
@@ -246,5 +246,5 @@ _REPLACE = """(setting, signature) do update set
 
 
 def _blob(name: int) -> bytes:
-    """Returns a signature of 64 bits as bytes: SQLite's integers have a sign."""
+    """Returns a signature of 64 bits as bytes, because SQLite's integers have a sign."""
     return name.to_bytes(8, "little")

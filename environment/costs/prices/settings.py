@@ -1,6 +1,6 @@
 """Settings under which prices are measured, and the names of this machine's processors.
 
-psutil knows no processor's name, generation or vector instructions, so that /proc/cpuinfo is read here.
+psutil knows no processor's name, generation or vector instructions. This module therefore reads /proc/cpuinfo.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Setting:
 
     Attributes:
       device: `cpu`, `cuda`, ...
-      processor: name of the processor, with what else tells it apart from others of that name.
+      processor: name of the processor, with details that tell it apart from others of that name.
       runtime, version: the runtime that ran the operators.
       threads: threads of one operator.
       level: level of the runtime's own optimisation, which decides the kernels of a graph.
@@ -53,7 +53,7 @@ def setting_of(runtime: OnnxRuntime) -> Setting:
     """Returns the setting of a runtime on this machine.
 
     Raises:
-      UnavailableError: the name of the device's processor cannot be had.
+      UnavailableError: the name of the device's processor cannot be found out.
     """
     name = processor(runtime.device)
     return Setting(runtime.device, name, "onnxruntime", ort.__version__, runtime.threads, runtime.level)
@@ -71,10 +71,10 @@ def processor(device: str) -> str:
 
 
 def _cpu() -> str:
-    """Reads the processor from /proc/cpuinfo, where that exists.
+    """Returns the processor, from /proc/cpuinfo if that exists.
 
     Virtual machines give processors of several generations one name. Family, model and stepping tell them apart, and so
-    do the vector instructions that a guest may use, by which ONNX Runtime chooses its kernels.
+    do the vector instructions that a guest may use. ONNX Runtime chooses its kernels by these instructions.
     """
     said = _said_of_cpu(CPU_INFORMATION)
     name = said.get("model name") or platform.processor() or platform.machine()
@@ -86,16 +86,17 @@ def _cpu() -> str:
 
 
 def _said_of_cpu(information: Path) -> dict[str, str]:
-    """Returns the fields of the first processor."""
+    """Returns the fields of the first processor in a file like /proc/cpuinfo; none if the file is missing."""
     first = information.read_text().partition("\n\n")[0] if information.is_file() else ""
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _gpu() -> str:
-    """Asks NVIDIA's driver for the first GPU that this process sees, which is the one that runtimes use.
+    """Returns the name of the first GPU that this process sees, which is the one that runtimes use.
 
-    nvidia-smi lists all GPUs, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, and may be missing.
+    NVIDIA's driver is asked, because nvidia-smi may be missing and lists all GPUs, whatever CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER say.
     """
     device, name = ctypes.c_int(), ctypes.create_string_buffer(_LONGEST_NAME)
     try:

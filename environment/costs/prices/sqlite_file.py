@@ -95,10 +95,10 @@ class PriceFile:
     """The file with the tables of the present version; opening it converts the tables of an older version.
 
     Args:
-      create: whether a file that is not there is made; if not, it is an error.
+      create: whether a missing file is created; if not, it is an error.
     Raises:
-      DatabaseError: from every method: a file that is no database of prices, is damaged, or of a newer version, or
-        cannot be written.
+      DatabaseError: from every method, if the file is no database of prices, is damaged, has a version that cannot be
+        read, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -116,7 +116,7 @@ class PriceFile:
 
     @contextmanager
     def statements(self) -> Iterator[sqlite3.Connection]:
-        """Gives the connection for statements that are written one by one."""
+        """Yields the connection for statements that are written one by one."""
         if self._process != os.getpid():  # SQLite's connections may not be carried over into a forked process
             self._connect()
         with self._translated():
@@ -124,7 +124,7 @@ class PriceFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Gives the connection for statements that are written together or not at all."""
+        """Yields the connection for statements that are written together or not at all."""
         with self.statements() as file:
             file.execute("begin immediate")
             try:
@@ -137,7 +137,7 @@ class PriceFile:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Waits for the turn at measuring, which only one of the processes that share the file has at a time."""
+        """Waits for this process's turn to measure; of the processes that share the file, one measures at a time."""
         lock = FileLock(f"{self.path}.lock")
         try:
             lock.acquire()
@@ -155,7 +155,7 @@ class PriceFile:
         """Checks the whole file.
 
         Raises:
-          DatabaseError: some of it is damaged.
+          DatabaseError: a part of the file is damaged.
         """
         with self.statements() as file:
             said = file.execute("pragma quick_check(1)").fetchone()[0]
@@ -174,7 +174,7 @@ class PriceFile:
             self._connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
             )
-        # At the latest when the process ends, so that no file with the newest prices stays beside the database.
+        # Closes at the latest when the process ends, so that no file with new prices stays beside the database.
         self._closing = weakref.finalize(self, _close, self._connection, self._process)
         try:
             self._open()
@@ -219,7 +219,7 @@ class PriceFile:
     def _let_readers_in(self) -> None:
         """Switches on write-ahead logging, under which readers do not wait for writers.
 
-        SQLite does not wait where another process is about to switch it on too.
+        SQLite itself does not wait if another process is about to switch it on too.
         """
         deadline = time.monotonic() + _PATIENCE_S
         with self.statements() as file:
