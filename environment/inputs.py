@@ -208,6 +208,11 @@ class InputSpec:
         return len(dims) == len(self.dims) and all(axis in self.open_axes or a == b for axis, (a, b) in pairs)
 
     def integers(self, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
+        if low > high:
+            raise ModelError(
+                f"inputs for '{self.name}' cannot be made up: one of the operators that read it needs at least {low}, "
+                f"another at most {high}."
+            )
         return rng.integers(low, high, self.dims, dtype=np.int64, endpoint=True).astype(self.dtype)
 
     def choose(self, rng: np.random.Generator) -> np.ndarray:
@@ -328,7 +333,11 @@ def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list
     if missing:
         raise ModelError(f"the given inputs lack {', '.join(missing)}; expected one array each of {', '.join(names)}.")
     stacked = bool(specs) and all(given[spec.name].ndim == len(spec.dims) + 1 for spec in specs)
-    count = min((len(given[name]) for name in names), default=1) if stacked else 1
+    lengths = {len(given[name]) for name in names} if stacked else {1}
+    if len(lengths) > 1 or 0 in lengths:
+        counts = ", ".join(f"'{name}' has {len(given[name])}" for name in names)
+        raise ModelError(f"the given arrays are stacked: expected equally many in each, at least 1, but {counts}.")
+    (count,) = lengths
     arrays = {spec.name: _converted(spec, given[spec.name], stacked) for spec in specs}
     return [{name: array[i] if stacked else array for name, array in arrays.items()} for i in range(count)]
 

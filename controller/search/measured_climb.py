@@ -100,17 +100,15 @@ class MeasuredClimb(Search):
         """Climbs without random draws; see `Search.find`. The returned cost is that of the cost model of `state`."""
         self._measured.clear()
         self._deadline = time.monotonic() + (self._climb_limits.seconds or float("inf"))
-        best = Candidate(state, ())
+        best, cause = Candidate(state, ()), StopCause.BUDGET
         for number in range(self._climb_limits.rounds):
-            if self._is_late():
-                break
             better = self._round(best, searches=number == 0)
             if on_progress:
                 on_progress(number + 1, self._climb_limits.rounds, {"best_cost_ms": better.state.cost.ms})
-            if better.state.hash == best.state.hash:
+            is_top, best = better.state.hash == best.state.hash, better
+            if is_top or self._is_late():
+                cause = StopCause.TIME if self._is_late() else StopCause.LOCAL_OPTIMUM
                 break
-            best = better
-        cause = StopCause.TIME if self._is_late() else StopCause.LOCAL_OPTIMUM
         return Found(list(best.actions), best.state.cost.ms, StopReason(cause))
 
     def compare(self, reference: State, candidate: State, effort: Effort) -> Timing:

@@ -97,8 +97,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         strict: bool = False,
         invalid_reward: float = -100.0,
     ) -> None:
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        _require_steps(max_steps)
         if max_locations is not None and max_locations < 1:
             raise ValueError(f"max_locations must be at least 1, got {max_locations}")
         self.costs = cost_models.find(costs)
@@ -143,7 +142,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._price = self._last_measured = self._start_price
         self._fresh = True
         self._best_cost_ms = self.initial_cost.ms
-        self._steps, self._limit = 0, max_steps or self.max_steps
+        self._steps, self._limit = 0, self.max_steps if max_steps is None else max_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -153,9 +152,13 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         Args:
           options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, limits this
             episode.
+        Raises:
+          ValueError: `max_steps` is less than 1.
         """
         super().reset(seed=seed)
         settings = options or {}
+        if settings.get("max_steps") is not None:
+            _require_steps(settings["max_steps"])
         if "graph" in settings:
             self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
             self._load(settings["graph"])
@@ -167,7 +170,6 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes the action [rule, location]; rule R is NO-OP with any location."""
         rule, location = (int(part) for part in action)
-        self._steps += 1
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
         if not (self.strict or self.state.is_legal(rule, location)):
@@ -189,7 +191,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         """Gives the penalty of an illegal action and leaves the graph unchanged."""
-        if self._steps < self._limit:
+        if self._steps + 1 < self._limit:
+            self._steps += 1
             return self._observation(), self.invalid_reward, False, False, self._info("invalid")
         observation, due, terminated, truncated, info = self._finish_step("invalid", terminated=False)
         return observation, self.invalid_reward + float(due), terminated, truncated, info
@@ -197,11 +200,12 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def _finish_step(
         self, rule_name: str, terminated: bool, stranded: bool = False
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Prices the state, computes the reward and ends the episode if it is over.
+        """Counts the step, prices the state, computes the reward and ends the episode if it is over.
 
         Args:
           stranded: whether the episode cannot go on because the next graph has no price.
         """
+        self._steps += 1
         truncated = not terminated and (stranded or self._steps >= self._limit)
         done = terminated or truncated
         before, measures = self._price, self.reward.measures(self._steps, done)
@@ -298,11 +302,17 @@ def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> Onnx
     return OnnxModel.load(zoo.build(graph) if is_name else graph, clean=clean, dims=dims)  # type: ignore[arg-type]
 
 
+def _require_steps(max_steps: int) -> None:
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+
+
 def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spaces.Dict:
     # Categories share the array with the other features, so the largest id bounds the box.
     node = spaces.Box(0.0, float(features.NUM_OPERATORS), (len(features.NODE_FEATURES),), np.float32)
+    num_globals = len(features.GLOBAL_FEATURES) + sparse * len(features.SPARSE_GLOBAL_FEATURES)
     # e^50: no cost ratio gets there.
-    global_bounds = np.array([[-50, 0, 0, -50], [50, 1, 1, 50]], np.float32)[:, : 4 if sparse else 2]
+    global_bounds = np.array([[-50, 0, 0, -50], [50, 1, 1, 50]], np.float32)[:, :num_globals]
     edge = spaces.Box(0.0, float(features.NUM_DTYPES), (len(features.EDGE_FEATURES),), np.float32)
     return spaces.Dict(
         {

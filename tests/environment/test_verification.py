@@ -248,6 +248,7 @@ def test_given_inputs_are_checked_and_used() -> None:
         ({}, "lack x"),
         ({"x": np.zeros(7)}, r"shape \[7\]; expected \[8\]"),
         ({"x": np.zeros(8, complex)}, "holds complex128; expected float32"),
+        ({"x": np.zeros((0, 8))}, "at least 1, but 'x' has 0"),
     ):
         with pytest.raises(ModelError, match=expected):
             verify(model, model, inputs=given)

@@ -51,13 +51,11 @@ class Placed:
       value: first result of the operator of the model that the kernel stands for. This is the operator that alone reads
         its weights, or else the operator whose result it computes. Reorders and reshapes that the optimiser inserts
         belong to the kernel that reads them.
-      weights: bytes of the weights that it reads, by name.
       nbytes: bytes that it reads and writes.
     """
 
     kernel: Kernel
     value: str
-    weights: Mapping[str, int]
     nbytes: int
 
 
@@ -162,7 +160,7 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
         helped = next((value_of_reader[name] for name in node.output if name in value_of_reader), "")
         value = origins.of(node, weights) or helped
         value_of_reader |= dict.fromkeys(node.input, value)
-        placed.append(Placed(kernel, value, weights, sum(each.nbytes for each in (*operands, *results) if each)))
+        placed.append(Placed(kernel, value, sum(each.nbytes for each in (*operands, *results) if each)))
     return placed[::-1]
 
 

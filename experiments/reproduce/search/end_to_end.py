@@ -41,9 +41,10 @@ COLUMNS = {
     "control": "the input against itself, measured at the same time, with its interval",
     "steps": "rewrites of the best graph",
     "tried": "candidates measured",
-    "ended": "why: nothing left that helps, or no time left",
+    "ended": "why: nothing left that helps (top), no round left, or no time left",
     "rules": "of the best graph, with how often each was applied",
 }
+ENDED = {StopCause.LOCAL_OPTIMUM: "top", StopCause.BUDGET: "rounds", StopCause.TIME: "time"}
 FORMATS = {"input_ms": ".2f", "ratio": ".3f", "low": ".3f", "high": ".3f"}
 
 
@@ -107,7 +108,7 @@ def _climb(name: str, rules: RuleSet, limits: ClimbLimits, final: Effort, runtim
         "control": str(timing.control and timing.control.ratio),
         "steps": len(best.actions),
         "tried": climb.tried,
-        "ended": "time" if found.stop_reason.cause is StopCause.TIME else "top",
+        "ended": ENDED[found.stop_reason.cause],
         "rules": ", ".join(f"{applied.count(rule)} {rule}" for rule in dict.fromkeys(applied)),
         "actions": best.actions,
         "pairs": timing.pairs,

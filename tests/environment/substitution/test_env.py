@@ -125,6 +125,10 @@ def test_max_steps_truncates() -> None:
     env.reset(seed=0)
     flags = [env.step(env.legal_actions()[0])[2:4] for _ in range(2)]
     assert flags == [(False, False), (False, True)]
+    env.reset(options={"max_steps": 1})
+    assert env.step(env.legal_actions()[0])[3]
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        env.reset(options={"max_steps": 0})
 
 
 def test_invalid_action_is_punished_or_raises() -> None:
@@ -133,10 +137,11 @@ def test_invalid_action_is_punished_or_raises() -> None:
     rule, location = np.argwhere(env.state.location_mask() == 0)[0]
     _, reward, terminated, _, after = env.step([rule, location])
     assert (reward, terminated, after["graph_hash"]) == (-100.0, False, before["graph_hash"])
-    strict = GraphSubstitutionEnv("squeezenet1.1-tiny", strict=True)
+    strict = GraphSubstitutionEnv("squeezenet1.1-tiny", strict=True, max_steps=2)
     strict.reset(seed=0)
     with pytest.raises(ValueError, match="location"):
         strict.step([rule, location])
+    assert not strict.step(strict.legal_actions()[0])[3], "an action that raised is no step"
 
 
 def test_features_are_bounded_and_describe_the_graph(env: GraphSubstitutionEnv) -> None:
