@@ -15,7 +15,7 @@ CHANGES = np.array([[-1.0, -5.0, 2.0], [0.0, -1e-12, 3.0]])
 
 
 class Sampler(Controller):
-    """Takes legal actions in a random order that its episode's seed decides."""
+    """A controller that draws legal actions with the episode's seed, or takes the first one if it is deterministic."""
 
     name: ClassVar[str] = "sampler"
     stochastic: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class Sampler(Controller):
 
 
 class RenamedActions:
-    """A view whose actions are positions in the list of legal actions, as latent views have."""
+    """A view that renames actions, as latent views do: an action is a position in the list of legal actions."""
 
     def __init__(self, env: ToyEnv) -> None:
         self.env, self.reset, self.unwrapped = env, env.reset, env
@@ -41,7 +41,7 @@ class RenamedActions:
 
 
 class First(Controller):
-    """Always the first legal action, through a view that renames actions."""
+    """A controller that always takes the first legal action, through a view that renames actions."""
 
     name: ClassVar[str] = "first"
 

@@ -75,7 +75,7 @@ def test_records_that_do_not_add_up_are_refused() -> None:
 
 
 def measured(costs_ms: list[float], cost_noise: list[float], reward_noise: list[float]) -> EpisodeRecord:
-    """Logged step by step, as an environment tells of it."""
+    """Returns a record that is logged step by step from the facts that an environment returns."""
     first, *rest = [{"cost_ms": ms, "cost_noise": noise} for ms, noise in zip(costs_ms, cost_noise, strict=True)]
     log = EpisodeLog("sampled", 0, first)
     for info, noise in zip(rest, reward_noise, strict=True):

@@ -15,10 +15,10 @@ from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 
 @dataclasses.dataclass(eq=False)
 class TinyWorld:
-    """S states, A actions and NO-OP; deterministic. z is the state as one-hot, h is empty of meaning.
+    """A deterministic world of S states, A actions and NO-OP; z is the state as one-hot, h is always zero.
 
     Attributes:
-      rules, sites: int [A].
+      rules, sites: int [A], the rule and the site of each action.
       legal: bool [S, A]; NO-OP is always legal.
       following: int [S, A], the state that an action leads to.
       rewards: float [S, A]; NO-OP earns 0.
@@ -49,7 +49,7 @@ class TinyWorld:
         )
 
     def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
-        """As `DreamEnv.rollout`, always from state 0."""
+        """Returns a rollout like that of `DreamEnv.rollout`, always from state 0."""
         key = (policy, batch, horizon)
         if key not in self._compiled:
             self._compiled[key] = tf.function(lambda seed: self._rollout(policy, batch, horizon, seed), autograph=False)
@@ -80,7 +80,7 @@ class TinyWorld:
         return Trajectory(z, mask, actions, rewards, terminals, lived, h, log_probs, values)
 
     def best_return(self, horizon: int) -> float:
-        """Largest undiscounted return from state 0, by dynamic programming over all action sequences."""
+        """Returns the largest undiscounted return from state 0 within `horizon` steps, found by dynamic programming."""
         values = np.zeros(len(self.legal))
         for _ in range(horizon):
             gains = np.where(self.legal, self.rewards + values[self.following], -np.inf)
@@ -88,7 +88,7 @@ class TinyWorld:
         return float(values[0])
 
     def play(self, policy: LatentPolicy, horizon: int) -> tuple[list[int], float]:
-        """Actions (A is NO-OP) and return of the deterministic episode."""
+        """Returns the actions (A is NO-OP) and the return of the deterministic episode."""
         state, total, actions = 0, 0.0, []
         for _ in range(horizon):
             action = int(policy.distribution_and_value(self.observe(tf.constant([state])))[0].mode()[0])
@@ -104,7 +104,11 @@ class TinyWorld:
 
 
 def independent_sites(gains: np.ndarray) -> TinyWorld:
-    """Each of n (rule, site) actions can be taken once, in any order: gains [rules, sites]; 2ⁿ states."""
+    """Returns a world of 2ⁿ states in which each of n (rule, site) actions can be taken once, in any order.
+
+    Args:
+      gains: float [rules, sites], the reward of each action.
+    """
     num_rules, num_sites = gains.shape
     count = num_rules * num_sites
     states, actions = np.arange(2**count)[:, None], np.arange(count)[None, :]
@@ -119,7 +123,7 @@ def independent_sites(gains: np.ndarray) -> TinyWorld:
 
 
 def detour() -> TinyWorld:
-    """Two plans: +1 at once and nothing more, or -2, then -1, then +10. Rule 2 undoes the first step of the second."""
+    """Returns a world with two plans: +1 and nothing more, or -2, -1 and then +10. Rule 2 undoes the -2."""
     legal, following, rewards = np.zeros((4, 4), bool), np.zeros((4, 4), int), np.zeros((4, 4))
     for state, action, target, reward in [
         (0, 0, 3, 1.0),

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class ToyEnv:
-    """Rule r at location l adds `changes[r, l]` ms to the cost, once; the interface of `GraphSubstitutionEnv`."""
+    """An environment like `GraphSubstitutionEnv`: rule r at location l adds `changes[r, l]` ms to the cost, once."""
 
     def __init__(self, changes: np.ndarray, *, initial_ms: float = 100.0, max_steps: int = 50) -> None:
         self.num_rules, self.num_locations = changes.shape

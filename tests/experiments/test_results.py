@@ -1,4 +1,4 @@
-"""The committed results: one layout of folders, and no link that leads nowhere."""
+"""Tests of the committed results: all folders have one layout, and every link leads somewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: one clear paragraph, exit status 2, and not a single file left behind."""
+"""Bad input ends with one clear paragraph, exit status 2, and no file left behind."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OTHER_REWARD = ("--set", "ppo.telescoping=false", "--set")
 
 @pytest.fixture(autouse=True)
 def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything a command could leave behind, default run directory included, is below `tmp_path`."""
+    """Puts below `tmp_path` everything that a command could leave behind, the default run directory included."""
     monkeypatch.chdir(tmp_path)
     yield
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs a command that must fail as bad input does; returns its message."""
+    """Runs `rlflow optimise`, which must refuse its input, and returns the last line of its message."""
     before = contents()
     try:
         status = main(["optimise", *arguments])
@@ -192,7 +192,7 @@ def test_a_reward_of_ones_own_that_is_no_number(
 def test_a_training_that_comes_to_infinity_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A finite reward, whose square is not."""
+    """The reward is finite, but its square is not."""
     (tmp_path / "huge_rewards.py").write_text("def mine(transition):\n    return 1e30\n")
     monkeypatch.syspath_prepend(tmp_path)
     small = ("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=2", "policy.torso=[8]")
@@ -207,7 +207,7 @@ def test_a_training_that_comes_to_infinity_is_explained(
 
 
 def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody but a forger of proofs meets this: the last net below the verifier."""
+    """Only a forged proof leads here: this check is the last one, after the verifier of rules."""
     rule = (
         "rule drop-second-matmul\n"
         "  var    x: float[m, k]; a: weight float[k, k]; b: weight float[k, k]\n"

@@ -1,4 +1,4 @@
-"""Bad rule files through the command line: where it stands, what was expected, status 2, and a way out that works."""
+"""The command line refuses bad rule files: it names the place, what was expected and a command that helps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 
 
 def optimise(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """With a file of rules that must not be used."""
+    """Runs `rlflow optimise` with a rule file that must not be used; returns its status and its last line."""
     status, said = outcome(capsys, "optimise", MODEL, "-o", "out.onnx", "--rules", "my.rules")
     assert not Path("out.onnx").exists()
     return status, said.strip().splitlines()[-1]
@@ -79,7 +79,7 @@ def test_shapes_that_contradict_each_other_are_located(capsys: pytest.CaptureFix
 
 @pytest.fixture(scope="module")
 def proven(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """`GOOD` with its proof."""
+    """Returns the text of `GOOD` with its proof."""
     path = tmp_path_factory.mktemp("proven") / "my.rules"
     path.write_text(GOOD)
     assert main(["rules", "verify", str(path), "--instances", "12", "--processes", "1", "--write"]) == 0
@@ -112,7 +112,7 @@ def test_rules_without_their_own_proof_are_refused(
 
 
 def test_the_command_that_is_named_then_helps(proven: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all these rules at once, in one file."""
+    """The command runs once, on one file with all these rules."""
     spoilt = [re.sub(old, new, proven, count=1).rstrip() for old, new, _ in SPOILT_PROOFS]
     renamed = [text.replace("add-commutes", f"add-commutes-{number}", 1) for number, text in enumerate(spoilt)]
     Path("my.rules").write_text("\n\n".join(renamed) + "\n")

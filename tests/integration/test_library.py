@@ -1,4 +1,4 @@
-"""The packages as a library: the script in the README runs, and importing them loads no TensorFlow."""
+"""Tests of the packages as a library: the script in the README runs, and importing them loads no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ README = Path(__file__).parent.parent.parent / "README.md"
 
 
 def script() -> str:
-    """The code under the README's heading "As a library"."""
+    """Returns the code under the README's heading "As a library"."""
     section = README.read_text(encoding="utf-8").split("\n## As a library\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("    ") or not line]
     return textwrap.dedent("\n".join(lines)).strip()
@@ -47,7 +47,7 @@ def test_every_public_name_is_there_and_others_are_an_error(module: object) -> N
 
 
 def imports_tensorflow(code: str) -> bool:
-    """Whether a fresh interpreter has TensorFlow loaded after `code`."""
+    """Checks whether a fresh interpreter has TensorFlow loaded after `code`."""
     check = f"import sys\n{code}\nprint('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     return done.stdout.strip() == "True"

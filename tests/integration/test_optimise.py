@@ -1,4 +1,4 @@
-"""`rlflow optimise` from one end to the other on tiny models, with the controllers that need no training."""
+"""End-to-end tests of `rlflow optimise` on tiny models, with the controllers that need no training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_result_is_cheaper_and_computes_the_same(name: str, controller: str,
 
 
 def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:
-    """A search goes by a roofline then, and the graphs on its way are timed: the record has a time for each."""
+    """The search itself then uses a roofline; the graphs on its path are timed, and the record has a time for each."""
     output = tmp_path / "out.onnx"
     costs = ["--costs", "endtoend:cpu", "--set", "measure.resolution=0.5", "--set", "environment.max_steps=4"]
     assert optimise("squeezenet1.1-tiny", output, "--controller", "taso", *costs) == 0
@@ -62,7 +62,7 @@ def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
-    """Small non-negative integers are valid token ids and masks; floats are standard normal."""
+    """Returns random inputs: the integers 0 and 1, which are valid token ids and masks, and standard normal floats."""
     rng = np.random.default_rng(seed)
     feeds = {}
     for value in model.graph.input:

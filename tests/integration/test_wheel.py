@@ -1,4 +1,4 @@
-"""The wheel holds all that the packages need, and runs where there is no checkout and no compiler."""
+"""The wheel holds all that the packages need, and runs without a checkout or a compiler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = ("*.py", "*.pyi", "py.typed", "*.rules", "*.toml")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built as `make wheel` does it; objects that are compiled already are used again."""
+    """Returns a wheel built like that of `make wheel`; objects that are already compiled are used again."""
     folder = tmp_path_factory.mktemp("wheel")
     build = ["build", "--build-lib", str(folder / "files")]
     arguments = [*build, "bdist_wheel", "--bdist-dir", str(folder / "bdist"), "--dist-dir", str(folder)]
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment that holds the wheel, and finds what it depends on in the present one."""
+    """Returns the bin folder of a virtual environment with the wheel; its dependencies are those of the present one."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder)
     python = folder / "bin" / "python"
@@ -43,7 +43,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(programs: Path, folder: Path, name: str, *arguments: str) -> str:
-    """Runs a program of the environment; there is no other on its path."""
+    """Runs a program of that environment, with no other on its path, and returns its standard output."""
     clean = {"PATH": str(programs), "HOME": str(folder), "CC": "false", "CXX": "false", "TF_CPP_MIN_LOG_LEVEL": "3"}
     clean |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "LANG") if name in os.environ}
     done = subprocess.run([programs / name, *arguments], cwd=folder, env=clean, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Tests that share what is made once run on one worker: releases of pytest and pytest-xdist may not agree about it."""
+"""Tests of one xdist group run on one worker; some pairs of pytest and pytest-xdist releases do not keep to that."""
 
 from __future__ import annotations
 

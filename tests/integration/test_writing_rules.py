@@ -1,4 +1,4 @@
-"""The page that teaches writing a rule: its commands run, in their order, and print what the page says."""
+"""The commands on the page that teaches writing a rule run in their order and print what the page says."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
 
 
 def command_on_path(folder: Path) -> dict[str, str]:
-    """An environment in which `rlflow` and `python` are those of this checkout."""
+    """Returns environment variables with which `rlflow` and `python` are those of this checkout."""
     folder.mkdir()
     command = f'#!/bin/sh\nexec "{sys.executable}" -m experiments.cli "$@"\n'
     for name, text in (("rlflow", command), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
@@ -46,5 +46,5 @@ def command_on_path(folder: Path) -> dict[str, str]:
 
 
 def pattern(text: str) -> str:
-    """The lines of a block: `...` stands for anything; of seeds and shapes the numbers do not matter."""
+    """Returns a regular expression for a block, in which `...` matches anything and a number any other number."""
     return re.sub(r"\\\.\\\.\\\.", r"[\\s\\S]*", re.sub(r"\d+", r"\\d+", re.escape(text.strip())))

@@ -1,7 +1,7 @@
-"""Makes the run that the notebooks show as they are committed: `python -m tests.notebooks.small_run` (3 minutes).
+"""Makes the run that the committed notebooks show: `python -m tests.notebooks.small_run` (3 minutes).
 
-A run on a tiny BERT with a small world model, of which only those files are kept that the notebooks read. It is to be
-made anew whenever the formats of episodes or world models change.
+The run is on a tiny BERT with a small world model, and only the files that the notebooks read are kept. Make it anew
+whenever the formats of episodes or world models change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 def make(directory: Path) -> None:
-    """Replaces `directory` by the kept files of a new run."""
+    """Replaces the content of `directory` by the kept files of a new run."""
     with tempfile.TemporaryDirectory() as temporary:
         run, kept = Path(temporary) / "run", Path(temporary) / "kept"
         command = ["optimise", MODEL, "-o", f"{temporary}/out.onnx", "--run-dir", str(run), "--controller", "ppo"]

@@ -1,4 +1,4 @@
-"""Notebooks run as they are committed, and are committed without what running them leaves."""
+"""The committed notebooks run, and are committed without outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LARGEST_RUN_BYTES = 2 << 20
 MOST_LINES = 12
-"""Of a cell: what is longer belongs where it can be tested."""
+"""The largest number of lines of a cell; longer code belongs in a module, where it can be tested."""
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -25,7 +25,7 @@ def read(path: Path) -> nbformat.NotebookNode:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_draws(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is asked for is drawn, and nothing is complained about."""
+    """Every figure that the notebook asks for is drawn, and nothing is written to standard error."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # these packages, wherever others are installed
     notebook = read(path)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()

@@ -1,4 +1,4 @@
-"""A toy problem's episodes and a small world model trained on them, once for all tests."""
+"""Fixtures: a toy problem's episodes and a small world model trained on them, once for all tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def episodes() -> EpisodeBuffer:
-    """Random play on strings of 8 cells, NO-OP rare."""
+    """Returns episodes of random play on strings of 8 cells, in which NO-OP is rare."""
     return collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 150, seed=1)
 
 
@@ -41,7 +41,7 @@ def world_model(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
 
 @pytest.fixture(scope="session")
 def two_starts() -> EpisodeBuffer:
-    """Random play from two strings, one longer than the other."""
+    """Returns episodes of random play from two strings, one longer than the other."""
     buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 100, seed=1)
     buffer.extend(collect(ToyEnv(start=(1, 0, 0, 1, 0, 1), max_steps=12), uniform_policy(0.02), 100, seed=2))
     return buffer

@@ -12,7 +12,7 @@ from worldmodel.training import Metrics, Optimiser, TrainingLoop
 
 
 class Descent:
-    """Fits a point to noisy targets; everything it needs to go on is tracked."""
+    """A training loop that fits a point to noisy targets and tracks everything that it needs to go on."""
 
     def __init__(self, directory: Path | None, *, poison_at: int = -1) -> None:
         self.point = tf.Variable([1.0, -2.0])
@@ -73,7 +73,7 @@ def test_the_learning_rate_falls_quadratically() -> None:
 
 
 def test_gradients_are_bounded_together() -> None:
-    """With Adam a common factor hardly matters, so the norm is looked at before Adam sees it."""
+    """A common factor hardly changes a step of Adam, so the test reads Adam's first moment."""
     point = tf.Variable([0.0, 0.0])
     optimiser = Optimiser(OptimiserConfig(max_gradient_norm=1.0), [point])
     with tf.GradientTape() as tape:
@@ -84,7 +84,7 @@ def test_gradients_are_bounded_together() -> None:
 
 
 def test_a_table_learns_alike_whether_its_gradient_comes_in_rows_or_whole() -> None:
-    """Also the rows that a step does not touch: they move on by their moments."""
+    """This includes the rows that a step does not touch, which keep moving by their moments."""
     tables = [tf.Variable(tf.ones([3, 2])) for _ in range(2)]
     looked_up = [lambda rows: tf.gather(tables[0], rows), lambda rows: tf.one_hot(rows, 3) @ tables[1]]
     for table, look_up in zip(tables, looked_up, strict=True):
@@ -99,7 +99,7 @@ def test_a_table_learns_alike_whether_its_gradient_comes_in_rows_or_whole() -> N
 
 @pytest.mark.parametrize("other", [{"more": tf.Variable(0.0)}, {"point": tf.Variable([1.0, 2.0, 3.0])}])
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, other: dict[str, tf.Variable]) -> None:
-    """What is trained here and is not in it would silently begin anew."""
+    """Otherwise, what is trained here and is missing in the checkpoint would silently begin anew."""
     Descent(tmp_path).loop.run(until=3)
     with pytest.raises(IncompatibleCheckpoint, match="Delete the directory to begin anew"):
         TrainingLoop(lambda step: {}, {"point": tf.Variable([0.0, 0.0])} | other, num_steps=9, directory=tmp_path)
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, other: dict[s
 @pytest.mark.parametrize("left", [b"", b"half", b"garbage {"])
 @pytest.mark.parametrize("name", ["checkpoint", "ckpt-3.index", "ckpt-3.data-00000-of-00001"])
 def test_a_damaged_checkpoint_is_refused(name: str, left: bytes, tmp_path: Path) -> None:
-    """What was trained before would silently be lost."""
+    """Otherwise, what was trained before would silently be lost."""
     Descent(tmp_path).loop.run(until=3)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: len(whole) // 2] if left == b"half" else left)

@@ -66,7 +66,7 @@ def test_it_refuses_rules_of_the_same_names_that_say_something_else(world_model:
     named = dataclasses.replace(SIGNATURE, rules="a" * 32)
     parts = world_model._parts()
     WorldModel(named, *parts[1:5], embeddings=world_model.embeddings).save(tmp_path / "named")
-    for fitting in (named, SIGNATURE):  # of the second, nothing but the names is known
+    for fitting in (named, SIGNATURE):  # the second holds nothing but the names of its rules
         assert WorldModel.load(tmp_path / "named", fitting).signature == named
     with pytest.raises(IncompatibleWorldModel, match=r"same names that say something else.*aaa there, bbb.*anew"):
         WorldModel.load(tmp_path / "named", dataclasses.replace(SIGNATURE, rules="b" * 32))
@@ -128,7 +128,7 @@ def test_damage_is_said_to_be_some(name: str, left: bytes | str | None, tmp_path
 def test_saving_that_fails_leaves_what_was_there(
     failing: str, world_model: WorldModel, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether while it is written, or when the new one is put in place of the old."""
+    """Saving fails while the new model is written, or when it replaces the old one."""
     rename = Path.rename
 
     def full(*_: object, **__: object) -> None:

@@ -42,11 +42,11 @@ def test_equal_seeds_give_equal_policies_and_others_do_not() -> None:
 
 
 def test_the_location_depends_on_the_rule_chosen() -> None:
-    """Two rules at the same sites: their location distributions must be able to differ."""
+    """The location distributions of two rules at the same sites must be able to differ."""
     policy = WORLD.policy(seed=1)
     observation = WORLD.observe(tf.constant([0, 0]))
     targets = tf.constant([0, 5])  # rule 0 at site 0, rule 1 at site 2
-    # Without the table of biases, which could do it alone.
+    # The table of biases is left out, because it could do this alone.
     weights = [weight for weight in policy.trainable_variables if "bias" not in weight.name]
 
     @tf.function
@@ -55,17 +55,17 @@ def test_the_location_depends_on_the_rule_chosen() -> None:
             log_probs = policy.distribution_and_value(observation)[0].log_prob(targets)
             loss = -tf.reduce_sum(log_probs)
         for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            if gradient is not None:  # the value's
+            if gradient is not None:  # the weights of the value have none
                 weight.assign_sub(0.1 * tf.convert_to_tensor(gradient))
         return tf.exp(log_probs)
 
     for _ in range(150):
         found = descend()
-    assert found.numpy().min() > 0.4  # of 0.5 that are possible
+    assert found.numpy().min() > 0.4  # at most 0.5 is possible
 
 
 def test_it_knows_the_rules_of_its_world_model_alone() -> None:
-    """Of a rule set of hundreds, few match anywhere in one graph."""
+    """Only few of the hundreds of rules in a rule set match anywhere in one graph."""
     table = SimpleNamespace(rules=np.array([3, 3, 40, 440]), sites=np.array([0, 1, 0, 2]))
     world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
     policy = LatentPolicy.for_world_model(world_model, config=PolicyConfig(noop_logit=0.0), seed=0)  # type: ignore[arg-type]

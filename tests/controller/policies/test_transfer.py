@@ -1,4 +1,4 @@
-"""A policy of one action table as the policy of another: what they have in common is decided alike."""
+"""A policy that is transferred to another action table decides alike about what the two tables share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table_of(*pairs: tuple[int, int]) -> ActionTable:
 
 
 def policy_over(table: ActionTable, seed: int) -> LatentPolicy:
-    """Its weights are all drawn anew: those of a fresh policy are zero in many places."""
+    """Returns a policy with random weights, because many weights of a fresh policy are zero."""
     _, rules = np.unique(table.rules, return_inverse=True)
     policy = LatentPolicy(rules, table.sites, latent_size=LATENT, hidden_size=HIDDEN, config=CONFIG, seed=seed)
     rng = np.random.default_rng(seed)
@@ -31,7 +31,7 @@ def policy_over(table: ActionTable, seed: int) -> LatentPolicy:
 
 
 def decided(policy: LatentPolicy, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities [A + 1] and values of one state."""
+    """Returns the log-probabilities of all actions in one state and the repeated value of the state, both [A + 1]."""
     rng = np.random.default_rng(7)
     z, h = (tf.constant(rng.normal(size=(1, width)), tf.float32) for width in (LATENT, HIDDEN))
     rows = len(mask)
@@ -52,7 +52,7 @@ def test_the_same_table_gives_the_same_policy() -> None:
 
 
 def test_sites_are_known_by_their_rules_wherever_they_are() -> None:
-    """The same graph with its operators numbered otherwise: every site has a set of rules of its own."""
+    """The other table is of the same graph with its operators renumbered; no two sites have the same set of rules."""
     moved = {1: 30, 4: 20, 9: 10}
     pairs = np.stack([TABLE.rules[:-1], [moved[int(site)] for site in TABLE.locations[:-1]]], axis=1)
     other = table_of(*map(tuple, pairs))  # type: ignore[arg-type]
@@ -75,5 +75,5 @@ def test_more_rules_and_sites_are_no_obstacle_and_nothing_of_the_source_changes(
     for variable, expected in zip(source.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), expected)
     new = target.head.table_weights
-    np.testing.assert_array_equal(new.rules.numpy()[:, [2, 4]], 0)  # rules 2 and 4 are new: as untrained ones
+    np.testing.assert_array_equal(new.rules.numpy()[:, [2, 4]], 0)  # rules 2 and 4 are new and start untrained
     np.testing.assert_array_equal(new.gates.numpy()[[2, 4]], 1)

@@ -10,7 +10,7 @@ DISCOUNT, DECAY = 0.9, 0.8
 
 
 def random_rows(seed: int, time: int = 7, batch: int = 6) -> dict[str, np.ndarray]:
-    """Rows of random length; half of them end in a terminal, half are truncated. Padding is filled with rubbish."""
+    """Returns rows of random length; about half end in a terminal, the others are truncated. Padding is random."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, time + 1, batch)
     alive = np.arange(time)[:, None] < lengths
@@ -24,7 +24,7 @@ def random_rows(seed: int, time: int = 7, batch: int = 6) -> dict[str, np.ndarra
 
 
 def by_definition(rewards: np.ndarray, values: np.ndarray, terminals: np.ndarray, alive: np.ndarray) -> np.ndarray:
-    """Σ_k (γλ)^k δ_{t+k} over the steps of the row that come after t: O(T²)."""
+    """Returns Σ_k (γλ)^k δ_{t+k} over the steps from t to the end of the row, in O(T²)."""
     advantages = np.zeros_like(rewards)
     for row in range(rewards.shape[1]):
         length = alive[:, row].sum()

@@ -38,11 +38,11 @@ def test_learns_the_optimum(world: TinyWorld) -> None:
     # The first pass of every update sees the policy that acted, under the masks that it acted under; the tolerance is
     # float32 rounding of differently batched products.
     assert max(each["first_ratio_error"] for each in metrics) < 1e-5
-    assert metrics[0]["divergence"] > 1e-5  # and later passes move
+    assert metrics[0]["divergence"] > 1e-5  # later passes move the policy
 
 
 def test_the_detour_does_not_pay_at_first() -> None:
-    """What makes the detour a plan: greedy play takes the other way, and earns less."""
+    """Greedy play takes the other way and earns less, so only planning finds the detour."""
     world = detour()
     assert world.rewards[0].max() > 0 > world.rewards[0, 1]
     assert world.best_return(1) < world.best_return(2) + world.rewards[0, 0] < world.best_return(3)
@@ -65,7 +65,7 @@ def test_a_state_of_another_structure_is_refused() -> None:
 
 @pytest.mark.usefixtures("untraced")
 def test_rewards_may_have_any_unit() -> None:
-    """Scaling makes learning, not just its optimum, independent of the unit; powers of two make that exact."""
+    """Scaling makes learning itself, not just its optimum, independent of the unit; a power of two makes this exact."""
     policies = [MIXED.policy() for _ in range(2)]
     played = MIXED.rollout(policies[0], batch=64, horizon=6, seed=0)
     larger = played._replace(reward=played.reward * 1024.0)

@@ -8,11 +8,11 @@ from environment import GraphSubstitutionEnv
 
 
 def walk(seed: int, steps: int = 12, batch: int = 6, states: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random walks over a few states: (states [T + 1, B], their masks [T + 1, B, A], rewards that do not telescope)."""
+    """Returns random walks: (states [T + 1, B], their masks [T + 1, B, A], rewards [T, B] that do not telescope)."""
     rng = np.random.default_rng(seed)
     visited = rng.integers(states, size=(steps + 1, batch))
     masks = rng.random((states, 13)) < 0.5
-    masks[:, :states] = np.eye(states, dtype=bool)  # no two states alike
+    masks[:, :states] = np.eye(states, dtype=bool)  # no two states have the same mask
     return visited, masks[visited], rng.standard_normal((steps, batch)).astype(np.float32)
 
 
@@ -40,7 +40,7 @@ def test_without_loops_nothing_changes() -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny"])
 def test_the_real_environment_is_what_rewards_are_held_to(name: str) -> None:
-    """Real rewards are left as they are: states with equal legal actions cost the same."""
+    """Real rewards stay as they are, because states with equal legal actions cost the same."""
     env, rng = GraphSubstitutionEnv(name, max_steps=40), np.random.default_rng(0)
     for _ in range(5):
         observation, _ = env.reset()

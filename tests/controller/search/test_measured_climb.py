@@ -1,4 +1,4 @@
-"""The climb by the clock, on a machine that takes as long as the cost model says."""
+"""Tests of the measured climb, with made-up timings in place of a clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS = ClimbLimits(rounds=1, budget=200, seconds=60, pairs=6, sessions=2)
 
 
 def timing_of(ratio: float) -> Timing:
-    """Of a machine without noise."""
+    """Returns the timing of a candidate that takes `ratio` times as long as its reference, without noise."""
     base, candidate = (VariantTiming("", "", *[Estimate(x, x, x)] * 2, noise=0.0) for x in (1.0, ratio))
     return Timing(base, (candidate,), None, 2, 1, "pairs", None, 0.0, "", 0.0)
 
@@ -58,7 +58,7 @@ def test_a_climb_that_is_late_measures_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("most", [1.2, 4.0])
 def test_what_costs_several_times_the_work_is_not_measured(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merging all groups of this graph's convolutions makes half as many operations again."""
+    """Merging all groups of this graph's convolutions makes 1.5 times as many floating-point operations."""
     work = []
 
     def compare(climb: MeasuredClimb, reference: State, candidate: State, effort: Effort) -> Timing:

@@ -45,7 +45,7 @@ def played(env: GraphSubstitutionEnv, controller: Search | GreedyController) -> 
 def test_greedy_only_ever_improves_and_leaves_nothing_that_does(env: GraphSubstitutionEnv) -> None:
     record = played(env, GreedyController())
     assert all(is_improvement(after, before) for before, after in pairwise(record.costs_ms[:-1]))
-    costs_ms = env.candidates()[2]  # the environment is where the episode ended
+    costs_ms = env.candidates()[2]  # the environment is still in the state in which the episode ended
     assert record.actions[-1][0] == env.num_rules
     assert not any(is_improvement(cost_ms, record.costs_ms[-1]) for cost_ms in costs_ms)
 
@@ -58,7 +58,7 @@ def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, s
     controller.train(env, on_progress=lambda done, total, metrics: reported.append((done, total, metrics)))
     record = played(env, controller)
     assert record.best_actions == tuple(controller.actions or ())
-    assert record.actions in (record.best_actions, (*record.best_actions, (env.num_rules, 0)))  # and then it stops
+    assert record.actions in (record.best_actions, (*record.best_actions, (env.num_rules, 0)))  # then NO-OP
     assert replay(env, record.actions, record.costs_ms) == list(record.costs_ms)
     assert reported[-1][0] <= reported[-1][1] == 50
     assert reported[-1][2]["best_cost_ms"] == pytest.approx(record.best_cost_ms)
@@ -73,7 +73,7 @@ def test_taso_is_never_worse_with_more_budget_nor_than_greedy_or_random(env: Gra
 
 
 def test_taso_finds_what_greedy_misses() -> None:
-    env = GraphSubstitutionEnv("squeezenet1.1-tiny", strict=True)  # there the first step of a merge costs something
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", strict=True)  # here, merging first raises the cost
     taso = played(env, searched(env, TasoController(1.2, SearchLimits(400))))
     assert taso.improvement > played(env, GreedyController()).improvement
 
@@ -139,7 +139,7 @@ def test_passes_end_where_no_rule_helps_wherever_it_is_applied(env: GraphSubstit
 
 
 def shared_transpose() -> GraphSubstitutionEnv:
-    """A transpose that two products share is gone only after both have taken it in."""
+    """Returns an environment whose graph has a transpose that is gone only after two products have absorbed it."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>
         f (float[64, 32] x, float[64, 16] w1, float[64, 16] w2, float[16] c) => (float[32, 16] y1, float[32, 16] y2) {
@@ -172,7 +172,7 @@ def test_taso_after_passes_is_never_worse_than_either(env: GraphSubstitutionEnv)
 
 
 class Clock:
-    """Goes on by `tick` seconds whenever a search looks at it."""
+    """A clock that advances by `tick` seconds whenever a search reads it."""
 
     def __init__(self, patches: pytest.MonkeyPatch, tick: float = 0.0) -> None:
         self.now, self.tick = 0.0, tick
@@ -186,7 +186,7 @@ class Clock:
 
 @pytest.mark.parametrize(("seconds", "steps"), [(2.5, 0), (99.5, 2)])
 def test_time_ends_within_a_pass(seconds: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rewrite looks at the clock, and the pass pays only as a whole."""
+    """The search reads the clock at each rewrite, and the pass pays only as a whole."""
     Clock(monkeypatch, tick=1.0)
     controller = searched(shared_transpose(), PassesController(SearchLimits(seconds=seconds)))
     assert len(controller.actions or ()) == steps
@@ -202,7 +202,7 @@ def test_a_pass_that_is_cut_short_is_a_beginning_of_the_whole(env: GraphSubstitu
 
 @given(st.floats(0.1, 100), st.lists(st.floats(0, 1), min_size=3, max_size=3))
 def test_searches_share_a_limit_of_time(seconds: float, used: list[float]) -> None:
-    """What one leaves of its share, those after it have."""
+    """The time that one search leaves of its share goes to the searches after it."""
     with pytest.MonkeyPatch.context() as patches:
         clock = Clock(patches)
         for number, (share, limits) in enumerate(zip(used, shares(SearchLimits(7, seconds), 3), strict=True)):
@@ -232,7 +232,7 @@ def test_a_log_longer_than_an_episode_is_played_to_its_end() -> None:
     controller = searched(env, PassesController())
     assert len(controller.actions or ()) > 3
     assert played(env, controller).best_actions == tuple(controller.actions or ())
-    assert play_episode(env, RandomController(), seed=0).truncated  # others keep the environment's limit
+    assert play_episode(env, RandomController(), seed=0).truncated  # other controllers keep the environment's limit
 
 
 def test_a_stop_reason_reads_as_a_sentence_and_is_stored() -> None:
@@ -247,7 +247,7 @@ def test_a_stop_reason_reads_as_a_sentence_and_is_stored() -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_stored_log_keeps_why_its_search_stopped(old: bool, tmp_path: Path) -> None:
-    """Logs of older versions hold the sentence, of which the cause is kept."""
+    """Logs of older versions hold a sentence, from which only the cause is read."""
     controller, path = TasoController(limits=SearchLimits(budget=3)), tmp_path / "log.json"
     controller.train(GraphSubstitutionEnv("squeezenet1.1-tiny"))
     controller.save(path)

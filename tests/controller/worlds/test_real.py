@@ -86,7 +86,7 @@ def test_equal_seeds_give_equal_rollouts(world: RealWorld, policy: GraphPolicy, 
 def test_the_log_probability_of_an_action_is_the_same_alone_and_in_a_batch(
     policy: GraphPolicy, rollout: Trajectory
 ) -> None:
-    row = BATCH  # of the first row at time 1
+    row = BATCH  # the first row at time 1
     alone = tf.nest.map_structure(lambda field: field[row : row + 1], rollout.state)
     log_prob = policy.distribution_and_value(alone)[0].log_prob(rollout.action[1, :1])
     np.testing.assert_allclose(log_prob, rollout.log_prob[1, :1], rtol=1e-5)
@@ -105,7 +105,7 @@ def test_ppo_learns_model_free_and_plays_what_it_learned(env: GraphSubstitutionE
 
 
 def test_a_sparse_reward_shows_where_its_measurements_are(env: GraphSubstitutionEnv) -> None:
-    """Its globals have two columns more, which the policy reads too."""
+    """The globals have two more columns with a sparse reward, and the policy reads them too."""
     sparse = GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2")
     policy = GraphPolicy(sparse, ENCODER, POLICY, seed=0)
     played = RealWorld(lambda: GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2"))

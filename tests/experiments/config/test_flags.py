@@ -1,4 +1,4 @@
-"""Every flag stands for a setting that there is, and is in the README."""
+"""Every flag stands for an existing setting and is explained in the README."""
 
 from __future__ import annotations
 

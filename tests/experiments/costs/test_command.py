@@ -1,4 +1,4 @@
-"""`rlflow costs`: prices are recorded once, shown, exported and imported; bad input is one error and leaves no file."""
+"""Tests of `rlflow costs`: it records, shows, exports and imports prices; bad input is one error and leaves no file."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ OTHER = Setting("cuda", "another processor", "onnxruntime", "1.0", 1)
 
 
 class Clock:
-    """Prices kernels by the length of their signatures, which no test has to wait for; stops after `most` of them.
+    """A made-up clock that prices kernels by the length of their signatures; interrupts after `most` of them.
 
     Attributes:
-      factor: what they take is multiplied by.
-      spread: how sure they are.
+      factor: the factor by which all prices are multiplied.
+      spread: the `Price.spread` of all prices.
     """
 
     def __init__(self, most: int = sys.maxsize) -> None:
@@ -54,7 +54,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Everything that a command could leave behind, the user's own database included, is below `tmp_path`."""
+    """Replaces the clock, and puts all that a command could leave behind below `tmp_path`, also the user's database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
@@ -83,7 +83,7 @@ def contents() -> dict[str, bytes]:
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs a command that must fail as bad input does; returns its message."""
+    """Runs a command that must refuse its input, and returns the last line of its message."""
     capsys.readouterr()
     before = contents()
     try:
@@ -145,7 +145,7 @@ def test_two_processes_record_into_one_database_at_once(tmp_path: Path, clock: C
 
 @pytest.mark.parametrize("named", [True, False])
 def test_what_is_recorded_again_becomes_a_mean(named: bool, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """All kernels of the model, while those of its walks stay; or all, if none is named."""
+    """If a model is named, only its own kernels are timed again, not those of its walks; otherwise all kernels are."""
     record("--database", "mine.sqlite", walks=0)
     alone = len(clock.timed)
     record("--database", "mine.sqlite")
@@ -249,7 +249,7 @@ def test_recorded_prices_replay_without_a_clock(
     Path("recorded.sqlite").chmod(0o444)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
     assert main(optimised("--costs", "recorded.sqlite", "--run-dir", "second")) == 0
-    # What was found: which of it is exported is the clock's choice where costs are measured.
+    # Compares what was found; if costs are measured, the clock chooses which of it is exported.
     first, second = (json.loads(Path(run, "checkpoints/evaluation.json").read_text()) for run in ("first", "second"))
     assert first == second and first["deterministic"]["actions"]
     assert Path("recorded.sqlite").read_bytes() == before
@@ -261,7 +261,7 @@ def test_recorded_prices_replay_without_a_clock(
 def test_what_has_no_recorded_price_is_left_alone(
     controller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A replay goes as far as prices do, and says so; what it finds is the best of what is known."""
+    """A replay considers only graphs whose prices are recorded, says so, and finds the best of them."""
     assert record("--database", "recorded.sqlite", walks=0) == 0
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
     capsys.readouterr()
@@ -416,7 +416,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path, capsys: pytest.Cap
 def test_the_log_of_an_overwritten_file_is_not_taken_for_the_new_ones(
     existing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a killed process leaves beside a database."""
+    """A killed process leaves such a log beside its database."""
     add_other("mine.sqlite")
     new = tmp_path / "new.sqlite"
     with PriceDatabase("old.sqlite") as database:
@@ -437,7 +437,7 @@ def test_the_log_of_an_overwritten_file_is_not_taken_for_the_new_ones(
 def test_a_full_disk_is_explained_and_what_was_recorded_stays(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit on the size of files stands for the disk."""
+    """A limit on the size of files stands in for a full disk."""
     with PriceDatabase("mine.sqlite") as database:
         prices = database.setting(OTHER)
         for number in range(500):

@@ -1,4 +1,4 @@
-"""The local executor: equal records in one process and in several, lanes in order, failures that stop nothing."""
+"""Tests of the local executor: any number of processes gives equal records, lanes keep order, failures stop nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def die(progress: ProgressDisplay) -> Record:
 
 
 class OddError(Exception):
-    """Cannot be sent to another process: its constructor takes no text."""
+    """An exception that cannot be sent to another process, because its constructor takes no text."""
 
     def __init__(self) -> None:
         super().__init__("odd", "number")

@@ -1,4 +1,4 @@
-"""Units of work are done once, and read again where their result serves."""
+"""Units of work are done once and read again if their result still applies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matter() -> None:
-    """Its numbers are short, and the same whether it has just been done or is read."""
+    """The numbers of a unit are rounded, and the same whether it has just been done or is read."""
 
     def work() -> units.Record:
         return {"share": 1 / 3, "each": [2e-7 / 3, 1, None, "text"], "nothing": float("nan")}

@@ -1,4 +1,4 @@
-"""Learning in rounds: what is collected, and which dreams policies are trained and tried in."""
+"""Tests of learning in rounds: what is collected, and the settings of the dreams that policies are trained in."""
 
 from __future__ import annotations
 

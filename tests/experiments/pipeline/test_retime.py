@@ -1,4 +1,4 @@
-"""Searches under measured costs: what they found is timed again, and they search again by what it really takes."""
+"""Tests of rounds of searches under measured costs: between rounds, the kernels of the result are timed again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG = RunConfig(controller="taso", costs="measured:cpu", search=SearchConfig(
 
 
 class Optimist:
-    """A clock whose first timing of every kernel that the model itself does not run is too short, and not sure."""
+    """A made-up clock that first times every kernel that the model itself does not run as too short and unsure."""
 
     def __init__(self) -> None:
         self.timings: Counter[str] = Counter()
@@ -64,14 +64,14 @@ def run_in(folder: Path, config: RunConfig = CONFIG) -> Run:
 
 
 def loaded_by(clock: Optimist, config: RunConfig = CONFIG) -> Loaded:
-    """A model whose own prices are right."""
+    """Returns the loaded model, whose own kernels have the right prices; from now on, `clock` is optimistic."""
     found = load(MODEL, config)
     clock.knows_the_model = True
     return found
 
 
 def rounds(folder: Path) -> list[dict[str, Any]]:
-    """What was kept of each time that kernels were timed again."""
+    """Returns the stored record of each round in which kernels were timed again, in order."""
     paths = sorted((folder / "run" / "checkpoints").glob("retime*.json"), key=lambda path: len(path.name))
     return [json.loads(path.read_text()) for path in paths]
 
@@ -122,7 +122,7 @@ def test_a_resumed_run_does_nothing_twice(tmp_path: Path, clock: Optimist) -> No
 def test_an_interrupted_round_counts_what_it_has_timed(
     after: int, tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prices are kept as they come: nothing may be left to time, and yet another round is due."""
+    """Prices are stored one by one, so nothing may be left to time although another round is still due."""
     whole, timings = retiming.retime, 0
 
     def interrupted(*args: Any, on_timed: Callable[[float], None], **options: Any) -> int:
@@ -156,7 +156,7 @@ def test_rounds_share_the_limit_of_time(tmp_path: Path, clock: Optimist, monkeyp
     monkeypatch.setattr(TasoController, "find", find)
     config = dataclasses.replace(CONFIG, search=dataclasses.replace(CONFIG.search, seconds=60.0))
     prepare_controller(run_in(tmp_path, config), loaded_by(clock, config))
-    assert seconds == pytest.approx([20.0, 30.0], rel=0.05)  # the second has half of what the first has left
+    assert seconds == pytest.approx([20.0, 30.0], rel=0.05)  # the second round has half of the time left by the first
 
 
 @pytest.mark.parametrize("changes", [{"rounds": 1}, {"retiming_seconds": 0.0}])

@@ -1,4 +1,4 @@
-"""What is exported where costs are measured: nothing that the clock does not confirm."""
+"""Under measured costs, only what the clock confirms is exported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CONFIG = RunConfig(controller="random", costs="measured:cpu")
 
 
 class Clock:
-    """Answers with made-up ratios, in the order in which graphs are offered."""
+    """A replacement for `measure` that returns made-up ratios, in the order in which graphs are offered."""
 
     def __init__(self, ratios: Sequence[float]) -> None:
         self.ratios, self.asked = list(ratios), 0
@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def episode(loaded: Loaded, costs_ms: Sequence[float]) -> EpisodeRecord:
-    """Real rewrites, to graphs that all differ, with made-up costs."""
+    """Returns an episode of real rewrites to graphs that all differ, with made-up costs."""
     env, rng = loaded.make_env(), np.random.default_rng(0)
     _, info = env.reset(seed=0)
     met = {info["graph_hash"]}
@@ -124,7 +124,7 @@ def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch:
 
 
 def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is masked decides how long a softmax takes; of several input sets the first."""
+    """The mask decides, for example, how long a softmax takes. The first of several input sets is used."""
     _, clock = selected(run, loaded, episode(loaded, [10, 9]), [0.9], monkeypatch)
     assert clock.feeds is None, "made up where they are timed"
     specs = input_specs(CheckedModel.from_proto(loaded.model.source.to_proto()))
@@ -196,7 +196,7 @@ def test_with_a_roofline_the_clock_does_not_choose(run: Run, loaded: Loaded, mon
 def test_what_was_chosen_for_its_luck_is_given_up(
     loaded: Loaded, ratio: float, high: float, control: tuple[float, float, float] | None, kept: bool
 ) -> None:
-    """By the rule that the report's verdict follows."""
+    """The rule is the same as that of the report's verdict."""
     chosen = Selected(episode(loaded, [10, 9]))
     words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
     measured = MeasuredRatio(ratio, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
@@ -210,7 +210,7 @@ def test_what_was_chosen_for_its_luck_is_given_up(
 
 @pytest.mark.parametrize("kind", ["measured", "endtoend"])
 def test_costs_and_result_are_of_one_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "OnnxRuntime", lambda device, threads, level: None)  # every device is here
+    monkeypatch.setattr(loading, "OnnxRuntime", lambda device, threads, level: None)  # every device is available
     monkeypatch.setattr(loading, "require_working", lambda device: None)
     with pytest.raises(UserError, match="--device cuda"):
         load("squeezenet1.1-tiny", dataclasses.replace(CONFIG, costs=f"{kind}:cuda"))
@@ -218,14 +218,14 @@ def test_costs_and_result_are_of_one_device(kind: str, monkeypatch: pytest.Monke
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """A database of made-up prices, as if of this machine's CPU, and an episode of one step that it covers."""
+    """A database of made-up prices for this machine's CPU, and an episode of one step whose graphs it prices."""
 
     path: Path
     record: EpisodeRecord
 
     @classmethod
     def make(cls, path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recording:
-        """`changes` to the setting that the prices are of."""
+        """Writes the database to `path`; `changes` replace columns of the setting that its prices are for."""
         monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
         monkeypatch.setattr(kernel_prices, "time_kernel", lambda kernel, *_: Price(1.0, 0.01))
         prices, model = PriceDatabase(path), OnnxModel.load(zoo.build("squeezenet1.1-tiny"))

@@ -1,4 +1,4 @@
-"""What a run directory tells of its world model; the run is the one that the notebooks show."""
+"""Tests of `AccuracyStudy` on the run directory that the notebooks show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_it_measures_on_what_was_held_out(study: AccuracyStudy) -> None:
     assert not trained & held_out
     assert trained | held_out == set(range(study.config.collect.episodes))
     latents, costs = study.latents()
-    np.testing.assert_allclose(latents.mean(axis=0), 0.0, atol=0.01)  # these it was standardised with
+    np.testing.assert_allclose(latents.mean(axis=0), 0.0, atol=0.01)  # the latents were standardised on these states
     assert costs.min() < 100 < costs.max() and len(latents) == len(costs)
 
 
@@ -37,7 +37,7 @@ def test_rewards_are_those_of_the_held_out_steps(study: AccuracyStudy) -> None:
     expected = []
     for episode in study.held_out:
         actions = study.model.table.encode(episode.actions)
-        known = (actions >= 0) & (actions < study.model.num_actions)  # what follows others is not predicted
+        known = (actions >= 0) & (actions < study.model.num_actions)  # windows end before other actions
         steps = int(np.argmin(np.append(known, False)))
         expected += episode.rewards[5:steps].tolist()
     np.testing.assert_allclose(np.sort(real), np.sort(expected), atol=1e-5)

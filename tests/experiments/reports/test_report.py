@@ -1,4 +1,4 @@
-"""The summary and the report say what happened, also when it is not what one hoped for."""
+"""The summary and the report say what happened, also when the result is disappointing."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_verdict_needs_an_effect_beyond_noise(ratio: float, low: float, high
 
 @pytest.mark.parametrize(("low", "high", "word"), [(0.94, 0.96, "within noise"), (0.93, 1.01, "Faster")])
 def test_an_effect_no_larger_than_that_of_the_model_on_itself_is_none(low: float, high: float, word: str) -> None:
-    """Where the control's interval reaches 1, its deviation may be chance, and is not held against the result."""
+    """If the control's interval reaches 1, its deviation may be chance and does not count against the result."""
     measured = make_measured(0.96, 0.955, 0.965, control_ratio=0.95, control_low=low, control_high=high)
     assert word in measured.verdict()
 
@@ -182,7 +182,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
 def test_dreams_better_than_all_that_is_real_raise_an_alarm(
     tmp_path: Path, dreamed: float, real: float, before: list[dict[str, float]], advice: str
 ) -> None:
-    """Against the best of all sources, 25 %, and of all plans that were tried in reality; in the last round only."""
+    """The last round's best dream is compared with the best of all sources, 25 %, and of all plans tried in reality."""
     plans = [*before, {"best_dreamed_percent": dreamed, "best_real_percent": real}]
     result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
     record = make_record("deterministic", (4.0, 3.0))

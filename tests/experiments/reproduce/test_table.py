@@ -1,4 +1,4 @@
-"""`rlflow reproduce`: tables that can be made again, from units of work that are not."""
+"""Tests of `rlflow reproduce`: a table can be made again without repeating its units of work."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_tables_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether it found anything is left open: a busy machine hides what a rewrite gains."""
+    """The climb need not find anything, because a busy machine hides what a rewrite gains."""
     assert main(["reproduce", "end-to-end", "--scale", "smoke", "squeezenet1.1-tiny"]) == 0
     (row,) = rows(Path("runs/reproduce/end-to-end"), "end-to-end")
     assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
@@ -82,7 +82,6 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
 
 
 def test_two_processes_make_the_table_of_one(tmp_path: Path) -> None:
-    """Units run elsewhere; and one that fails is named, while the others are kept."""
     command = ["reproduce", "rule-sets", "--scale", "smoke", "squeezenet1.1-tiny", "bert-base-tiny"]
     assert main([*command, "--processes", "2"]) == 0
     found = rows(Path("runs/reproduce/rule-sets"), "rule-sets")

@@ -1,4 +1,4 @@
-"""`rlflow rules generate`: bad input, interruption, and that the shipped file is what the command writes."""
+"""Tests of `rlflow rules generate`: bad input, interruption, and the header and the proofs of the shipped file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = Settings(operators=2, domains=("layouts",))
 
 
 class Display:
-    """Shows nothing; raises after a number of updates, like a signal."""
+    """A display that shows nothing; update number `updates` raises KeyboardInterrupt, like a signal."""
 
     def __init__(self, updates: int = -1) -> None:
         self.left = updates
@@ -128,7 +128,7 @@ def test_shipped_file_says_what_wrote_it_and_is_proven() -> None:
 
 @pytest.mark.full
 def test_reduced_generation_is_reproduced(tmp_path: Path) -> None:
-    """Made by `python -m tests.experiments.rules.test_generate`; proofs are compared by `verify`, not here."""
+    """`python -m tests.experiments.rules.test_generate` writes the expected file; `verify` compares the proofs."""
     found = generate(SMALL, tmp_path, Display(), threads=2)
     assert _bare(found) == REDUCED.read_text()
 

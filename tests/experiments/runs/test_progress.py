@@ -1,4 +1,4 @@
-"""Plain lines are few and carry the ETA."""
+"""Tests of displays of progress: plain lines are few and carry the ETA, and warnings of cost models are noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units that came with the source serve until rules, features, figures or the settings that they depend on change."""
+"""Committed units are used until the rules, features, figures or settings that they depend on change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = sorted((ROOT / COMMITTED / TABLE / UNITS).glob("*.json"))
 
 
 def test_committed_units_are_of_settings_that_this_version_has() -> None:
-    """A setting that was removed belongs into `setting.REMOVED`."""
+    """A setting that was removed belongs in `setting.REMOVED`."""
     assert FILES
     for path in FILES:
         settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
@@ -37,7 +37,7 @@ def test_committed_units_are_of_this_versions_rules_features_and_figures() -> No
 
 
 def test_the_tables_find_the_committed_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of each kind; any other one is found in the same way."""
+    """The test looks for one unit of each kind; the others are found in the same way."""
     monkeypatch.chdir(ROOT)
     scale = SCALES["full"]
     usual = Setting("squeezenet1.1", load_config(scale.preset, {}, scale.overrides))

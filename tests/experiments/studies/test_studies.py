@@ -1,4 +1,4 @@
-"""How world models are trained and asked for the tables of accuracy."""
+"""Tests of how world models are trained and evaluated for the tables of accuracy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(*assignments: str) -> RunConfig:
 
 
 def test_adding_rounds_or_processes_trains_nothing_anew() -> None:
-    """What is in the name of a unit is all that its result depends on, and nothing else."""
+    """The name of a unit holds all that its result depends on, and nothing else."""
     usual = Setting(MODEL, config("recollect.rounds=1"))
     same = Setting(MODEL, config("recollect.rounds=3", "collect.processes=2", "evaluate.sampled_episodes=1"))
     assert same.record() == usual.record() and same.model_record() == usual.model_record()
@@ -102,7 +102,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
 
 
 def test_tables_of_rewards_tell_of_plans_what_these_add_up_to() -> None:
-    """Against what was really reached before the first illegal rewrite."""
+    """The gap is to the improvement really reached before the first illegal rewrite."""
 
     class Table:
         num_actions = 3
@@ -122,7 +122,7 @@ def test_tables_of_rewards_tell_of_plans_what_these_add_up_to() -> None:
 
 
 class Asked:
-    """Notes which windows intervals are fitted on."""
+    """A replacement for a world model that has only the configuration of its MDN-RNN."""
 
     class mdn_rnn:  # noqa: N801
         config = RunConfig().world_model.mdn_rnn

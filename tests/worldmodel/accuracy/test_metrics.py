@@ -67,7 +67,7 @@ def test_what_does_not_vary_is_no_yardstick(rounding: float) -> None:
 def test_figures_are_made_of_one_number_for_each_state(
     predicted: np.ndarray, real: np.ndarray, before: np.ndarray, order: list[int]
 ) -> None:
-    """Drawing states again needs nothing but these numbers, in any order."""
+    """A bootstrap over states needs only these numbers, in any order."""
     counts = metrics.bit_counts(predicted, real)[order]
     assert metrics.BitAccuracy.of(counts) == accuracy_of(predicted.reshape(1, -1), real.reshape(1, -1))
     errors, trivial = metrics.wrong_bits(predicted, real)[order], metrics.wrong_bits(before, real)[order]

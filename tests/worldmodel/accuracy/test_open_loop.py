@@ -62,7 +62,7 @@ def test_nothing_was_seen_before_an_episode(world_model: WorldModel, split: Spli
 
 
 def test_windows_start_in_no_state_seen_in_training(world_model: WorldModel, split: Split) -> None:
-    """They may lead to some: the model is not told."""
+    """Windows may lead to states seen in training, because the model is not told of these states."""
     training, held_out = split
     seen = training.states()
     everything = cut_windows(world_model, held_out, steps=2, first=0, stride=1)
@@ -118,7 +118,7 @@ def test_open_loop_follows_the_likeliest_mean(played: OpenLoop, world_model: Wor
 
 
 def test_what_the_table_does_not_hold_is_legal_and_missed(world_model: WorldModel, split: Split) -> None:
-    """Judged with half of the table, every bit of the other half is there, and told of the first state only."""
+    """The bits that half of a table lacks are judged too; the model is told them in the first state only."""
     held_out, blinkered = split[1], knowing_half(world_model)
     judged = open_loop(blinkered, held_out, steps=1, stride=1)
     windows = judged.real
@@ -156,7 +156,7 @@ def test_too_short_episodes_are_an_error(world_model: WorldModel, split: Split) 
 
 
 def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLoop, world_model: WorldModel) -> None:
-    """An average over the rest would look like a result."""
+    """An average over the other windows would look like a result."""
     z, real = played.real.trajectory.state.copy(), played.real
     z[0, 3] = np.nan
     broken = real._replace(trajectory=real.trajectory._replace(state=z))
@@ -171,7 +171,7 @@ def test_predictions_that_are_not_finite_stop_with_what_and_where(played: OpenLo
 
 @pytest.mark.parametrize("logit", ["mask", "idle", "terminal"])
 def test_logits_that_are_not_numbers_stop_too(logit: str, played: OpenLoop, world_model: WorldModel) -> None:
-    """As bits they are plain noes."""
+    """If such logits were read as bits, the bits would all be False."""
     (member,) = world_model.mdn_rnn.members
     weight = {
         "mask": member.mask._inertia,

@@ -25,7 +25,7 @@ def test_a_dimension_that_never_varies_does_no_harm() -> None:
 
 
 def test_noise_is_not_learned_by_heart() -> None:
-    """As many dimensions as rows: without a penalty they would be read exactly."""
+    """There are as many weights as rows, so without a penalty the noise is read exactly."""
     rng = np.random.default_rng(1)
     z, noise = rng.normal(size=(40, 39)), rng.normal(size=(40, 1))
     errors = [np.abs(LinearProbe.fit([(z, noise)], ridge=ridge)(z) - noise).mean() for ridge in (0.0, 1.0)]

@@ -70,7 +70,7 @@ def test_a_perfect_prediction_scores_perfectly(played: OpenLoop, trivial: Trivia
 
 
 def test_what_copies_scores_as_copying(played: OpenLoop, trivial: Trivial, world_model: WorldModel) -> None:
-    """The figures of the trivial predictors are those a model gets that predicts what they do."""
+    """A model that predicts the same as a trivial predictor gets the figures of that predictor."""
     real = played.real.trajectory
     copying = real._replace(
         state=np.broadcast_to(real.state[:1], real.state.shape),
@@ -154,7 +154,7 @@ def test_ends_are_foreseen(world_model: WorldModel, split: Split) -> None:
 
 
 def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial, probes: Probes, split: Split) -> None:
-    """Nearly what they read from real ones, and more than from the latent that was seen last."""
+    """The heads read nearly as well as from real latents, and better than from the latent that was seen last."""
     figures = by_name(read_figures(played, trivial, probes, split[1], 5, resamples=0))
     cost, at_best = figures[names.READ_COST_R2], figures[names.READ_COST_R2 + names.OF_REAL_LATENTS]
     assert at_best.model.value > 0.9
@@ -172,7 +172,7 @@ def test_frozen_heads_read_predicted_latents(played: OpenLoop, trivial: Trivial,
 def test_the_mean_is_that_of_the_training_data(
     played: OpenLoop, trivial: Trivial, probes: Probes, split: Split, world_model: WorldModel
 ) -> None:
-    """Of latents and of the costs that are read from them."""
+    """This holds for latents and for the costs that are read from them."""
     latents = world_model.encode(split[0].used_graphs())
     visited = np.stack([latents[state] for episode in split[0] for state in episode.hashes])
     np.testing.assert_allclose(trivial.mean_latent, visited.mean(axis=0), atol=1e-5)
@@ -192,7 +192,7 @@ def test_real_latents_are_read_alike_however_they_come(
 
 
 def test_one_scale_makes_intervals_cover_what_they_say(world_model: WorldModel, split: Split) -> None:
-    """Fitted on some episodes, judged on others; those are few, hence the tolerance."""
+    """The scale is fitted on some episodes and judged on others; the tolerance is wide because these are few."""
     validation, judged = split[1].split(0.5, seed=0)
     cut = [cut_windows(world_model, part, steps=1, stride=1) for part in (validation, judged)]
     scale = fit_intervals(world_model, cut[0])
@@ -216,7 +216,7 @@ def test_intervals_that_are_fitted_elsewhere_stand_beside_those_fitted_here(
 
 
 def test_no_figure_is_made_of_nothing(played: OpenLoop, trivial: Trivial) -> None:
-    """Equal real sums have no order and no unit."""
+    """If all real totals are equal, they have neither an order nor a spread."""
     ones = np.ones_like(played.dreamed.reward)
     flat = played._replace(real=played.real._replace(trajectory=played.real.trajectory._replace(reward=ones)))
     figures = by_name(total_figures(flat, trivial, 2))

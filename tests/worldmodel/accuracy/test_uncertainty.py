@@ -18,7 +18,7 @@ def mixtures() -> Mixtures:
 
 
 def draw(mixtures: Mixtures, sigma_factor: float = 1.0) -> np.ndarray:
-    """From each mixture, one vector."""
+    """Returns one vector drawn from each mixture."""
     rng, rows = np.random.default_rng(1), np.arange(len(mixtures.logits))
     gumbel = -np.log(-np.log(rng.uniform(size=mixtures.logits.shape)))
     chosen = np.argmax(mixtures.logits + gumbel, axis=-1)
@@ -28,7 +28,7 @@ def draw(mixtures: Mixtures, sigma_factor: float = 1.0) -> np.ndarray:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_intervals_of_the_truth_cover_what_they_say(mixtures: Mixtures, level: float) -> None:
-    """8,000 coordinates: off by 0.025 less than once in 10,000 runs."""
+    """The share of 8,000 coordinates is off by 0.025 in less than one of 10,000 runs."""
     assert covered(draw(mixtures), mixtures, level).mean() == pytest.approx(level, abs=0.025)
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_scale_is_found(mixtures: Mixtures, factor: float) -> None:
 
 
 def test_distribution_is_that_of_the_mixture(mixtures: Mixtures) -> None:
-    """A derivative of the distribution function is the density, which `mdn` knows for vectors of width 1."""
+    """The derivative of the distribution function is the density, which `mdn` computes for vectors of width 1."""
     one = Mixtures(mixtures.logits[:20], mixtures.means[:20, :, :1], mixtures.log_sigmas[:20, :, :1])
     x, step = draw(one), 0.02
     slope = (distribution(x + step, one) - distribution(x - step, one))[:, 0] / (2 * step)

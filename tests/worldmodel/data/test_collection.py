@@ -52,7 +52,7 @@ def test_what_is_there_is_not_played_again_and_what_is_damaged_is(collection: Co
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
 def test_a_shard_that_is_damaged_anywhere_does_no_harm(collection: Collection, place: float) -> None:
-    """One byte is another: it is noticed, or it is none that says anything."""
+    """One byte is changed. Either this is noticed, or the byte carries no data."""
     whole = collect_shards(collection)
     content = bytearray(collection.shard(1).read_bytes())
     content[int(place * len(content))] ^= 0xFF

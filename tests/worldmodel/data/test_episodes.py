@@ -117,7 +117,7 @@ def test_an_episode_needs_its_graphs() -> None:
     ("name", "said"), [("rewards", "reward of step 1 is nan"), ("cost_ms", "cost of state 1 is nan")]
 )
 def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> None:
-    """Before means and deviations of all data are made of it, and a loss of other episodes is the first to show it."""
+    """Such a value is refused before it enters the statistics of all data and so the losses of other episodes."""
     buffer = fresh(2)
     arrays = buffer.to_arrays()
     buffer.save(tmp_path / "episodes.npz")
@@ -128,7 +128,7 @@ def test_what_is_not_finite_is_named(name: str, said: str, tmp_path: Path) -> No
 
 
 def test_every_rule_has_as_many_legal_ranks_as_sites(episodes: EpisodeBuffer) -> None:
-    """From 0 without gaps, in the order of the sites."""
+    """Ranks count from 0 without gaps, in the order of the sites."""
     for episode, ranked in zip(episodes, indexed_by_rank(episodes), strict=True):
         for t in range(episode.num_steps + 1):
             rules = episode.legal_actions(t)[:, 0]

@@ -9,7 +9,7 @@ from worldmodel.data.graph_store import GraphStore
 
 
 def random_graph(seed: int, *, nodes: int = 300, edges: int = 400, kinds: int = 7) -> ToyGraph:
-    """A graph whose feature rows are drawn from a few kinds, as those of real graphs are."""
+    """Returns a graph whose feature rows are drawn from a few kinds, as in real graphs."""
     generator = np.random.default_rng(seed)
     rows = np.random.default_rng(0).normal(size=(kinds, 5)).astype(np.float32)
     links = generator.integers(0, nodes, (edges, 2))

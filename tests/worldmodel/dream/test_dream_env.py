@@ -87,7 +87,7 @@ def test_rows_end_once_and_stay_ended(rollout: Trajectory) -> None:
 
 @pytest.mark.parametrize("depth", [0, 2])
 def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: StartStates, depth: int) -> None:
-    """Every row that has no end of its own is truncated at that depth, and bootstraps from the state it is left in."""
+    """Every row that does not end by itself is truncated at that depth and bootstraps from its last state."""
     at = tf.where(starts.depth == depth)[:, 0]
     assert world_model.statistics.longest == 12
     longest, parts = 4, world_model._parts()
@@ -105,7 +105,7 @@ def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: S
 
 
 class FirstLegal:
-    """Takes what is legal and comes first, NO-OP last; the value is the number of legal actions."""
+    """A policy that takes the first legal action, NO-OP last; its value is the number of legal actions."""
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         bits = tf.cast(observation.action_mask, tf.float32)
@@ -117,10 +117,10 @@ class FirstLegal:
 def test_rollouts_compiled_as_a_whole_are_the_same(
     world_model: WorldModel, starts: StartStates, horizon: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the most likely latents and a policy without chance: where rows are cut off, and where all end before."""
+    """Latents are the likeliest, the policy is deterministic; rows are cut off (horizon 2) or all end before (20)."""
     policy = FirstLegal()
     dreams = [DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0), xla=xla) for xla in (False, True)]
-    for dream in dreams:  # XLA draws other integers
+    for dream in dreams:  # XLA draws other random integers
         monkeypatch.setattr(dream, "_draw", lambda batch, seed: tf.range(batch))
     one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
     lengths = one.lengths()
@@ -183,7 +183,7 @@ def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates
 
 
 def still_cell(dream: DreamEnv) -> tf.Tensor:
-    """Cells of the start states that seed 3 draws."""
+    """Returns the LSTM cells of the start states that a rollout with seed 3 draws."""
     start_seed = tf.unstack(tf.random.split(tf.constant([3, 0]), 3))[0]
     return dream.start(BATCH, start_seed).cell
 
@@ -224,7 +224,7 @@ def test_start_states_are_all_that_something_can_be_rewritten_in(
 def test_few_start_states_are_of_all_depths(
     world_model: WorldModel, starts: StartStates, split: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:
-    """One is the first state, the others are drawn alike: a mean is off by 5 standard errors once in 10^6."""
+    """One is the first state, the others are drawn uniformly: their mean is off by 5 standard errors once in 10^6."""
     whole, drawn = {row.tobytes() for row in starts.state.hidden.numpy()}, []
     for seed in range(5):
         few = start_states(world_model, split[0], max_states=41, seed=seed)

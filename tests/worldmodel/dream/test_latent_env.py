@@ -15,7 +15,7 @@ from worldmodel.world_model import WorldModel
 
 
 def test_it_shows_what_teacher_forcing_shows(world_model: WorldModel, episodes: EpisodeBuffer) -> None:
-    """Along a recorded episode: the same z and masks, and h carried exactly."""
+    """Along a recorded episode, z, h and the masks are the same."""
     episode = max(episodes, key=lambda e: e.num_steps)
     one = EpisodeBuffer(episodes.rule_names, episodes.graphs, [episode])
     batch = world_model.episode_data(one).trajectory([0])

@@ -1,4 +1,4 @@
-"""The world model's data side on the real environment; learning from it is covered on the toy problem."""
+"""Tests of the world model's data from the real environment; the toy problem covers learning from data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_environments_features_fit_the_encoder(buffer: EpisodeBuffer) -> Non
 
 
 def test_the_total_time_is_the_cost(buffer: EpisodeBuffer) -> None:
-    """The features of nodes hold it to six digits, in microseconds."""
+    """The node features hold times in microseconds, to six digits."""
     episode, column = buffer[0], FeatureSpec.current().node_features.index(TIME)
     graphs = to_graphs_tuple([buffer.graphs[graph_hash] for graph_hash in episode.hashes])
     found = np.expm1(log_total_time(graphs.nodes, graphs.n_node, column).numpy()[:, 0])

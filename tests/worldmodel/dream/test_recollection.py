@@ -52,7 +52,7 @@ def test_the_policy_sees_what_the_latent_environment_shows(world_model: WorldMod
 
 
 def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldModel) -> None:
-    """The next round's table holds it."""
+    """The action table of the next round holds it."""
     half = knowing_half(world_model)
     played = recollect(half, ToyEnv(8, max_steps=6), POLICY, episodes=3, seed=0)
     before, after = half.table, played.action_table()
@@ -62,7 +62,7 @@ def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldM
 
 
 def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> None:
-    """Less what is illegal; and each depends on its seed alone."""
+    """Illegal rewrites are left out, and each episode depends on its seed alone."""
     env, started = ToyEnv(8, max_steps=10), []
 
     dream = DreamEnv.of_root(world_model, env, LENIENT)
@@ -88,7 +88,7 @@ def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> No
 
 
 def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Trajectory) -> list[list[int]]:
-    """What of a dreamed plan is legal, and NO-OP unless the episode has ended before."""
+    """Returns the actions of a dreamed plan that are really legal, and NO-OP unless the episode has ended before."""
     env.reset()
     noop = [len(world_model.signature.rule_names), 0]
     pairs = world_model.table.decode(plan.action.numpy()[plan.alive.numpy()]).tolist()

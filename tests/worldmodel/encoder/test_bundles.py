@@ -1,4 +1,4 @@
-"""World models with each kind of encoder, written and read."""
+"""World models with each kind of encoder are saved and loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def with_encoder(kind: str) -> WorldModelConfig:
-    """Hardly trained: what is checked does not depend on it."""
+    """Returns settings with that kind of encoder and one step of training, because the test needs no more."""
     return dataclasses.replace(
         QUICK,
         encoder=dataclasses.replace(QUICK.encoder, kind=kind),
@@ -43,7 +43,7 @@ def test_a_loaded_model_encodes_the_same(kind: str, episodes: EpisodeBuffer, tmp
 
 
 def forget_kinds(file: Path) -> None:
-    """Makes the bundle one from before there were kinds."""
+    """Removes the fields that bundles did not have before there were kinds of encoders."""
     description = json.loads(file.read_text())
     for field in ("kind", "heads"):
         del description["encoder"][field]

@@ -25,7 +25,7 @@ def encoder(request: pytest.FixtureRequest) -> GraphEncoder:
     tf.random.set_seed(0)
     encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, kind=request.param), FEATURES)
     encoder.calibrate([to_graphs_tuple(some_graphs())])
-    encoder(to_graphs_tuple(some_graphs()))  # whichever test comes first finds all weights made
+    encoder(to_graphs_tuple(some_graphs()))  # makes all weights, whichever test comes first
     return encoder
 
 
@@ -38,7 +38,7 @@ def nodes_of(encoder: GraphEncoder, *graphs: ToyGraph) -> np.ndarray:
 
 
 def shuffle(graph: ToyGraph, generator: np.random.Generator) -> tuple[ToyGraph, np.ndarray]:
-    """The graph with its nodes and edges in another order, and the old number of every new node."""
+    """Returns the graph with its nodes and edges in another order, and the old number of every new node."""
     nodes, edges = generator.permutation(len(graph.nodes)), generator.permutation(len(graph.edges))
     place = np.argsort(nodes)  # node i is now at place[i]
     return ToyGraph(graph.nodes[nodes], graph.edges[edges], place[graph.edge_links[edges]]), nodes
@@ -53,7 +53,7 @@ def test_the_order_of_nodes_and_edges_does_not_matter(encoder: GraphEncoder, see
 
 
 def test_node_embeddings_follow_their_nodes(encoder: GraphEncoder) -> None:
-    """Those of a batch are those of its graphs, one after the other; reordered nodes keep theirs."""
+    """A batch has the node embeddings of its graphs one after the other; reordered nodes keep their embeddings."""
     generator, graphs = np.random.default_rng(0), some_graphs()
     parts = [nodes_of(encoder, graph) for graph in graphs]
     assert [part.shape for part in parts] == [(len(graph.nodes), SMALL.encoder.hidden) for graph in graphs]
@@ -66,7 +66,7 @@ def test_node_embeddings_follow_their_nodes(encoder: GraphEncoder) -> None:
 
 
 def test_nodes_are_told_apart_by_what_surrounds_them(encoder: GraphEncoder) -> None:
-    """All nodes of this chain have the same features but the first."""
+    """All nodes of this chain except the first have the same features."""
     embeddings = nodes_of(encoder, ToyEnv(start=(0,) * 8).graph())
     distances = np.abs(embeddings[1:, np.newaxis] - embeddings[1:]).max(axis=-1)
     seen = SMALL.encoder.rounds  # further from either end nothing differs
@@ -106,7 +106,7 @@ def test_one_rewrite_is_visible(encoder: GraphEncoder) -> None:
 
 
 def test_every_variable_gets_a_gradient(encoder: GraphEncoder) -> None:
-    """A linear function of z has none for what normalisation removes, hence the random squares."""
+    """The loss is quadratic, because a linear function of z has no gradient for what normalisation removes."""
     weights = tf.constant(np.random.default_rng(0).normal(size=(5, 8)), tf.float32)
     with tf.GradientTape() as tape:
         z = encoder(to_graphs_tuple(some_graphs()), is_training=True)
@@ -132,14 +132,14 @@ def test_sub_networks_come_from_factories() -> None:
 def test_heads_have_to_divide_the_width() -> None:
     with pytest.raises(ValueError, match="hidden=65"):
         EncoderConfig(kind="attention", hidden=64, heads=5)
-    EncoderConfig(hidden=64, heads=5)  # of no concern to message passing
+    EncoderConfig(hidden=64, heads=5)  # message passing has no heads
 
 
 TIMED = FeatureSpec(("operator", "size", "log_time"), ("dtype", "length"), num_operators=4, num_dtypes=2)
 
 
 def test_the_last_dimension_is_the_total_time() -> None:
-    """Whatever the weights, and for times that the calibration has not seen."""
+    """This holds whatever the weights are, and also for times that the calibration has not seen."""
     tf.random.set_seed(0)
     encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, total_time=True), TIMED)
     rng = np.random.default_rng(0)

@@ -46,7 +46,7 @@ def visited(data: EncoderDataset) -> set[bytes]:
 
 
 def test_no_more_states_are_trained_on_than_are_asked(two_starts: EpisodeBuffer) -> None:
-    """Shared out between the start graphs as they have them, the same for one seed, and all where there are no more."""
+    """Each start graph has its share of the limit, a seed always draws the same states, and a high limit keeps all."""
     parts, tables = two_starts.by_start(), tables_of(two_starts)
     whole = encoder_datasets(parts, tables, 10**6, seed=0)
     available = [data.num_states for data in whole]
@@ -78,7 +78,7 @@ def test_no_dimension_has_collapsed(world_model: WorldModel, episodes: EpisodeBu
 
 
 def test_what_is_not_finite_is_named_and_the_checkpoint_kept(episodes: EpisodeBuffer, tmp_path: Path) -> None:
-    """The loss term, the step, and which transitions of which episodes."""
+    """The error names the loss term, the step, the transitions and their episodes."""
     config = dataclasses.replace(SMALL.encoder_training, steps=4, checkpoint_every=2)
     data = EncoderDataset(episodes, episodes.action_table())
     training = EncoderTraining(
@@ -101,7 +101,7 @@ def test_what_is_not_finite_is_named_and_the_checkpoint_kept(episodes: EpisodeBu
 
 
 def test_dimensions_that_do_not_vary_cost_as_much_as_they_lack(episodes: EpisodeBuffer) -> None:
-    """Up to a standard deviation of 1, and no more beyond it: the floor is what keeps latents from collapsing."""
+    """The cost ends at a standard deviation of 1; this floor is what keeps latents from collapsing."""
     data = EncoderDataset(episodes, episodes.action_table())
     _, targets, actions = data.batch(data.sample(32, (0,)))
     heads = EncoderHeads(targets, data.table, SMALL.encoder_training, latent=4)
@@ -113,14 +113,14 @@ def test_dimensions_that_do_not_vary_cost_as_much_as_they_lack(episodes: Episode
 
 
 def states_of(world_model: WorldModel, buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
-    """Latents and log costs of all states."""
+    """Returns the latents and the log costs of all states."""
     hashes = [h for episode in buffer for h in episode.hashes]
     latents = world_model.encode({h: buffer.graphs[h] for h in hashes})
     return np.stack([latents[h] for h in hashes]), np.log(np.concatenate([episode.cost_ms for episode in buffer]))
 
 
 def test_consistency_is_what_actions_do_not_explain_of_changes(episodes: EpisodeBuffer) -> None:
-    """Per what copying z would leave. Where every action moves z by a vector of its own, that can be learned."""
+    """Consistency is relative to copying z. If every action moves z by a vector of its own, changes can be learned."""
     data = EncoderDataset(episodes, episodes.action_table())
     _, targets, actions = data.batch(data.sample(64, (0,)))
     heads = EncoderHeads(targets, data.table, SMALL.encoder_training, latent=4)

@@ -1,4 +1,4 @@
-"""What an encoder makes of operators that it was not trained on."""
+"""Tests of how an encoder embeds operators that it was not trained on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSEEN, RARE = (0, 5), 4
 
 
 class RareOperatorEnv(ToyEnv):
-    """In a tenth of the states the first node has an operator that occurs nowhere else."""
+    """A toy environment in a tenth of whose states the first node has an operator that occurs nowhere else."""
 
     def graph(self) -> ToyGraph:
         graph = super().graph()
@@ -29,7 +29,7 @@ class RareOperatorEnv(ToyEnv):
 
 @pytest.mark.parametrize("kind", ["message_passing", "attention"])
 def test_they_resemble_a_rare_one(kind: str) -> None:
-    """Exchanging one for the other moves an embedding by less than half of what lies between two graphs."""
+    """Exchanging one for the other moves an embedding by less than half of the mean distance between two graphs."""
     features = dataclasses.replace(FEATURES, num_operators=6)
     buffer = collect(RareOperatorEnv(8, max_steps=12), uniform_policy(0.02), 60, seed=1)
     tf.random.set_seed(0)
@@ -55,5 +55,5 @@ def with_operator(graph: ToyGraph, node: int, operator: int) -> ToyGraph:
 
 
 def distance(one: np.ndarray, other: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Root mean square over the dimensions, in standard deviations."""
+    """Returns the root mean square difference over the dimensions, in units of the standard deviations `unit`."""
     return np.sqrt(np.mean(((one - other) / unit) ** 2, axis=-1))

@@ -41,7 +41,7 @@ def layer_norm(x: np.ndarray) -> np.ndarray:
 
 
 def attend(layer: AttentionRound, nodes: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The layer's nodes, node by node and head by head as the paper has it."""
+    """Returns the layer's nodes, computed node by node and head by head as in the paper."""
     values, edge_values = nodes @ layer._values.w.numpy(), edges @ layer._edge_values.w.numpy()
     edge_scores = edges @ layer._edge_scores.w.numpy()
     attended = np.zeros_like(nodes)
@@ -61,7 +61,7 @@ def attend(layer: AttentionRound, nodes: np.ndarray, edges: np.ndarray) -> np.nd
 
 
 def test_it_is_the_published_formula(layer: AttentionRound) -> None:
-    """All biases and norms are still as they were made."""
+    """All biases and norms still have their initial values."""
     nodes, edges = drawn(0)
     np.testing.assert_allclose(layer(graph_of(nodes, edges)).nodes, attend(layer, nodes, edges), atol=1e-4)
 
@@ -80,7 +80,7 @@ def test_large_scores_overflow_nowhere(layer: AttentionRound, scale: float) -> N
 
 
 def test_the_shift_against_overflow_has_no_part_in_gradients(layer: AttentionRound) -> None:
-    """Against differences of the formula itself."""
+    """The gradient is compared with finite differences of the formula itself."""
     nodes, edges = drawn(1)
     direction = np.random.default_rng(2).normal(size=nodes.shape)
     weights = np.random.default_rng(3).normal(size=nodes.shape)

@@ -1,4 +1,4 @@
-"""TensorFlow, as a baseline, computes what ONNX Runtime computes, and names what it cannot."""
+"""The TensorFlow baseline computes what ONNX Runtime computes, and names what it does not support."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ Shape = Sequence[int]
 def one_node(
     op: str, inputs: Sequence[Shape | np.ndarray], opset: int = 18, outputs: int = 1, **attributes: Any
 ) -> Any:
-    """A model of one operator: shapes are inputs, arrays are constants, None is left out."""
+    """Returns a model of one operator. In `inputs`, a shape is a graph input, an array a constant, None no input."""
     names = ["" if each is None else f"i{index}" for index, each in enumerate(inputs)]
     given = {name: each for name, each in zip(names, inputs, strict=True) if isinstance(each, list | tuple)}
     constants = [numpy_helper.from_array(e, n) for n, e in zip(names, inputs, strict=True) if isinstance(e, np.ndarray)]
@@ -176,7 +176,7 @@ def test_operators_compute_the_same(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_operators_of_constants_compute_the_same(case: str) -> None:
-    """They are computed when the model is converted."""
+    """Such operators are computed when the model is converted."""
     model = onnx.ModelProto()
     model.CopyFrom(CASES[case])
     for value in model.graph.input:
@@ -191,7 +191,7 @@ def test_operators_of_constants_compute_the_same(case: str) -> None:
 def chain(
     nodes: Sequence[tuple[str, Sequence[str], str, dict[str, Any]]], shape: Shape, kind: int = F
 ) -> onnx.ModelProto:
-    """Operators on the input `x`; the last result is the output."""
+    """Returns a model that applies operators to the input `x`; the last result is the output."""
     made = [helper.make_node(op, inputs, [output], **attributes) for op, inputs, output, attributes in nodes]
     value, result = helper.make_tensor_value_info("x", kind, list(shape)), nodes[-1][2]
     constants = [numpy_helper.from_array(floats(3, 4), "w"), numpy_helper.from_array(ints(2, 3), "s")]
@@ -201,7 +201,7 @@ def chain(
 
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_comparisons_compute_the_same(op: str) -> None:
-    """The input with itself turned round, so that some elements are equal."""
+    """The input is compared with its transpose, so that some elements are equal."""
     nodes: list[tuple[str, list[str], str, dict[str, Any]]] = [("Transpose", ["x"], "t", {})]
     inputs = ["x", "t"]
     if op in ("And", "Or", "Not"):
@@ -216,7 +216,7 @@ def test_positive_arguments_compute_the_same() -> None:
 
 
 def test_constants_are_computed_beforehand() -> None:
-    """What is computed from weights or shapes alone, also where an operator has to know it."""
+    """Results that depend on weights or shapes alone are constants, also if an operator needs their values."""
     fill = helper.make_tensor("v", F, [1], [2.0])
     nodes: list[tuple[str, list[str], str, dict[str, Any]]] = [
         ("Constant", [], "one", {"value_float": 1.0}),
@@ -289,7 +289,7 @@ def test_convolutions_compute_the_same(
 @pytest.mark.parametrize("pads", [[0, 0, 1, 1], [1, 1, 0, 0], [0, 2, 2, 2]])
 @pytest.mark.parametrize("multiplier", [1, 2])
 def test_convolutions_by_channel_compute_the_same_with_any_pads(pads: list[int], multiplier: int) -> None:
-    """With other pads than its own and a bias, TensorFlow would abort the process."""
+    """TensorFlow would abort the process if it were given a bias together with pads other than its own."""
     inputs = [(2, 4, 9, 8), floats(4 * multiplier, 1, 3, 3), floats(4 * multiplier)]
     assert_agree(one_node("Conv", inputs, group=4, strides=[2, 2], pads=pads), xla=False)
 
@@ -304,14 +304,14 @@ def test_pools_compute_the_same(window: dict[str, Any], ceil: bool, include: boo
     model = CheckedModel.from_proto(one_node(op, [shape], **window, **more))
     try:
         OnnxRuntime(level="disabled").open(model, random_feeds(input_specs(model), np.random.default_rng(0))).run()
-    except ModelError:  # windows that ONNX Runtime itself refuses
+    except ModelError:  # ONNX Runtime itself refuses these windows
         assume(False)
     assert_agree(model, xla=False)
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_padded_pools_compute_the_same_with_xla(op: str) -> None:
-    """It pads no pools itself."""
+    """XLA does not pad pools itself."""
     window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 0, 1, 2]}
     assert_agree(one_node(op, [(1, 3, 8, 9)], **window), xla=True)
 
@@ -320,13 +320,13 @@ def test_padded_pools_compute_the_same_with_xla(op: str) -> None:
     "name", ["squeezenet1.1-tiny", "resnet50-tiny", "inception-v3-tiny", "nasnet-a-tiny", "resnext50-tiny"]
 )
 def test_convolutions_share_one_layout(name: str) -> None:
-    """The input is turned round once, and nothing after it."""
+    """The input is transposed once, and nothing after it is."""
     operations = tensorflow_function(CheckedModel.from_proto(zoo.build(name)), xla=False).graph.get_operations()
     turned = [each for each in operations if each.type == "Transpose" and each.inputs[0].shape.rank == 4]
     assert len(turned) == 1 and turned[0].inputs[0].op.type == "Placeholder"
 
 
-# What it cannot
+# What it does not support
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_kernels_over_two_gigabytes_are_refused() -> None:
 
 @pytest.mark.parametrize("xla", [False, True])
 def test_large_weights_are_handed_over(xla: bool) -> None:
-    """They are no part of the function, but for the kernels of convolutions that Grappler knows what to do with."""
+    """Weights are not part of the function; without XLA, convolution kernels are, because Grappler optimises these."""
     product = tensorflow_function(CheckedModel.from_proto(one_node("MatMul", [(3, 300), floats(300, 300)])), xla=xla)
     kernel = tensorflow_function(
         CheckedModel.from_proto(one_node("Conv", [(1, 300, 2, 2), floats(300, 300, 1, 1)])), xla=xla
@@ -388,7 +388,7 @@ def test_large_weights_are_handed_over(xla: bool) -> None:
 
 
 def test_another_number_of_threads_needs_another_process() -> None:
-    assert_agree(CASES["Relu"], xla=False)  # TensorFlow has started
+    assert_agree(CASES["Relu"], xla=False)  # this starts TensorFlow
     with pytest.raises(UnavailableError, match="other threads than the 3 asked for"):
         TensorFlow(threads=3)
 
@@ -397,7 +397,7 @@ def test_another_number_of_threads_needs_another_process() -> None:
 
 
 def test_its_threads_are_settled_in_another_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is unpickled was never initialised there."""
+    """Unpickling does not call `__init__`, so `open` has to set the threads."""
     sent = pickle.dumps(TensorFlow(threads=1))
     settled: list[int] = []
     monkeypatch.setattr(tensorflow_runtime, "_set_threads", settled.append)

@@ -1,4 +1,4 @@
-"""`rlflow reproduce baselines`: what cannot be compared is said or refused, and nothing is measured twice."""
+"""Tests of `rlflow reproduce baselines`: it reports or refuses what cannot be compared, and measures nothing twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few tools, memory that is not measured, the cleaned graph as our best one, and prices of its own."""
+    """Makes tables quick: two tools, made-up memory, the cleaned graph as our best one, and an empty price cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(baselines, "makers", lambda device: FEW)
@@ -58,7 +58,7 @@ def compete(monkeypatch: pytest.MonkeyPatch, **more: Maker) -> None:
 
 
 def rows() -> dict[str, dict[str, str]]:
-    """By figure."""
+    """Returns the rows of the table by their figure."""
     with Path("runs/reproduce/baselines/table.csv").open(encoding="utf-8") as file:
         return {row["figure"]: row for row in csv.DictReader(file)}
 
@@ -72,7 +72,7 @@ def refuse(_: CheckedModel) -> CheckedModel:
 
 
 def damaged(model: CheckedModel) -> CheckedModel:
-    """With one kernel a hundredth larger."""
+    """Returns the model with the weights of one convolution multiplied by 1.01."""
     name, kernel = next((name, each) for name, each in model.tensors.items() if len(each.shape) == 4)
     return replace(model, tensors=model.tensors | {name: ir.tensor(kernel.numpy() * np.float32(1.01))})
 
@@ -193,7 +193,7 @@ def test_nothing_finished_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(comparison, "measure", time)
     model = OnnxModel.load(zoo.build(GRAPH), clean="none")
     write_model(model.export_checked(model.graph), Path("ours") / f"{GRAPH}.onnx")
-    assert main(COMMAND) == 0 and done == ["disabled", "all"]  # another graph of ours: only that is new
+    assert main(COMMAND) == 0 and done == ["disabled", "all"]  # only our graph is new
 
 
 def test_an_interrupted_table_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_an_interrupted_table_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         main(COMMAND)
     monkeypatch.setattr(comparison, "measure", lambda *_, **__: pytest.fail("timed again"))
     assert main(COMMAND) == 0
-    assert calls == ["disabled", "all", "all", "all", "all"]  # interrupted; then that, ours and the control
+    assert calls == ["disabled", "all", "all", "all", "all"]  # the second is repeated; then ours and the control
 
 
 def test_one_clock_is_read_for_all_and_named(
@@ -305,7 +305,7 @@ def test_unavailable_tools_are_told_apart_from_defects() -> None:
 
 
 def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found once: by its table, or here; and written again if its file is gone."""
+    """Our graph is searched for once, here or by its own table, and written again if its file is missing."""
     requests = []
     optimised = never_slower.optimised
 

@@ -1,4 +1,4 @@
-"""`rlflow reproduce discrepancy` and `discrepancy-rules`: predictions beside a clock that tests can read."""
+"""Tests of `rlflow reproduce discrepancy` and `discrepancy-rules`, with made-up prices and measurements."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from experiments.reproduce.cost_model import discrepancy_study
 from experiments.reproduce.cost_model.discrepancy_study import Rewrites
 from taso_ext.onnx_io.checked_model import CheckedModel
 
-pytestmark = pytest.mark.xdist_group("discrepancy")  # one worker: the whole table is made once
+pytestmark = pytest.mark.xdist_group("discrepancy")  # one worker, which makes the whole table once
 
 GRAPHS = ("squeezenet1.1-tiny", "bert-base-tiny")
 
 
 def price(kernel: Kernel) -> float:
-    """Milliseconds: so many as letters, which is as good as any."""
+    """Returns a made-up price in milliseconds: the length of the kernel's signature."""
     return float(len(kernel.signature))
 
 
 def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effort) -> Timing:
-    """Of a machine on which graphs take twice the sum of their kernels' prices."""
+    """Returns the timing of a machine on which graphs take twice the sum of their kernels' prices."""
 
     def ms(variant: Variant) -> float:
         assert isinstance(variant.model, CheckedModel) and isinstance(variant.runtime, OnnxRuntime)
@@ -56,7 +56,7 @@ def fake_measure(reference: Variant, candidates: Sequence[Variant], effort: Effo
 
 
 def fake_measure_beside(model: CheckedModel, runtime: OnnxRuntime, effort: Effort, feeds: Feeds) -> Timing:
-    """Beside a reference kernel of one millisecond."""
+    """Returns the timing as a ratio to the reference, whose kernel takes one millisecond."""
     assert feeds
     reference, graph = Variant("reference kernel", runtime, model), Variant("model", runtime, model)
     found = fake_measure(reference, [graph], effort)
@@ -72,7 +72,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the whole table has been made once."""
+    """Returns a folder in which the whole table has been made once."""
     folder = tmp_path_factory.mktemp("once")
     with pytest.MonkeyPatch.context() as patches:
         on_the_fake_machine(folder, patches)
@@ -82,7 +82,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def done(once: Path, tmp_path: Path) -> None:
-    """The test begins where the whole table has been made."""
+    """Copies the finished table into the folder in which the test begins."""
     shutil.copytree(once, tmp_path, dirs_exist_ok=True)
 
 
@@ -123,7 +123,7 @@ def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("done")
 def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With another database, whose prices all are three times as high, and of convolutions six times."""
+    """In another database, all prices are three times as high, and those of convolutions six times."""
     assert reproduce("discrepancy") == 0
     before = read_rows("discrepancy")
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "another"))

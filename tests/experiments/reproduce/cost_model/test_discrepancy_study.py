@@ -1,4 +1,4 @@
-"""How predicted and measured run times are compared, and what graphs they are compared on."""
+"""Tests of how predicted and measured run times are compared, and of the graphs that they are compared on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rlflow reproduce fig-pairwise`: quantities of graphs on random ways and on those of searches, and their picture."""
+"""Tests of `rlflow reproduce fig-pairwise`: quantities of graphs on random walks and in searches, and their figure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_pair_has_its_correlations_and_the_picture_is_drawn(
 
 
 def test_a_run_time_that_is_one_of_the_counts_correlates_with_it_alone() -> None:
-    """Here every kernel takes a millisecond."""
+    """Every kernel takes one millisecond here, so the run time is the number of kernel launches."""
     assert reproduce(costs="measured:cpu") == 0
     found = read_rows()
     own, other = (found[f"run time, {name}"] for name in ("kernel launches", "memory accesses"))
@@ -117,7 +117,7 @@ def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest
 
 
 def test_a_walk_ends_before_a_graph_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under measured costs those of more than a few times the work have none; here those that are larger at all."""
+    """Under measured costs, graphs with a few times the work have no price; here, any graph with more work has none."""
     monkeypatch.setattr(operator_costs, "affordable", lambda start, cost: cost.flops <= start.flops)
     assert reproduce(costs="measured:cpu") == 0
     found = read_rows()

@@ -1,4 +1,4 @@
-"""`rlflow reproduce never-slower`: what stands in the table was measured after everything was decided."""
+"""Tests of `rlflow reproduce never-slower`, whose ratios are measured after everything was decided."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def optimise_to(monkeypatch: pytest.MonkeyPatch, measured: object) -> None:
-    """Has runs end with the model itself, and say that they have measured so."""
+    """Makes every run write its input model as its result and report `measured`."""
 
     def optimised(request: Request, progress: ProgressDisplay) -> tuple[Any, Path]:
         write_model(CheckedModel.from_proto(zoo.build(request.model)), request.output)
@@ -42,7 +42,7 @@ def optimise_to(monkeypatch: pytest.MonkeyPatch, measured: object) -> None:
 
 
 def measure_as(monkeypatch: pytest.MonkeyPatch, ratio: Estimate) -> list[Effort]:
-    """Has the last measurement find a ratio; returns what effort it was made with."""
+    """Makes the last measurement find `ratio`; returns the list of the efforts that it is made with."""
     efforts: list[Effort] = []
 
     def measure(reference: Variant, candidates: list[Variant], effort: Effort) -> Timing:

@@ -1,4 +1,4 @@
-"""`rlflow reproduce steptime`: what a step takes in the real environment and in the dream."""
+"""Tests of `rlflow reproduce steptime`: how long a step takes in the real environment and in the dream."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_graph_that_no_rule_applies_to_is_bad_input(
 
 
 def test_every_state_that_is_timed_is_encoded() -> None:
-    """A model remembers what it has encoded, by name."""
+    """Each state needs a name of its own, because a model remembers by name what it has encoded."""
 
     class Recorder:
         def __init__(self) -> None:

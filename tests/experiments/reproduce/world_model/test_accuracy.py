@@ -1,4 +1,4 @@
-"""`rlflow reproduce accuracy` and `accuracy-curve`: smallest models, and rows of records that are made up."""
+"""Tests of `rlflow reproduce accuracy` and `accuracy-curve` with the smallest models and with made-up records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from worldmodel.errors import (
     NonFinitePrediction,
 )
 
-pytestmark = pytest.mark.xdist_group("accuracy")  # one worker: what all look at is made once
+pytestmark = pytest.mark.xdist_group("accuracy")  # one worker, which makes the shared table once
 
 MODEL = "squeezenet1.1-tiny"
 SMOKE = ["--scale", "smoke", "--seeds", "0", "--set", "world_model.encoder_training.steps=1"]
@@ -58,7 +58,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(workplace: Path) -> list[dict[str, str]]:
-    """Of the whole table at its smallest, made once."""
+    """Returns the rows of the whole table at its smallest scale, made once for all tests."""
     with pytest.MonkeyPatch.context() as patch, tracing.untraced():
         patch.chdir(workplace)
         assert main(["reproduce", "accuracy", *SMOKE]) == 0
@@ -129,7 +129,7 @@ def test_what_is_finished_is_not_done_again(
 def test_what_came_with_the_source_is_not_done_again(
     rows: list[dict[str, str]], workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a fresh clone on another machine: no model is there, and none is needed."""
+    """A fresh clone on another machine has no models and needs none."""
     committed = tmp_path / COMMITTED / "accuracy" / UNITS
     committed.mkdir(parents=True)
     for unit in (workplace / "runs/reproduce/accuracy/units").glob("*.json"):
@@ -144,7 +144,7 @@ def test_what_came_with_the_source_is_not_done_again(
 def test_a_later_round_goes_on_from_what_is_kept(
     rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last round's result is lost, its models are not: nothing is trained, and the result is the same."""
+    """Only the last round's result is lost. Its models are still there, so nothing is trained anew."""
     results = Path("runs/reproduce/accuracy")
     (lost,) = (results / UNITS).glob(f"{MODEL}-seed0-policy1-*.json")
     before = lost.read_text(encoding="utf-8")
@@ -416,7 +416,7 @@ def test_seeds_are_the_users_or_more_for_the_graphs_that_matter_most() -> None:
 
 @pytest.mark.parametrize(("graph", "met"), [("bert-base", ["yes", "yes", "no", "no"]), ("vit-base", [None] * 4)])
 def test_bert_is_asked_what_its_training_takes(graph: str, met: list[str | None]) -> None:
-    """In minutes, MiB and real steps."""
+    """The requirements are on minutes, MiB, real steps and the distinct states that the encoder draws from."""
     record = judged() | {"spent": {"seconds": 800.0, "cpu_seconds": 60.0, "peak_bytes": 2 << 30}, "real_steps": 100_001}
     record["encoder_states"] = 20_001
     rows = list(table_rows(graph, 9.0, [record], [], steps=(1,)))

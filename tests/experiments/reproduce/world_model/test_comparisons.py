@@ -1,4 +1,4 @@
-"""Tables of settings that differ in one thing each, and of graphs not trained on, with hardly trained models."""
+"""Tests of the tables that compare settings or judge graphs not trained on, with hardly trained models."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_pessimistic_ensemble_is_put_to_the_exploit_test() -> None:
 
 @pytest.mark.parametrize("variants", [PREDICTION_VARIANTS, DREAM_VARIANTS])
 def test_each_variant_is_other_settings(variants: Conditions) -> None:
-    """And ones that can be: a typing error would show after hours."""
+    """The settings must also be valid, because a typing error would otherwise show only after hours."""
     settings = [load_config("best", {}, list(assignments)) for assignments in variants.values()]
     assert len({str(each) for each in settings}) == len(variants)
     assert not any("," in label for label in variants), "commas stand between them on the command line"

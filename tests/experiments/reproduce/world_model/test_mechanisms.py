@@ -1,4 +1,4 @@
-"""`rlflow reproduce mechanisms`: what is left out, what is shared, and when a mechanism moves a figure."""
+"""Tests of `rlflow reproduce mechanisms`: what it leaves out, which models it shares, and when a figure moves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from experiments.runs.run import Run
 from experiments.studies.mechanisms import PREDICTION
 from tests import tracing
 
-pytestmark = pytest.mark.xdist_group("mechanisms")  # one worker: what all look at is made once
+pytestmark = pytest.mark.xdist_group("mechanisms")  # one worker, which makes the shared table once
 
 COMMAND = ["reproduce", "mechanisms", "--scale", "smoke", "--seeds", "0", "--without", "no-repeat play,known ranges"]
 for smaller in ("world_model.encoder_training.steps=1", "world_model.mdn_rnn_training.steps=2", "ppo.updates=1"):
@@ -47,7 +47,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(workplace: Path) -> list[Path]:
-    """The models that the whole table at its smallest trains, once for all tests."""
+    """Returns the run directories of the models that the whole table trains, once for all tests."""
     made: list[Path] = []
     with pytest.MonkeyPatch.context() as patch, tracing.untraced():
         train = learning.train_world_model
@@ -69,7 +69,7 @@ def there(workplace: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> N
 
 
 def test_a_mechanism_that_acts_in_dreams_alone_trains_no_model(trained: list[Path]) -> None:
-    """Nor does one that acts in play alone."""
+    """A mechanism that acts in play alone trains none either."""
     assert len(trained) == 1
 
 
@@ -114,10 +114,10 @@ def test_every_mechanism_leaves_something_out() -> None:
         ([0.90, 0.91, 0.92], [0.70, 0.71, 0.73], True, WORSE),
         ([0.90, 0.91, 0.92], [0.70, 0.71, 0.73], False, BETTER),
         ([1.0, 1.1, 1.2], [3.0, 3.1, 3.3], False, WORSE),
-        ([1.0, 2.0, 3.0], [1.1, 2.1, 3.1], False, NOTHING),  # the same for every seed, but less than they differ
-        ([1.0, 1.1, 1.2], [3.0, 1.0, 1.3], False, NOTHING),  # of one seed only
+        ([1.0, 2.0, 3.0], [1.1, 2.1, 3.1], False, NOTHING),  # smaller than the seeds' spread, although constant
+        ([1.0, 1.1, 1.2], [3.0, 1.0, 1.3], False, NOTHING),  # a difference in one seed only
         ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False, NOTHING),
-        ([0.0, 0.0], [0.2, 0.2], False, WORSE),  # no seed differs from another
+        ([0.0, 0.0], [0.2, 0.2], False, WORSE),  # the seeds do not differ
     ],
 )
 def test_a_figure_moves_beyond_chance_and_beyond_the_seeds(
@@ -135,7 +135,7 @@ def test_the_difference_is_in_units_of_the_seeds() -> None:
 
 
 def test_graphs_count_in_units_of_their_seeds() -> None:
-    """A figure a hundred times larger on one graph says no more than on another."""
+    """A graph on which the figure is a hundred times larger has no more weight than another."""
     small = np.array([[1.0, 1.3], [1.1, 1.5], [1.2, 1.5]])
     row = compared_over_graphs([small, 100.0 * small], more_is_better=False)
     alone = compared(small, more_is_better=False)
