@@ -34,7 +34,7 @@ def test_lines_are_spaced_and_tell_the_remaining_time() -> None:
             bar.update(done, best_percent=12.3)
     lines = stream.getvalue().splitlines()
     assert len(lines) == pytest.approx(100 / SECONDS_BETWEEN_LINES, abs=3)
-    assert "ETA 50.0 s" in next(line for line in lines if ": 50/100" in line) or "ETA 50 s" in stream.getvalue()
+    assert "ETA 50 s" in next(line for line in lines if ": 50/100" in line)
     assert lines[-1].startswith("collect: finished in 1 min 40 s") and "12.3" in lines[-1]
 
 
@@ -44,7 +44,7 @@ def test_a_resumed_stage_estimates_from_its_own_steps() -> None:
         for done in range(91, 101):
             clock.now += 2
             bar.update(done)
-    assert "94/100  ETA 12 s" in stream.getvalue() or "93/100  ETA 14 s" in stream.getvalue()
+    assert "93/100  ETA 14 s" in stream.getvalue()
 
 
 def test_a_first_step_that_takes_long_says_nothing_of_the_others() -> None:

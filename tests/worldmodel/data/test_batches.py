@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worldmodel.toy_world import ToyEnv, uniform_policy
-from worldmodel.data.actions import ActionTable
+from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.batches import EpisodeData, Schedule, bootstrap_counts
 from worldmodel.data.episodes import EpisodeBuffer, collect
 
@@ -52,7 +52,7 @@ def test_an_episode_is_cut_before_an_action_the_table_does_not_hold(episodes: Ep
     episode = episodes[0]
     taken = episode.actions[3]
     codes = episodes.action_table().codes
-    smaller = ActionTable(codes[codes != (taken[0] << 20 | taken[1])], 3)
+    smaller = ActionTable(codes[codes != pack(taken[np.newaxis])[0]], 3)
     data = EpisodeData(episodes, smaller, number_latents(episodes))
     batch = data.trajectory([0])
     first = int(np.flatnonzero(np.all(episode.actions == taken, axis=1))[0])

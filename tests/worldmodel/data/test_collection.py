@@ -29,7 +29,11 @@ def assert_equal(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
         assert (mine.index, mine.hashes) == (theirs.index, theirs.hashes)
         for name in ("actions", "rewards", "cost_ms", "legal_codes", "legal_offsets"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
-    assert dict.fromkeys(left.graphs) == dict.fromkeys(right.graphs)
+    assert set(left.graphs) == set(right.graphs)
+    for graph_hash in left.graphs:
+        for name in ("nodes", "edges", "edge_links"):
+            mine, theirs = (getattr(each.graphs[graph_hash], name) for each in (left, right))
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_shards_are_one_collection(collection: Collection) -> None:

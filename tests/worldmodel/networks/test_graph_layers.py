@@ -10,7 +10,7 @@ from graph_nets import graphs as gn_graphs
 from worldmodel.networks.graph_layers import AttentionRound, owners_of, segment_max, segment_mean, segment_sum
 
 HIDDEN, HEADS, WIDTH = 6, 2, 3
-LINKS = np.array([[1, 0], [2, 0], [0, 1], [0, 2], [4, 2], [2, 4]])  # sender, receiver; node 3 stands alone
+LINKS = np.array([[1, 0], [2, 0], [0, 1], [0, 2], [5, 4], [4, 5]])  # sender, receiver; node 3 stands alone
 
 
 def graph_of(nodes: np.ndarray, edges: np.ndarray) -> gn_graphs.GraphsTuple:
@@ -19,7 +19,7 @@ def graph_of(nodes: np.ndarray, edges: np.ndarray) -> gn_graphs.GraphsTuple:
         edges=tf.constant(edges, tf.float32),
         senders=tf.constant(LINKS[:, 0], tf.int32),
         receivers=tf.constant(LINKS[:, 1], tf.int32),
-        n_node=tf.constant([3, 2]),
+        n_node=tf.constant([4, 2]),
         n_edge=tf.constant([4, 2]),
         globals=tf.zeros([2, HIDDEN]),
     )
@@ -33,7 +33,7 @@ def layer() -> AttentionRound:
 
 def drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
-    return generator.normal(size=(5, HIDDEN)), generator.normal(size=(len(LINKS), 4))
+    return generator.normal(size=(6, HIDDEN)), generator.normal(size=(len(LINKS), 4))
 
 
 def layer_norm(x: np.ndarray) -> np.ndarray:
