@@ -15,6 +15,7 @@ from environment import zoo
 from experiments.cli import main
 from taso_ext import RuleSet
 from taso_ext.verify.rule_file import Proof
+from tests import commands
 
 VALID = "squeezenet1.1-tiny"
 OTHER_REWARD = ("--set", "ppo.telescoping=false", "--set")
@@ -28,22 +29,7 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs `rlflow optimise`, which must refuse its input, and returns the last line of its message."""
-    before = contents()
-    try:
-        status = main(["optimise", *arguments])
-    except SystemExit as stop:  # argparse
-        status = int(stop.code or 0)
-    error = capsys.readouterr().err
-    message = error.strip().splitlines()[-1]
-    assert status == 2, error
-    assert message.startswith("rlflow") and "Traceback" not in error
-    assert contents() == before, "a failed command left files behind"
-    return message
-
-
-def contents() -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path.cwd().rglob("*")}
+    return commands.failure(capsys, "optimise", *arguments)
 
 
 def save_invalid(path: Path) -> None:

@@ -27,6 +27,7 @@ from environment.costs.prices.settings import Setting
 from environment.costs.prices.sqlite_file import sidecars
 from environment.runtimes import OnnxRuntime, available_devices
 from experiments.cli import main
+from tests.commands import failure
 
 MODEL = "squeezenet1.1-tiny"
 OTHER = Setting("cuda", "another processor", "onnxruntime", "1.0", 1)
@@ -76,25 +77,6 @@ def prices_in(path: Path | str) -> dict[Setting, dict[str, Price]]:
 def add_other(path: Path | str) -> None:
     with PriceDatabase(path) as database:
         database.setting(OTHER).put('0 ["","Relu",14,{},[[1,[4],false,null]],[true]]', Price(7.0, 0.02))
-
-
-def contents() -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path.cwd().rglob("*")}
-
-
-def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs a command that must refuse its input, and returns the last line of its message."""
-    capsys.readouterr()
-    before = contents()
-    try:
-        status = main([*arguments])
-    except SystemExit as stop:  # argparse
-        status = int(stop.code or 0)
-    error = capsys.readouterr().err
-    assert status == 2, error
-    assert "Traceback" not in error and error.strip().splitlines()[-1].startswith("rlflow")
-    assert contents() == before, "a failed command changed or left files"
-    return error.strip().splitlines()[-1]
 
 
 def test_the_kernels_of_a_model_and_of_its_walks_are_timed_once(

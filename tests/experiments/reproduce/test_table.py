@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from pathlib import Path
 
@@ -12,16 +11,12 @@ from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce.search import rule_sets
 from taso_ext import RuleSet
+from tests.commands import read_table
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def rows(directory: Path, table: str) -> list[dict[str, str]]:
-    with (directory / "table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_every_table_has_its_module() -> None:
@@ -39,7 +34,7 @@ def test_the_shipped_rules_are_compared_with_a_baseline(
     assert main(command) == 0
     table = capsys.readouterr().out
     assert table.startswith("# What the shipped rules find") and str(len(shipped)) in table
-    (row,) = rows(Path("runs/reproduce/rule-sets"), "rule-sets")
+    (row,) = read_table("rule-sets")
     assert int(row["rules"]) * int(row["matches"]) == int(row["substitutions"])
     assert float(row["best"]) == max(float(row["improvement"]), float(row["continued"]))
     assert float(row["continued"]) >= float(row["baseline"])
@@ -75,7 +70,7 @@ def test_tables_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest.C
 def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixture[str]) -> None:
     """The climb need not find anything, because a busy machine hides what a rewrite gains."""
     assert main(["reproduce", "end-to-end", "--scale", "smoke", "squeezenet1.1-tiny"]) == 0
-    (row,) = rows(Path("runs/reproduce/end-to-end"), "end-to-end")
+    (row,) = read_table("end-to-end")
     assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
     assert int(row["tried"]) >= 3
     assert capsys.readouterr().out.startswith("# What rewriting gains on cpu")
@@ -84,8 +79,8 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
 def test_two_processes_make_the_table_of_one(tmp_path: Path) -> None:
     command = ["reproduce", "rule-sets", "--scale", "smoke", "squeezenet1.1-tiny", "bert-base-tiny"]
     assert main([*command, "--processes", "2"]) == 0
-    found = rows(Path("runs/reproduce/rule-sets"), "rule-sets")
+    found = read_table("rule-sets")
     assert [row["graph"] for row in found] == command[-2:]
     shutil.rmtree("runs")
     assert main(command) == 0
-    assert rows(Path("runs/reproduce/rule-sets"), "rule-sets") == found
+    assert read_table("rule-sets") == found

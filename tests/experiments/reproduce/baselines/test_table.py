@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
+from tests.commands import read_table
 
 GRAPH = "squeezenet1.1-tiny"
 COMMAND = ["reproduce", "baselines", "--scale", "smoke", "--ours", "ours", GRAPH]
@@ -59,8 +59,7 @@ def compete(monkeypatch: pytest.MonkeyPatch, **more: Maker) -> None:
 
 def rows() -> dict[str, dict[str, str]]:
     """Returns the rows of the table by their figure."""
-    with Path("runs/reproduce/baselines/table.csv").open(encoding="utf-8") as file:
-        return {row["figure"]: row for row in csv.DictReader(file)}
+    return {row["figure"]: row for row in read_table("baselines")}
 
 
 def tool(prepare: Callable[[CheckedModel], CheckedModel], runtime: OnnxRuntime | None = None) -> Maker:

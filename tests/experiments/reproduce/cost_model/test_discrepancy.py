@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -28,6 +27,7 @@ from experiments.cli import main
 from experiments.reproduce.cost_model import discrepancy_study
 from experiments.reproduce.cost_model.discrepancy_study import Rewrites
 from taso_ext.onnx_io.checked_model import CheckedModel
+from tests.commands import read_table
 
 pytestmark = pytest.mark.xdist_group("discrepancy")  # one worker, which makes the whole table once
 
@@ -101,15 +101,10 @@ def reproduce(table: str, *more: str) -> int:
     return main(["reproduce", table, "--scale", "smoke", *GRAPHS, *more])
 
 
-def read_rows(table: str) -> list[dict[str, str]]:
-    with Path(f"runs/reproduce/{table}/table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.usefixtures("done")
 def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("discrepancy") == 0
-    rows = read_rows("discrepancy")
+    rows = read_table("discrepancy")
     assert [row["graph"] for row in rows] == list(GRAPHS)
     for row in rows:
         assert float(row["measured_ms"]) == pytest.approx(2 * float(row["summed_ms"]))
@@ -125,7 +120,7 @@ def test_what_is_predicted_exactly_has_no_error(capsys: pytest.CaptureFixture[st
 def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """In another database, all prices are three times as high, and those of convolutions six times."""
     assert reproduce("discrepancy") == 0
-    before = read_rows("discrepancy")
+    before = read_table("discrepancy")
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "another"))
     factors = {"Conv": 6.0}
     timed: list[str] = []
@@ -138,7 +133,7 @@ def test_predictions_follow_prices_while_measurements_stay(monkeypatch: pytest.M
     for name in ("measure", "measure_beside"):
         monkeypatch.setattr(discrepancy_study, name, lambda *_: pytest.fail("measured again"))
     assert reproduce("discrepancy") == 0
-    after = read_rows("discrepancy")
+    after = read_table("discrepancy")
     assert timed
     for old, new in zip(before, after, strict=True):
         assert old["measured_ms"] == new["measured_ms"]
@@ -169,7 +164,7 @@ def test_kernels_are_timed_in_turn_until_all_have_been_often_enough(
 
 @pytest.mark.usefixtures("done")
 def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = read_rows("discrepancy")
+    whole = read_table("discrepancy")
     batches = 0
 
     def interrupted(*given: Any) -> Timing:
@@ -186,7 +181,7 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest
     (part,) = Path("runs/reproduce/discrepancy/units").glob("*.part")
     assert len(json.loads(part.read_text())["points"]) == 2 * discrepancy_study.TOGETHER
     assert reproduce("discrepancy") == 0
-    assert read_rows("discrepancy") == whole and not part.exists()
+    assert read_table("discrepancy") == whole and not part.exists()
     interrupted_once = batches - 1  # the batch that was interrupted is measured again
     shutil.rmtree("runs")
     batches = 3
@@ -199,7 +194,7 @@ def test_rules_are_read_off_the_same_units(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("measure", "measure_beside"):
         monkeypatch.setattr(discrepancy_study, name, lambda *_: pytest.fail("measured again"))
     assert reproduce("discrepancy-rules") == 0
-    rows = read_rows("discrepancy-rules")
+    rows = read_table("discrepancy-rules")
     assert any(row["rule"].endswith(", early") for row in rows)
     assert "random" not in {row["rule"] for row in rows}
     for row in rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from experiments.executors.units import Record
 from experiments.reports.plots import plot_pairs
 from experiments.reproduce.cost_model import fig_pairwise
 from experiments.reproduce.table import UNDEFINED
+from tests.commands import read_table
 
 MODEL = "squeezenet1.1-tiny"
 OUTPUT = Path("runs/reproduce/fig-pairwise")
@@ -34,9 +34,8 @@ def reproduce(*more: str, costs: str = "roofline:xeon") -> int:
     return main(["reproduce", "fig-pairwise", "--scale", "smoke", MODEL, "--costs", costs, *more])
 
 
-def read_rows(directory: Path = OUTPUT) -> dict[str, dict[str, str]]:
-    with (directory / "table.csv").open(encoding="utf-8") as file:
-        return {row["pair"]: row for row in csv.DictReader(file)}
+def read_rows() -> dict[str, dict[str, str]]:
+    return {row["pair"]: row for row in read_table("fig-pairwise")}
 
 
 def test_every_pair_has_its_correlations_and_the_picture_is_drawn(

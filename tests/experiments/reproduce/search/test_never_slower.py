@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
+from tests.commands import read_table
 
 GRAPH = "squeezenet1.1-tiny"
 
@@ -57,8 +57,7 @@ def measure_as(monkeypatch: pytest.MonkeyPatch, ratio: Estimate) -> list[Effort]
 
 def reproduce(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], str]:
     assert main(["reproduce", "never-slower", "--scale", "smoke", GRAPH]) == 0
-    with Path("runs/reproduce/never-slower/table.csv").open(encoding="utf-8") as file:
-        (row,) = csv.DictReader(file)
+    (row,) = read_table("never-slower")
     return row, capsys.readouterr().out
 
 

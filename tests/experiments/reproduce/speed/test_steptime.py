@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from environment import GraphSubstitutionEnv
 from experiments.cli import main
 from experiments.reproduce.speed import steptime
 from experiments.reproduce.speed.dream_times import FixedOrder, encode_ms
+from tests.commands import read_table
 from worldmodel.data.trajectory import LatentObservation
 
 MODEL = "squeezenet1.1-tiny"
@@ -27,8 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_kind_of_step_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["reproduce", "steptime", "--scale", "smoke", MODEL]
     assert main(command) == 0
-    with Path("runs/reproduce/steptime/table.csv").open(encoding="utf-8") as file:
-        found = {row["step"]: row for row in csv.DictReader(file)}
+    found = {row["step"]: row for row in read_table("steptime")}
     assert list(found) == list(steptime.STEPS.values())
     times_ms = {step: float(found[text]["ms"]) for step, text in steptime.STEPS.items()}
     assert min(times_ms.values()) > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
 from pathlib import Path
@@ -30,6 +29,7 @@ from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.requirements import DREAM_GAP, DREAM_ILLEGAL, Requirement, required
 from experiments.studies.study import FEWER_SEEDS, SEEDS, Study, numbers_of, seeds_of
 from tests import tracing
+from tests.commands import read_table
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import COPY_LAST, PER_RULE
 from worldmodel.errors import (
@@ -46,11 +46,6 @@ SMOKE = ["--scale", "smoke", "--seeds", "0", "--set", "world_model.encoder_train
 SMOKE += ["--set", "world_model.mdn_rnn_training.steps=2", "--set", "recollect.steps=2", "--set", "ppo.updates=1"]
 
 
-def read_rows(directory: Path, table: str) -> list[dict[str, str]]:
-    with (directory / "table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("accuracy")
@@ -62,7 +57,7 @@ def rows(workplace: Path) -> list[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch, tracing.untraced():
         patch.chdir(workplace)
         assert main(["reproduce", "accuracy", *SMOKE]) == 0
-    return read_rows(workplace / "runs/reproduce/accuracy", "accuracy")
+    return read_table("accuracy", workplace / "runs/reproduce/accuracy")
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +84,7 @@ def test_nothing_is_recollected_where_there_is_nothing_to_find(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(accuracy, "best_known", lambda *_: 0.9)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
-    found = read_rows(tmp_path / "runs/reproduce/accuracy", "accuracy")
+    found = read_table("accuracy", tmp_path / "runs/reproduce/accuracy")
     assert {row["round"] for row in found} == {"", "0"} and {row["play"] for row in found} >= {RANDOM, "policy"}
 
 
@@ -123,7 +118,7 @@ def test_what_is_finished_is_not_done_again(
     monkeypatch.setattr("experiments.pipeline.collect.collect_shards", again)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert DREAM_GAP in capsys.readouterr().out
-    assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
+    assert read_table("accuracy") == rows
 
 
 def test_what_came_with_the_source_is_not_done_again(
@@ -138,7 +133,7 @@ def test_what_came_with_the_source_is_not_done_again(
     monkeypatch.setattr(Study, "learning", property(lambda _: pytest.fail("done again")))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
-    assert read_rows(Path("runs/reproduce/accuracy"), "accuracy") == rows
+    assert read_table("accuracy") == rows
 
 
 def test_a_later_round_goes_on_from_what_is_kept(
@@ -153,7 +148,7 @@ def test_a_later_round_goes_on_from_what_is_kept(
         monkeypatch.setattr(f"worldmodel.fitting.{name}", lambda *_, **__: pytest.fail("trained again"))
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert lost.read_text(encoding="utf-8") == before
-    assert read_rows(results, "accuracy") == rows
+    assert read_table("accuracy", results) == rows
 
 
 def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +164,7 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
     more = ["--scale", "smoke", "--seeds", "0,1", "--real-steps", "60,30"]
     assert main(["reproduce", "accuracy-curve", *more]) == 0
     output = workplace / "runs/reproduce/accuracy-curve"
-    found = read_rows(output, "accuracy-curve")
+    found = read_table("accuracy-curve", output)
     ranks = [row for row in found if row["figure"] == names.REWARD_RANKS]
     assert [(float(row["real_steps"]), row["play"]) for row in ranks] == [
         (33, RANDOM),

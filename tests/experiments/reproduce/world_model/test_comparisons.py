@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model.accuracy import TARGETS
 from experiments.reproduce.world_model.comparisons import DREAM_VARIANTS, PREDICTION_VARIANTS
 from experiments.reproduce.world_model.experiment import Conditions
+from tests.commands import read_table
 from worldmodel.accuracy import figure_names as names
 
 QUICK = ["--scale", "smoke", "--seeds", "0"]
@@ -28,8 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -
 
 def made(table: str, *options: str) -> list[dict[str, str]]:
     assert main(["reproduce", table, *QUICK, *options]) == 0
-    with Path(f"runs/reproduce/{table}/table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return read_table(table)
 
 
 def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:

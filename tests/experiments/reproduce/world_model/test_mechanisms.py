@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from experiments.reproduce.world_model.mechanisms import (
 from experiments.runs.run import Run
 from experiments.studies.mechanisms import PREDICTION
 from tests import tracing
+from tests.commands import read_table
 
 pytestmark = pytest.mark.xdist_group("mechanisms")  # one worker, which makes the shared table once
 
@@ -36,8 +36,7 @@ for smaller in ("world_model.encoder_training.steps=1", "world_model.mdn_rnn_tra
 
 
 def read_rows() -> dict[tuple[str, str], dict[str, str]]:
-    with Path("runs/reproduce/mechanisms/table.csv").open(encoding="utf-8") as file:
-        return {(row["mechanism"], row["figure"]): row for row in csv.DictReader(file)}
+    return {(row["mechanism"], row["figure"]): row for row in read_table("mechanisms")}
 
 
 @pytest.fixture(scope="module")
