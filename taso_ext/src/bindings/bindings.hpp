@@ -1,4 +1,5 @@
-// Each room's part of the Python module `taso_ext._core`, and the types that more than one part takes.
+// The functions that bind each folder's part of the Python module `taso_ext._core`, and the types that several parts
+// take.
 #pragma once
 
 #include <deque>
@@ -42,7 +43,7 @@ class Session {
   void step(std::int32_t rule, std::int32_t location);
   // Returns the state with the prices of all rewrites. It keeps them, and later states inherit what a step leaves alone.
   const State& priced();
-  // Throws InvalidInput when there is no step to take back.
+  // Takes the last step back. Throws InvalidInput if there is none.
   void undo();
 
  private:

@@ -9,7 +9,7 @@
 namespace rlflow {
 namespace {
 
-// Columns: ms, bytes, launches.
+// Returns the costs in the rows of an array; the columns are ms, bytes and launches.
 std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::array::forcecast>& rows) {
   if (rows.ndim() != 2 || rows.shape(1) != 3) throw InvalidInput("expected costs as [N, 3]: ms, bytes, launches");
   std::vector<Cost> costs(static_cast<std::size_t>(rows.shape(0)));
@@ -23,7 +23,7 @@ std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::
 NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& price_operators,
                          const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& signatures,
                          const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset) {
-  // Whoever calls it or lets it go last may not hold the interpreter's lock.
+  // The thread that calls the function, or lets it go last, may be one without the interpreter's lock.
   const std::shared_ptr<py::function> held(new py::function(price_operators), [](py::function* function) {
     const py::gil_scoped_acquire acquire;
     delete function;

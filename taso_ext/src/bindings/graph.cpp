@@ -10,7 +10,8 @@
 namespace rlflow {
 namespace {
 
-// Nothing when it is of another kind. Throws py::cast_error when it is not what its beginning promised, or too large.
+// Returns a Python value as an attribute, or nothing if it is of another kind. Throws py::cast_error if an item of a
+// list is not of the first item's kind, or if a number is too large.
 std::optional<Attribute> attribute_from(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return std::int64_t{value.cast<bool>()};
   if (py::isinstance<py::int_>(value)) return value.cast<std::int64_t>();
@@ -66,7 +67,7 @@ constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {{"identity",
                                                                     {"identity-kernel", Content::Kind::kIdentityKernel},
                                                                     {"averaging-kernel", Content::Kind::kAveragingKernel}};
 
-// None, the number that all elements have, or the name of a pattern.
+// Returns None, the number that all elements have, or the name of a pattern.
 py::object content_to(const Content& content) {
   if (content.kind == Content::Kind::kUniform) return py::float_(content.value);
   for (const auto& [name, kind] : kPatterns) {

@@ -1,4 +1,4 @@
-// Python surface of the engine (typed stub: taso_ext/_core.pyi).
+// The Python interface of the engine (typed stub: taso_ext/_core.pyi).
 #include "bindings/bindings.hpp"
 
 #include "costs/learned_costs.hpp"

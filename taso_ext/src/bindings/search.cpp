@@ -9,7 +9,7 @@ namespace {
 
 using ProgressFunction = std::optional<py::function>;
 
-// Runs a search without the GIL; takes it back to report progress and to notice Ctrl-C.
+// Runs a search without the GIL, which is taken back to report progress and to notice Ctrl-C.
 template <typename Search>
 SearchResult run_search(const ProgressFunction& progress, Search search) {
   const SearchProgress report = [&](std::int64_t expanded, double best_ms) {
@@ -27,7 +27,7 @@ SearchLimits limits(std::int64_t budget, double seconds, std::int64_t memory_byt
   return {.budget = budget, .seconds = seconds, .memory_bytes = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)), .threads = threads};
 }
 
-// Defines a search whose own arguments stand before the limits that all share.
+// Defines a search whose own arguments stand before the limits that all searches share.
 template <typename Function, typename... Arguments>
 void define_search(py::module_& module, const char* name, Function function, Arguments... arguments) {
   const SearchLimits defaults;

@@ -11,7 +11,7 @@ __extension__ using Wide = unsigned __int128;
 using Residues = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 constexpr std::int64_t kGreatestPrime = (std::int64_t{1} << 62) - 1;
-constexpr py::ssize_t kLazyTerms = 8;    // products of two 62-bit residues that a 128-bit sum surely holds
+constexpr py::ssize_t kLazyTerms = 8;    // as many products of two 62-bit residues as a 128-bit sum surely holds
 
 void check_prime(std::int64_t prime) {
   if (prime < 2 || prime > kGreatestPrime) throw std::invalid_argument("a field's order must lie in [2, 2^62)");

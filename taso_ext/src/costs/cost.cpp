@@ -82,7 +82,7 @@ std::vector<Cost> CostModel::price_in(const Graph& graph) const {
 Cost total_cost(const Graph& graph, const CostModel& costs) {
   const std::vector<Cost> by_node = costs.price_in(graph);
   Cost total;
-  for (const NodeId id : graph.order()) total += by_node[id];    // weights cost nothing
+  for (const NodeId id : graph.order()) total += by_node[id];    // weight-only nodes cost nothing
   return total;
 }
 

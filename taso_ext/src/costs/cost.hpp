@@ -1,4 +1,5 @@
-// What operators cost. The analytic model: one roofline per kernel, pointwise operators fused into the kernel that feeds them.
+// Cost models of operators. The analytic one is a roofline per kernel, with pointwise operators fused into the kernel
+// that feeds them.
 #pragma once
 
 #include <exception>
@@ -16,20 +17,20 @@ struct Device {
   double launch_ms;
 };
 
-// Throws InvalidInput for an unknown name, listing those that exist.
+// Returns the device of this name. Throws InvalidInput for an unknown name; the error lists the names that exist.
 [[nodiscard]] const Device& find_device(std::string_view name);
 [[nodiscard]] std::vector<std::string> device_names();
 
 struct Cost {
   double ms = 0;
   double flops = 0;
-  double memory_bytes = 0;     // read and written by all kernels
+  double memory_bytes = 0;     // bytes read and written by all kernels
   std::int64_t kernel_launches = 0;
 
   Cost& operator+=(const Cost& other);
 };
 
-// Thrown where no price of an operator can be had. Searches leave such a graph alone; for all others `cause` is the error.
+// Thrown if an operator has no price. Searches skip such a graph; for all other callers cause() is the error.
 class Unpriced : public std::exception {
  public:
   explicit Unpriced(std::exception_ptr cause) : cause_(std::move(cause)) {}
@@ -40,19 +41,20 @@ class Unpriced : public std::exception {
   std::exception_ptr cause_;
 };
 
-// What operators cost on some device. Used by several threads at once.
+// The costs of operators on some device. Several threads use a model at once.
 class CostModel {
  public:
   CostModel() = default;
   CostModel(const CostModel&) = delete;
   CostModel& operator=(const CostModel&) = delete;
   virtual ~CostModel() = default;
-  // Of an operator anywhere; `fused` says whether it is absorbed by the producer of an operand. Rewrites are predicted by it.
+  // Returns the cost of an operator whatever its place in a graph; `fused` says whether the producer of an operand
+  // absorbs it. The costs of rewrites are predicted by it.
   [[nodiscard]] virtual Cost price(const Signature& signature, bool fused) const = 0;
-  // Whether operators of one signature may cost different amounts in different places: then price() is an estimate, and
-  // what operators of a graph cost is for price_in() to say.
+  // Returns whether operators of one signature may have different costs in different places. Then price() is an
+  // estimate, and only price_in() returns what the operators of a graph cost.
   [[nodiscard]] virtual bool looks_around() const { return false; }
-  // Of the run-time operators of a graph, by node. May throw Unpriced.
+  // Returns the costs of the run-time operators of a graph, by node. May throw Unpriced.
   [[nodiscard]] virtual std::vector<Cost> price_in(const Graph& graph) const;
 };
 
@@ -65,8 +67,8 @@ class Roofline final : public CostModel {
   Device device_;
 };
 
-// Whether a pointwise operator whose operand `operand` has type `operand_type` disappears into the operand's producer.
-// `producer` is nullptr when nothing computes the operand at run time.
+// Returns whether a pointwise operator is fused into the producer of an operand that has the type `operand_type` and is
+// used `uses` times. `producer` is nullptr if nothing computes the operand at run time.
 [[nodiscard]] bool absorbs(const Signature* producer, TypeId operand_type, std::int32_t uses, const Signature& pointwise);
 [[nodiscard]] bool is_fused(const Graph& graph, NodeId node);
 

@@ -43,7 +43,7 @@ void LearnedCosts::add(std::span<const std::uint64_t> signatures, std::span<cons
   for (std::size_t i = 0; i < signatures.size(); ++i) known_.emplace(signatures[i], Known{costs[i]});
 }
 
-// Positions of what is not known, the first of each signature.
+// Returns the positions of unknown signatures, only the first one of each signature.
 std::vector<std::int64_t> LearnedCosts::unknown(std::span<const std::uint64_t> signatures) const {
   std::vector<std::int64_t> positions;
   std::unordered_set<std::uint64_t> met;

@@ -10,35 +10,39 @@
 
 namespace rlflow {
 
-// Keeps the cost of an operator by its neighbourhood signature, and has new ones priced. What is known stays: the first
-// graph with a signature decides. Operators that no graph holds yet are estimated to cost what
-// their kind has cost so far, or, if that is new, as much more than on `device` as the others do.
+// Keeps the costs of operators by neighbourhood signature, and asks for those of new signatures. A known cost does not
+// change: the first graph with a signature decides. The cost of an operator that no graph holds yet is estimated: as
+// the mean cost of its kind so far or, for a new kind, as the roofline cost on `device` times the ratio of known costs
+// to their roofline costs.
 class LearnedCosts final : public CostModel {
  public:
-  // Of some run-time operators of a graph, by their positions in its order; FLOPs do not count.
+  // Returns the costs of some run-time operators of a graph, given by their positions among its run-time operators;
+  // FLOPs are ignored.
   using PriceOperators = std::function<std::vector<Cost>(const Graph&, const std::vector<std::int64_t>&)>;
 
-  // `opset`: of the model whose graphs these are.
+  // `opset` is the opset of the model that the graphs come from.
   LearnedCosts(const Device& device, PriceOperators price_operators, int opset)
       : device_(device), price_operators_(std::move(price_operators)), opset_(opset) {}
 
   [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
   [[nodiscard]] bool looks_around() const override { return true; }
-  // Throws what `price_operators` throws (Unpriced, say), and InvalidInput when it does not price what it was asked for.
+  // Throws what `price_operators` throws (such as Unpriced), and InvalidInput if that returns the wrong number of
+  // costs.
   [[nodiscard]] std::vector<Cost> price_in(const Graph& graph) const override;
-  // Adds what operators of some signatures cost.
+  // Adds the costs of operators with the given neighbourhood signatures.
   void add(std::span<const std::uint64_t> signatures, std::span<const Cost> costs);
 
  private:
   struct Known {
     Cost cost;
-    bool counted = false;    // in the mean of its kind, which needs an operator to tell the kind
+    bool counted = false;    // whether the mean of its kind contains it: only an operator tells the kind
   };
   struct Mean {
     double sum_ms = 0;
     std::int64_t count = 0;
   };
-  // The hash of a signature leaves out the types of what is read, since graphs hash that as well.
+  // Returns the kind of an operator. FLOPs and bytes count, because the hash of a signature leaves out the types of
+  // operands (graphs hash the operands themselves).
   static std::uint64_t kind(const Signature& signature, bool fused) {
     return fold(fold(fold(signature.hash, std::bit_cast<std::uint64_t>(signature.flops)), std::bit_cast<std::uint64_t>(signature.bytes)), fused).high;
   }
@@ -52,7 +56,7 @@ class LearnedCosts final : public CostModel {
   mutable std::shared_mutex mutex_;
   mutable std::unordered_map<std::uint64_t, Known> known_;    // by neighbourhood signature
   mutable std::unordered_map<std::uint64_t, Mean> kinds_;
-  mutable double sum_ms_ = 0, device_ms_ = 0;    // of what was counted, and what the device would take
+  mutable double sum_ms_ = 0, device_ms_ = 0;    // of all counted operators: their costs, and those on the device
 };
 
 }  // namespace rlflow

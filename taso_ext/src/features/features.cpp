@@ -20,7 +20,8 @@ void put_extents(const TensorType& type, float* out) {
   }
 }
 
-// Number of a run-time node among all of them, by node. Ranks would also count the weight-only ones, whose order means nothing.
+// Returns, by node, the position of a run-time node among the run-time nodes, and sets `count` to their number. Ranks
+// would also count weight-only nodes, whose order has no meaning.
 std::vector<std::int32_t> runtime_positions(const Graph& graph, std::int32_t& count) {
   std::vector<std::int32_t> positions(graph.node_count());
   count = 0;
@@ -110,7 +111,7 @@ void put_candidate_features(const State& state, const CandidateColumns& columns,
     row[1] = static_cast<float>(positions[nodes[match.recipe->root]] + 1) / static_cast<float>(runtime_nodes);
     row[2] = log_scaled(flops, 20.0);
     row[3] = log_scaled(bytes, 20.0);
-    // A graph of nothing but views costs nothing: there is no ratio.
+    // A graph that consists of views alone costs nothing, so there is no ratio.
     if (columns.costs && state.cost_ms() > 0 && priced[k].cost_ms > 0) {
       row[4] = static_cast<float>(100.0 * std::log(priced[k].cost_ms / state.cost_ms()));
     }

@@ -1,5 +1,5 @@
-// Arrays for networks: the graph, whose nodes are run-time operators and inputs and whose edges are run-time tensors; and
-// the legal rewrites of a state as rows of numbers, for agents that pick from a list.
+// Arrays for networks. The nodes of a graph are its run-time operators and inputs, and its edges are run-time tensors.
+// The legal rewrites of a state are rows of numbers, for agents that pick from a list.
 #pragma once
 
 #include "rewriting/state.hpp"
@@ -11,10 +11,10 @@ namespace rlflow {
 inline constexpr std::size_t kNodeFeatures = 11, kFeatureExtents = 4;
 // Columns of an edge: dtype id, then log extents, last extent first.
 inline constexpr std::size_t kEdgeFeatures = 5;
-inline constexpr std::uint32_t kUnknownBuckets = 8;    // unknown operators share these rows, picked by their name
+inline constexpr std::uint32_t kUnknownBuckets = 8;    // rows shared by all unknown operators; a name picks its row
 inline constexpr int kDtypes = 27;
 
-[[nodiscard]] std::uint32_t feature_operator_count();    // known operators, unknown buckets, one row for graph inputs
+[[nodiscard]] std::uint32_t feature_operator_count();    // known operators, unknown buckets, a row for graph inputs
 
 struct Features {
   std::vector<float> nodes;            // [N, kNodeFeatures]
@@ -24,10 +24,10 @@ struct Features {
 
 [[nodiscard]] Features graph_features(const State& state);
 
-// How a rewrite becomes a row: first its rule, either a column for each rule and one for NO-OP, of which one is 1, or the
-// single column (rule + 1) / (rules + 1); then (location + 1) / locations, which tells rewrites apart that are alike in
-// all else; place of the root in topological order, (0, 1]; log FLOPs and log bytes of the nodes that are replaced; then,
-// with `costs`, the change of the cost in percent: 100 ln(after / before).
+// The columns of a rewrite. First comes its rule: either a column for each rule and one for NO-OP, of which one is 1,
+// or the single column (rule + 1) / (rules + 1). Then come (location + 1) / locations, which distinguishes rewrites
+// that are alike in all other columns; the place of the root in topological order, in (0, 1]; the log FLOPs and log
+// bytes of the matched nodes; and, if `costs` is true, the change of the cost in percent: 100 ln(after / before).
 struct CandidateColumns {
   bool one_hot_rules = true;
   bool costs = false;
@@ -36,7 +36,8 @@ struct CandidateColumns {
   [[nodiscard]] std::size_t count(const State& state) const { return rule_columns(state) + 4 + (costs ? 1 : 0); }
 };
 
-// Fills `rows` [rows, columns.count(state)]: NO-OP, then as many of `state.matches()` as have a row; the rest is zero.
+// Fills `rows`, [rows, columns.count(state)], with NO-OP and then as many of state.matches() as fit; the rest is zero.
+// If columns.costs is true, the state must be priced.
 void put_candidate_features(const State& state, const CandidateColumns& columns, std::span<float> rows);
 
 }  // namespace rlflow

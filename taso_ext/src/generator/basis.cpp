@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::uint32_t kAnything = 0xffe;    // an operand of a law that is a variable
 constexpr std::uint32_t kConstant = 0xffd;
-constexpr int kMostTies = 8;    // symmetric operators whose operands look alike, of which all orders are tried
+constexpr int kMostTies = 8;    // symmetric operators with operands that look alike, for which all orders are tried
 
-constexpr std::size_t kDegenerate = ~std::size_t{0};    // in place of the number of a noted equation
+constexpr std::size_t kDegenerate = ~std::size_t{0};    // in place of the position of a noted equation
 
 using Content = Leaf::Content;
 
@@ -32,7 +32,7 @@ bool contains(const TermStore& store, Code whole, Code part) {
   return contains(store, store.term(whole.a()).code, part) || (whole.b() != kNoTerm && contains(store, store.term(whole.b()).code, part));
 }
 
-// Operators of an expression written out, those that are shared as often as they are read.
+// Returns the number of operators of an expression written out: a shared one counts as often as it is read.
 int written_size(const TermStore& store, Code code) {
   if (code.is_leaf()) return 0;
   return 1 + written_size(store, store.term(code.a()).code) + (code.b() == kNoTerm ? 0 : written_size(store, store.term(code.b()).code));
@@ -42,7 +42,7 @@ bool covers(const std::vector<TermId>& all, const std::vector<TermId>& some) {
   return std::all_of(some.begin(), some.end(), [&](TermId id) { return std::find(all.begin(), all.end(), id) != all.end(); });
 }
 
-// Proper operands that are operators, larger ones first.
+// Collects the proper operands that are operators, larger ones first.
 void collect_operands(const TermStore& store, Code code, std::vector<TermId>& out) {
   if (code.is_leaf()) return;
   for (const TermId id : {code.a(), code.b()}) {
@@ -61,7 +61,7 @@ std::uint64_t Basis::skeleton(TermId id) {
   return skeletons_[id];
 }
 
-// Alike for expressions that differ in their variables alone.
+// Returns a hash that is equal for expressions that differ in their variables alone.
 std::uint64_t Basis::skeleton(Code code) {
   if (code.is_leaf()) return mix(store_.term(code.a()).type ^ mix(static_cast<std::uint64_t>(store_.grid().leaves[code.a()].content)));
   const std::uint64_t a = skeleton(code.a()), b = code.b() == kNoTerm ? 1 : skeleton(code.b());
@@ -69,7 +69,7 @@ std::uint64_t Basis::skeleton(Code code) {
   return mix(code.op() ^ (symmetric ? mix(a) + mix(b) : mix(mix(a) ^ b)));
 }
 
-// Writes both sides of an equation with variables numbered as they come.
+// Writes both sides of an equation as tokens, with variables numbered as they come.
 struct Basis::Spelling {
   Basis& basis;
   std::uint32_t order = 0;    // a bit for each tie: whether its operands change places
@@ -102,7 +102,8 @@ struct Basis::Spelling {
   }
 };
 
-// Equal for equations that differ in the names of variables and the order of symmetric operands.
+// Returns a hash that is equal for equations that differ only in the names of variables and the order of symmetric
+// operands.
 std::uint64_t Basis::name_of(const Equation& equation) {
   Tokens best;
   const auto spell = [&](Code first, Code second) {
@@ -128,7 +129,7 @@ void Basis::note(const Equation& equation) {
   const auto [at, fresh] = names_.try_emplace(name_of(equation), noted_.size());
   if (!fresh) {
     if (at->second == kDegenerate) return;
-    Equation& first = noted_[at->second];    // which one comes first depends on fingerprints, which one stays does not
+    Equation& first = noted_[at->second];    // fingerprints decide which one comes first, but not which one stays
     if (std::tie(equation.left, equation.right) < std::tie(first.left, first.right)) first = equation;
     return;
   }
@@ -141,8 +142,8 @@ void Basis::note(const Equation& equation) {
   noted_.push_back(equation);
 }
 
-// Whether neither side can be rewritten to the other: both have variables of their own, or the one that can be is a bare
-// variable or stands within the other.
+// Returns whether neither side can be rewritten to the other: both have variables of their own, or the only side that
+// could be rewritten is a bare variable or stands within the other.
 bool Basis::degenerate(const Equation& equation) const {
   std::vector<TermId> left, right;
   collect_leaves(store_, equation.left, left);
@@ -165,7 +166,7 @@ void Basis::settle() {
   noted_.clear();
   std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
     if (a.size != b.size) return a.size < b.size;
-    if (a.variables != b.variables) return a.variables > b.variables;    // instances come behind what they are instances of
+    if (a.variables != b.variables) return a.variables > b.variables;    // instances follow what they are instances of
     return a.equation.left != b.equation.left ? a.equation.left < b.equation.left : a.equation.right < b.equation.right;
   });
   for (const Ranked& each : ranked) {
@@ -218,7 +219,7 @@ bool Basis::implied(const Equation& equation) {
       auto& laws = at->second;
       for (std::size_t i = 0; i < laws.size(); ++i) {
         if (!rewrites(laws_[laws[i].first], laws[i].second, equation)) continue;
-        std::swap(laws[i], laws[i / 2]);    // few laws imply most equations: they move to the front
+        std::swap(laws[i], laws[i / 2]);    // few laws imply most equations, so they move to the front
         return true;
       }
     }
@@ -226,7 +227,7 @@ bool Basis::implied(const Equation& equation) {
   return false;
 }
 
-// Finds the ways in which a tree can be laid over an expression. Operands may be any expression of their class.
+// Finds the ways in which a tree matches an expression. An operand may be any expression of its class.
 struct Basis::Side {
   using Found = std::function<bool()>;
   const TermStore& store;
@@ -270,7 +271,7 @@ struct Basis::Side {
   }
 };
 
-// Whether the law turns the left side into a smaller expression of the same class.
+// Returns whether the law turns the left side into the right one, or into a smaller expression of the same class.
 bool Basis::rewrites(const Law& law, bool forward, const Equation& equation) {
   const Tree &from = forward ? law.left : law.right, &to = forward ? law.right : law.left;
   Side side{store_, from, std::vector<TermId>(static_cast<std::size_t>(law.variables), kNoTerm)};
@@ -287,14 +288,15 @@ bool Basis::rewrites(const Law& law, bool forward, const Equation& equation) {
   });
 }
 
-// The first constant of a content: grids have each in one shape.
+// Returns the first constant of a content; grids have each content in one shape.
 TermId Basis::constant(Leaf::Content content) const {
   const auto& leaves = store_.grid().leaves;
   const auto at = std::find_if(leaves.begin(), leaves.end(), [&](const Leaf& leaf) { return leaf.content == content; });
   return at == leaves.end() ? kNoTerm : static_cast<TermId>(at - leaves.begin());
 }
 
-// The expression that a tree becomes, its operands replaced by what stands for their classes.
+// Returns the expression that a tree becomes, its operands replaced by the terms of their classes; nothing if it has no
+// such operand.
 std::optional<Code> Basis::instance(const Tree& tree, const std::vector<TermId>& bound) const {
   std::vector<TermId> made(tree.nodes.size(), kNoTerm);
   for (std::size_t i = 0; i < tree.nodes.size(); ++i) {
@@ -319,7 +321,7 @@ std::optional<Code> Basis::instance(const Tree& tree, const std::vector<TermId>&
 
 namespace {
 
-// Expressions in which some terms are replaced by random tensors of their shapes.
+// Evaluates expressions in which some terms are replaced by random tensors of their shapes.
 class Generaliser {
  public:
   explicit Generaliser(TermStore& store) : store_(store) {}
@@ -389,8 +391,8 @@ class Generaliser {
 
 }  // namespace
 
-// The equation with every operand that both sides share, and whose content does not matter, made a variable. Nothing if
-// that is an equation noted before.
+// Returns the equation in which every operand that both sides share, and whose content does not matter, is a variable.
+// Returns nothing if an equation that was generalised before is the same.
 std::optional<Law> Basis::generalised(const Equation& equation) {
   std::vector<TermId> of_left, of_right;
   collect_operands(store_, equation.left, of_left);

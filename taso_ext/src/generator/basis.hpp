@@ -1,15 +1,16 @@
-// Which equations are worth keeping: none that is another one under new names, that says nothing, or that kept ones imply.
+// The equations that are worth keeping: none that is another one under new names, that says nothing, or that others
+// imply.
 #pragma once
 
 #include "generator/enumeration.hpp"
 
 namespace rlflow::generator {
 
-// An expression over numbered variables. Operands stand before what reads them; the last node is the whole.
+// An expression over numbered variables. Operands stand before their readers; the last node is the whole expression.
 struct Tree {
   struct Node {
     std::uint32_t op = kLeaf;
-    std::int32_t a = -1, b = -1;    // nodes; of a leaf, a is the variable's number, or -1 - content of a constant
+    std::int32_t a = -1, b = -1;    // nodes; for a leaf, a is a variable's number, or -1 - content for a constant
     TypeId type = 0;                // in the grid in which it was found
   };
   std::vector<Node> nodes;
@@ -19,7 +20,7 @@ struct Tree {
 struct Law {
   Tree left, right;
   int variables = 0;
-  bool own = true;    // found in this grid, not brought along
+  bool own = true;    // found in this grid, not brought from another one
 };
 
 struct BasisCounts {
@@ -30,11 +31,11 @@ class Basis {
  public:
   explicit Basis(TermStore& store) : store_(store) {}
 
-  // A law of another grid: it prunes, and is not given back.
+  // Adds a law of another grid. It prunes equations; its `own` is false.
   void bring(Law law);
-  // Notes an equation, unless one with other names was noted.
+  // Notes an equation, unless the same one with other names was noted.
   void note(const Equation& equation);
-  // Prunes what was noted, smaller equations first.
+  // Prunes the noted equations, smaller ones first; the rest become laws.
   void settle();
 
   [[nodiscard]] const std::vector<Law>& laws() const { return laws_; }
@@ -59,7 +60,7 @@ class Basis {
   TermStore& store_;
   BasisCounts counts_;
   std::vector<std::uint64_t> skeletons_;
-  std::unordered_map<std::uint64_t, std::size_t> names_;    // to what was noted under them
+  std::unordered_map<std::uint64_t, std::size_t> names_;    // to positions in `noted_`, or kDegenerate
   std::vector<Equation> noted_;
   std::vector<Law> laws_;
   std::unordered_map<std::uint64_t, std::vector<std::pair<std::uint32_t, bool>>> index_;    // by root and its operands

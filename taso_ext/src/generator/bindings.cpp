@@ -1,4 +1,4 @@
-// Python's view of the generator: one function, laws as nested tuples.
+// The Python interface of the generator: one function, which returns laws as nested tuples.
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -67,7 +67,8 @@ Grid read_grid(const py::dict& text) {
   return grid;
 }
 
-// Nested tuples: (operator, shapes, operand, ...), ("$", number, shapes) for a variable, ("#", content, shapes) for a constant.
+// Returns nested tuples: (operator, shapes, operand, ...); ("$", number, shapes) for a variable; ("#", content, shapes)
+// for a constant.
 py::tuple write_tree(const Tree& tree, std::size_t at, const TermStore& store) {
   const Tree::Node& node = tree.nodes[at];
   const Shapes& shapes = store.shapes(node.type);
@@ -81,7 +82,7 @@ py::tuple write_tree(const Tree& tree, std::size_t at, const TermStore& store) {
   return py::make_tuple(name, shapes, a, write_tree(tree, static_cast<std::size_t>(node.b), store));
 }
 
-// False where the grid lacks an operator of the tree.
+// Reads a tree from nested tuples. Returns false if the grid lacks one of its operators.
 bool read_tree(const py::tuple& text, const std::map<std::string, std::uint32_t>& operators, Tree& tree, int& variables) {
   const auto name = text[0].cast<std::string>();
   if (name == "$") {

@@ -14,7 +14,7 @@ namespace {
 
 using Pair = std::pair<TermId, TermId>;
 
-constexpr std::size_t kPairsOfTask = 100'000;    // so that threads share the work and progress is seen
+constexpr std::size_t kPairsOfTask = 100'000;    // few enough that threads share the work and progress is seen
 
 double thread_seconds() {
   timespec time{};
@@ -34,10 +34,10 @@ struct Enumeration::Task {
   [[nodiscard]] std::size_t weight() const { return pairs.size() + as.size() * std::max<std::size_t>(1, bs.size()); }
 };
 
-// What the tasks of a level refer to.
+// The operands that the tasks of a level refer to.
 struct Enumeration::Operands {
   std::array<std::map<TypeId, std::vector<TermId>>, kMostLevels> lists;          // terms by level and type
-  std::map<std::pair<TypeId, TypeId>, std::vector<Pair>> pairs, ordered_pairs;    // that share operators; ascending only
+  std::map<std::pair<TypeId, TypeId>, std::vector<Pair>> pairs, ordered_pairs;    // sharing operators; ordered: a <= b
 };
 
 // Carries out tasks and collects what they computed.
@@ -78,7 +78,7 @@ class Enumeration::Worker {
 
   void take(TermId a, TermId b) {
     const Term &first = store_.term(a), &second = b == kNoTerm ? first : store_.term(b);
-    if (first.constant && second.constant) return;    // one more constant
+    if (first.constant && second.constant) return;    // the result is one more constant
     if ((first.constant && !admits(first)) || (second.constant && !admits(second))) return;
     ++enumerated;
     if (!evaluate(*plan_, first.values, a_elements_, second.values, b_elements_, out_.data(), inverse_)) return;
@@ -87,15 +87,16 @@ class Enumeration::Worker {
     records.push_back({fingerprint(*plan_, out_.data()), Code::of(op_, a, b)});
   }
 
-  // Matrices and kernels are for products and what makes larger ones of them; elementwise they mean nothing.
+  // Returns whether the operator takes a constant. Matrices and kernels are for products, and for operators that make
+  // larger ones of them; elementwise they mean nothing.
   bool admits(const Term& constant) const {
     const Leaf::Content content = store_.grid().leaves[constant.code.a()].content;
     if (content == Leaf::Content::kZero || content == Leaf::Content::kOne) return true;
     return plan_->kind == Kind::kMatMul || plan_->kind == Kind::kConv || plan_->kind == Kind::kConcat || plan_->kind == Kind::kPad;
   }
 
-  // Whether the result is zero or one whatever the variables are: x - x, 0 * x. Floats that are not finite tell such
-  // expressions from constants, so they make no rules, nor does anything built of them.
+  // Returns whether the result is zero or one whatever the variables are, as x - x and 0 * x are. Such expressions
+  // differ from constants for floats that are not finite, so they make no rules, nor does anything built from them.
   bool is_constant() const {
     return out_[0] <= 1 && std::all_of(out_.begin(), out_.end(), [&](Element each) { return each == out_[0]; });
   }
@@ -108,7 +109,7 @@ class Enumeration::Worker {
   Inverse inverse_;
 };
 
-// Pairs of terms that share operators and have `level` - 1 of them together.
+// Lists the pairs of terms that share operators and have `level` - 1 operators together.
 void Enumeration::pair_shared(int level, bool linear, Operands& operands) const {
   std::unordered_map<std::uint32_t, std::vector<TermId>> by_node;    // smaller terms that hold an operator
   std::map<std::array<std::uint32_t, kMostLevels>, std::vector<TermId>> by_nodes;    // largest terms of the same operators
@@ -219,7 +220,8 @@ std::vector<Enumeration::Record> Enumeration::evaluate_all(const std::vector<Tas
   return records;
 }
 
-// Sorts what was computed into classes. The first expression of a new class stands for it: a linear one if there is one.
+// Sorts the results into classes. The first expression of a new class stands for it, or the first linear one while
+// larger linear expressions follow.
 void Enumeration::file(std::vector<Record>& records, int level, LevelCounts& counts, const std::function<void(const Equation&)>& found) {
   std::sort(records.begin(), records.end(), [](const Record& a, const Record& b) {
     return a.fingerprint != b.fingerprint ? a.fingerprint < b.fingerprint : a.code < b.code;

@@ -15,23 +15,23 @@ struct Equation {
 
 struct LevelCounts {
   int operators = 0;
-  bool linear = false;           // of the linear subset alone
+  bool linear = false;           // whether it holds the linear subset alone
   std::uint64_t enumerated = 0;  // expressions whose shapes fit
-  std::uint64_t evaluated = 0;   // those that have a value: no division by zero
+  std::uint64_t evaluated = 0;   // those that have a value, because they do not divide by zero
   std::uint64_t constant = 0;    // those that are zero or one whatever the variables are
-  std::uint64_t classes = 0;     // buckets that no smaller expression had
+  std::uint64_t classes = 0;     // classes that hold no smaller expression
   std::uint64_t pairs = 0;       // expressions that equal another one
   double cpu_seconds = 0;        // of all threads, for evaluation and fingerprints
 };
 
-// Called with the share of a level that is done; what it throws stops the enumeration.
+// Called with the share of a level that is done; an exception that it throws stops the enumeration.
 using Progress = std::function<void(int level, double share)>;
 
 class Enumeration {
  public:
   explicit Enumeration(const Grid& grid) : grid_(grid), store_(grid_) {}
 
-  // Evaluates all expressions of `level` operators; levels ascend from 1. Calls `found` for every pair.
+  // Evaluates all expressions of `level` operators; levels ascend from 1. Calls `found` for every pair of equal ones.
   LevelCounts run_level(int level, const Progress& progress, const std::function<void(const Equation&)>& found);
 
   [[nodiscard]] TermStore& store() { return store_; }

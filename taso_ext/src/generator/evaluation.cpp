@@ -7,7 +7,7 @@
 namespace rlflow::generator {
 namespace {
 
-// Products of two elements are below 2^122: this many add up below 2^128.
+// Products of two elements are below 2^122, so that the sum of this many is below 2^128.
 constexpr std::uint32_t kMostProducts = 64;
 
 template <class F>
@@ -67,7 +67,7 @@ void max_of_rows(const Plan& plan, const Element* a, Element* out) {
   }
 }
 
-// All inverses for the price of one: Montgomery's trick. False if an element is zero.
+// Computes all inverses at the cost of one (Montgomery's trick). Returns false if an element is zero.
 template <class F>
 bool invert(const Element* a, std::size_t count, Element* out) {
   Element product = 1;
@@ -120,7 +120,7 @@ bool evaluate_in(const Plan& plan, int prime, const Element* a, const Element* b
   return false;
 }
 
-// Random multipliers of a fingerprint's elements.
+// Returns the random multipliers of a fingerprint's elements.
 const std::vector<std::uint64_t>& multipliers() {
   static const auto* const all = [] {
     auto* made = new std::vector<std::uint64_t>(1 << 14);

@@ -10,7 +10,7 @@ namespace rlflow::generator {
 using Element = std::uint64_t;    // in [0, prime)
 __extension__ using Wide = unsigned __int128;
 
-// A 64-bit finaliser with full avalanche (the splitmix64 constants of Steele et al. 2014).
+// Returns x mixed by a 64-bit finaliser with full avalanche (the splitmix64 constants of Steele et al. 2014).
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -18,7 +18,7 @@ __extension__ using Wide = unsigned __int128;
   return x ^ (x >> 31);
 }
 
-// The integers modulo 2^61 - kShort. A number below 2^128 is reduced by folding what lies above bit 61 twice.
+// The integers modulo 2^61 - kShort. A number below 2^128 is reduced by folding the bits from bit 61 on twice.
 template <std::uint64_t kShort>
 struct Field {
   static constexpr std::uint64_t kMask = (std::uint64_t{1} << 61) - 1;
@@ -32,7 +32,7 @@ struct Field {
   [[nodiscard]] static Element add(Element a, Element b) { return a + b >= kPrime ? a + b - kPrime : a + b; }
   [[nodiscard]] static Element sub(Element a, Element b) { return a >= b ? a - b : a + kPrime - b; }
   [[nodiscard]] static Element mul(Element a, Element b) { return reduce(static_cast<Wide>(a) * b); }
-  // a^(p-2), by Fermat; zero for zero.
+  // Returns the inverse of a, which is a^(p-2) by Fermat's little theorem; zero for zero.
   [[nodiscard]] static Element inverse(Element a) {
     Element result = 1;
     for (Element exponent = kPrime - 2; exponent; exponent >>= 1, a = mul(a, a)) {
@@ -41,8 +41,9 @@ struct Field {
     return result;
   }
   [[nodiscard]] static Element random(std::uint64_t key) { return reduce(mix(key)); }
-  // The place of a in a random total order of the field: what Max, Relu and pooling compare. It has the laws that every
-  // total order has, and none that involve arithmetic. Zero stands in the middle: half of the field is above it.
+  // Returns the place of a in a random total order of the field, by which Max, Relu and pooling compare. The order has
+  // the laws that every total order has, and none that involve arithmetic. Zero stands in the middle: half of the field
+  // is above it.
   [[nodiscard]] static std::uint64_t place(Element a) {
     return a == 0 ? std::uint64_t{1} << 63 : mix(a ^ (0x5851f42d4c957f2dULL + kShort));
   }

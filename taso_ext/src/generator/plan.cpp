@@ -9,10 +9,11 @@ namespace {
 using Attributes = std::vector<std::int32_t>;
 
 constexpr std::size_t kMostRank = 6;
-// A comparison has two outcomes, so that few of them agree by chance: here with probability 2^-40 in both primes.
+// The fewest elements of a comparison. Each of them has two outcomes, so that a few may agree by chance; 20 agree in
+// both primes with probability 2^-40.
 constexpr std::uint32_t kLeastCompared = 20;
 
-// Row-major strides.
+// Returns row-major strides.
 Dims strides_of(const Dims& dims) {
   Dims strides(dims.size(), 1);
   for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
@@ -46,7 +47,7 @@ std::optional<Dims> broadcast(const Dims& a, const Dims& b) {
   return out;
 }
 
-// Strides by which an operand is read where it is broadcast to `rank` axes.
+// Returns the strides by which an operand is read if it is broadcast to `rank` axes.
 Dims broadcast_strides(const Dims& dims, std::size_t rank) {
   Dims strides(rank, 0);
   const Dims own = strides_of(dims);
@@ -108,7 +109,7 @@ class Builder {
   }
   bool small_enough() const { return elements_of(out_) <= kMostElements; }
 
-  // No attributes.
+  // There are no attributes.
   bool elementwise(Kernel kernel) {
     plan_.kernel = kernel;
     const auto dims = broadcast(*a_, *b_);
@@ -129,7 +130,7 @@ class Builder {
     return true;
   }
 
-  // No attributes; leading dimensions are broadcast.
+  // There are no attributes; leading dimensions are broadcast.
   bool matmul() {
     plan_.kernel = Kernel::kBilinear;
     const Dims &a = *a_, &b = *b_;
@@ -152,7 +153,8 @@ class Builder {
     return true;
   }
 
-  // Extents of windows over the spatial axes; false where a window does not fit.
+  // Appends the number of windows along each spatial axis to the result's extents. Returns false if a window does not
+  // fit or the result is too large.
   bool slide(const Dims& kernel, std::size_t first) {
     const std::size_t spatial = kernel.size();
     for (std::size_t i = 0; i < spatial; ++i) {
@@ -181,7 +183,7 @@ class Builder {
     });
   }
 
-  // group, strides, pads at the begin, pads at the end, dilations.
+  // The attributes are: group, strides, pads at the begin, pads at the end, dilations.
   bool convolution() {
     plan_.kernel = Kernel::kBilinear;
     const Dims &x = *a_, &w = *b_;
@@ -209,7 +211,8 @@ class Builder {
     return touched;
   }
 
-  // count_include_pad (averages only, else 0), kernel, strides, pads at the begin, pads at the end, dilations.
+  // The attributes are: count_include_pad (averages only, else 0), kernel, strides, pads at the begin, pads at the end,
+  // dilations.
   bool pool(Kernel how) {
     plan_.kernel = how;
     const Dims& x = *a_;
@@ -237,7 +240,7 @@ class Builder {
     plan_.scales[1].push_back(Second::inverse(static_cast<Element>(divisor)));
   }
 
-  // keepdims, axes.
+  // The attributes are: keepdims, axes.
   bool reduce(Kernel how, bool mean) {
     plan_.kernel = how;
     const Dims& x = *a_;
@@ -264,7 +267,7 @@ class Builder {
     return true;
   }
 
-  // axis.
+  // The attribute is: axis.
   bool concat() {
     plan_.kernel = Kernel::kGather;
     const std::size_t axis = at(0);
@@ -293,21 +296,21 @@ class Builder {
     return true;
   }
 
-  // axis, extent of the first part, port.
+  // The attributes are: axis, extent of the first part, port.
   bool split() {
     const std::int32_t axis = at(0), first = at(1);
     if (axis >= static_cast<std::int32_t>(a_->size()) || first >= (*a_)[axis]) return false;
     return at(2) == 0 ? cut(axis, 0, first) : cut(axis, first, (*a_)[axis]);
   }
 
-  // axis, start, end.
+  // The attributes are: axis, start, end.
   bool slice() {
     const std::int32_t axis = at(0);
     if (axis >= static_cast<std::int32_t>(a_->size()) || at(2) > (*a_)[axis] || at(2) - at(1) == (*a_)[axis]) return false;
     return cut(axis, at(1), at(2));
   }
 
-  // perm.
+  // The attributes are the permutation.
   bool transpose() {
     plan_.kernel = Kernel::kGather;
     if (attributes_->size() != a_->size()) return false;
@@ -322,7 +325,7 @@ class Builder {
     return true;
   }
 
-  // axis, and where it is cut in two the extent of the first.
+  // The attributes are: axis and, if it is cut in two, the extent of the first part.
   bool reshape() {
     plan_.kernel = Kernel::kGather;
     const std::size_t axis = at(0), rank = a_->size();
@@ -347,7 +350,7 @@ class Builder {
     return true;
   }
 
-  // Extents added before and behind each axis.
+  // The attributes are the extents added before all axes, then those added behind.
   bool pad() {
     plan_.kernel = Kernel::kGather;
     const std::size_t rank = a_->size();
@@ -375,7 +378,7 @@ class Builder {
   Dims out_;
 };
 
-// Identity tables cost time and say nothing.
+// Returns whether a table is the identity, which costs time and says nothing.
 bool counts_up(const std::vector<std::uint16_t>& table) {
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table[i] != i) return false;

@@ -5,7 +5,7 @@
 namespace rlflow::generator {
 namespace {
 
-constexpr std::size_t kBlock = 1 << 18;    // elements of which memory is taken at a time
+constexpr std::size_t kBlock = 1 << 18;    // elements of a block of memory
 
 std::uint64_t plan_key(std::uint32_t op, TypeId a, TypeId b) { return mix(mix(mix(op) ^ a) ^ b); }
 

@@ -14,7 +14,8 @@ using TypeId = std::uint32_t;
 inline constexpr int kMostLevels = 4;
 inline constexpr TermId kNoTerm = (1u << 26) - 1;    // also the missing second operand
 
-// An operator applied to terms, in one word: 12 bits of operator, 26 of each operand. A leaf is kLeaf and its term.
+// An operator applied to terms, in one word: 12 bits for the operator, 26 for each operand. A leaf is kLeaf and its
+// term.
 struct Code {
   std::uint64_t bits = 0;
 
@@ -26,7 +27,8 @@ struct Code {
   [[nodiscard]] auto operator<=>(const Code&) const = default;
 };
 
-// The operators of an expression, ascending; operators that stand twice count once. Ports of one Split are one operator.
+// The operators of an expression in ascending order. One that occurs twice counts once. Ports of one Split are one
+// operator.
 struct Nodes {
   std::array<std::uint32_t, kMostLevels> ids{};
   std::uint8_t count = 0;
@@ -34,7 +36,8 @@ struct Nodes {
   [[nodiscard]] bool contains(std::uint32_t id) const;
   [[nodiscard]] bool operator==(const Nodes&) const = default;
 };
-// Of both together; more than kMostLevels are counted but not kept.
+// union_size() returns the number of operators of both together. union_of() returns these operators and `added`, but at
+// most kMostLevels of them.
 [[nodiscard]] int union_size(const Nodes& a, const Nodes& b);
 [[nodiscard]] Nodes union_of(const Nodes& a, const Nodes& b, std::uint32_t added);
 
@@ -42,7 +45,7 @@ struct Term {
   Code code;
   TypeId type = 0;
   std::uint8_t level = 0;    // number of operators
-  bool linear = true;        // linear operators alone
+  bool linear = true;        // has linear operators alone
   bool constant = false;     // a leaf that is no variable
   Nodes nodes;
   const Element* values = nullptr;
@@ -61,23 +64,23 @@ class TermStore {
   [[nodiscard]] const Grid& grid() const { return grid_; }
   [[nodiscard]] std::size_t bytes() const;
 
-  // The plan of an operator at operand types, or null where they do not fit; kept for the next time.
+  // Returns the plan of an operator at operand types, or nullptr if they do not fit. Keeps it for the next time.
   const Plan* plan(std::uint32_t op, TypeId a, TypeId b);
-  // Of an expression whose operands are terms.
+  // Return the number of operators of an expression whose operands are terms, and whether all of these are linear.
   [[nodiscard]] int level(Code code) const;
   [[nodiscard]] bool linear(Code code) const;
   [[nodiscard]] TypeId type_of(TermId id) const { return id == kNoTerm ? kNoTerm : terms_[id].type; }
-  // Of an expression that has a plan.
+  // Returns the type of an expression that has a plan.
   TypeId type_of(Code code);
-  // Digest of what an expression computes, or 0 where it computes nothing.
+  // Writes the elements of an expression to `out` and returns their fingerprint, or 0 if the expression has no value.
   std::uint64_t evaluate(Code code, std::vector<Element>& out);
 
-  // A new term; evaluates it and keeps its elements.
+  // Adds a term; evaluates it and keeps its elements.
   TermId add(Code code);
-  // The class of an expression that was enumerated, or nothing.
+  // Returns the class of an expression that was enumerated, or nothing.
   [[nodiscard]] std::optional<TermId> known(Code code) const;
   void remember(Code code, TermId term);
-  // All expressions of a class that were enumerated before the last level.
+  // Returns all expressions of a class that were enumerated before the last level.
   [[nodiscard]] const std::vector<Code>& members(TermId id) const { return members_[id]; }
 
  private:
@@ -97,7 +100,7 @@ class TermStore {
   Inverse inverse_;
 };
 
-// The key of an operator's random function; operators of equal names agree in all grids.
+// Returns the key of an operator's random function; operators of equal names have equal keys in all grids.
 [[nodiscard]] std::uint64_t key_of(const Operator& op, std::uint64_t seed);
 
 }  // namespace rlflow::generator

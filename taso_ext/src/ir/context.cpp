@@ -6,7 +6,7 @@
 namespace rlflow {
 namespace {
 
-// Injective byte strings: every variable-length part is preceded by its length.
+// Append a value to a byte string in an injective way: the length of a part of variable size precedes the part.
 void put(std::string& out, std::int64_t number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); }
 void put(std::string& out, double number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); }
 void put(std::string& out, std::string_view text) {
@@ -43,7 +43,7 @@ std::string bytes_of(const TensorType& type) {
   return out;
 }
 
-// The scratch string avoids an allocation on the common path, a hit.
+// Returns the key of a signature. The scratch string avoids an allocation in the common case, a known signature.
 const std::u32string& signature_key(OperatorId op, AttributesId attributes, std::span<const TypeId> inputs,
                                     std::span<const TypeId> outputs) {
   thread_local std::u32string key;
@@ -102,7 +102,7 @@ NameId Context::name(std::string_view name) {
 
 OperatorId Context::op(std::string_view domain, std::string_view op_type) {
   const bool own = domain.empty() || domain == "ai.onnx";
-  // A dot in the name of one of ONNX's own would make it look like another domain's.
+  // A dot in the name of one of ONNX's own operators would make it look like an operator of another domain.
   if (own ? op_type.find('.') == std::string_view::npos : true) {
     if (const auto known = own ? known_operator(op_type) : known_operator(std::string(domain) + "." + std::string(op_type))) return *known;
   }

@@ -20,8 +20,9 @@ struct Hash128 {
   constexpr Hash128& operator-=(const Hash128& other) { return high -= other.high, low -= other.low, *this; }
 };
 
-// Folds `other` into a running hash; order matters. Each half is a 64x64-bit product of all four words, folded; the
-// constants are those of wyhash (Wang Yi). A flipped input bit flips every output bit with a probability of 0.42 to 0.58.
+// Returns a running hash with `other` folded in; the order matters. Each half is a product of two 64-bit words that
+// depend on all four input words, with its upper half folded onto its lower one; the constants are those of wyhash
+// (Wang Yi). A flipped input bit flips every output bit with a probability of 0.42 to 0.58.
 [[nodiscard]] constexpr Hash128 fold(Hash128 hash, Hash128 other) {
   const auto multiply = [](std::uint64_t a, std::uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
@@ -32,26 +33,27 @@ struct Hash128 {
 }
 [[nodiscard]] constexpr Hash128 fold(Hash128 hash, std::uint64_t word) { return fold(hash, Hash128{word, ~word}); }
 
-// Everything about (operator, attributes, input types) that does not depend on where it stands in a graph.
+// The properties of an operator with given attributes and input types that do not depend on its place in a graph.
 struct Signature {
   Hash128 hash;
-  bool symmetric = false;      // the operands may change places
-  bool commutative = false;    // there are two and they may
-  bool constant = false;       // a value written in a rule
+  bool symmetric = false;      // the operands may be permuted
+  bool commutative = false;    // symmetric, and has two operands
+  bool constant = false;       // a constant written in a rule
   Execution execution = Execution::kOpaque;
   OperatorId op = 0;
   AttributesId attributes = 0;
   double flops = 0;
   double bytes = 0;
-  double output_bytes = 0;    // of the first output
-  std::vector<TypeId> inputs;    // kNoType where an optional input is absent
+  double output_bytes = 0;    // bytes of the first output
+  std::vector<TypeId> inputs;    // kNoType for an absent optional input
   std::vector<TypeId> outputs;
 };
 
 inline constexpr TypeId kNoType = 0xffffffffu;
 
-// Safe to share: what is known is read without a lock, what is new is added under one. Ids depend on the order in which
-// things are met, and thus on how threads run; nothing that a user sees may depend on ids.
+// The tables. Threads may share them: known entries are read without a lock, new ones are added under a lock. Ids
+// depend on the order in which entries are met, and therefore on how threads run; nothing that a user sees may depend
+// on ids.
 class Context {
  public:
   Context() { (void)name(""); }
@@ -66,20 +68,20 @@ class Context {
   [[nodiscard]] OperatorId op(std::string_view domain, std::string_view op_type);
   [[nodiscard]] std::pair<std::string_view, std::string_view> op_name(OperatorId op) const;  // (domain, op_type)
 
-  // Signature of an operator that came with its output types (an imported model).
+  // Returns the signature of an operator whose output types are given, as in an imported model.
   [[nodiscard]] SignatureId given(OperatorId op, AttributesId attributes, std::span<const TypeId> inputs,
                                   std::span<const TypeId> outputs);
-  // Signature of an operator a rule creates, or nothing when it would be invalid; failures are remembered too.
+  // Returns the signature of an operator that a rule creates, or nothing if it would be invalid; failures are kept too.
   [[nodiscard]] std::optional<SignatureId> inferred(OperatorId op, AttributesId attributes, std::span<const TypeId> inputs);
   [[nodiscard]] const Signature& signature(SignatureId id) const { return signatures_[id]; }
 
-  // `attributes` without the entries named in `listed`.
+  // Returns `attributes` without the entries named in `listed`.
   [[nodiscard]] AttributesId without(AttributesId attributes, const std::vector<std::string>& listed);
 
  private:
   [[nodiscard]] SignatureId add(Signature signature);
 
-  std::recursive_mutex writing_;    // one interning may lead to another
+  std::recursive_mutex writing_;    // recursive, because adding an entry may add another
   StableArray<TensorType> types_;
   StableArray<Hash128> type_hashes_;
   std::unordered_map<std::string, TypeId> type_ids_;

@@ -59,7 +59,7 @@ Hash128 Graph::value_origin(ValueId id) const {
 }
 
 void Graph::succeed(const Graph& parent) {
-  // Room for a typical rewrite, so that adding to the copy does not move it again.
+  // Leaves room for a typical rewrite, so that adding to the copy does not move it again.
   const auto copy = [](const auto& from, auto& to, std::size_t room) {
     if (to.capacity() < from.size() + room) {
       to.clear();
@@ -86,7 +86,7 @@ void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_n
     rewired_.push_back(consumer);
   }
   std::replace(outputs_.begin(), outputs_.end(), old, fresh);
-  if (take_name) values_.own(fresh).name = values_[old].name;    // which this rewrite has just made
+  if (take_name) values_.own(fresh).name = values_[old].name;    // `fresh` belongs to this rewrite, so it is not shared
 }
 
 void Graph::finalize() {
@@ -110,7 +110,7 @@ void Graph::sort_and_link() {
   enum : std::int32_t { kDead = -1, kNeeded = -2, kOpen = -3 };
   rank_.assign(node_count, kDead);
   order_.clear();
-  // Depth-first from the outputs: marks what is needed and lists it producers first.
+  // A depth-first walk from the outputs marks the nodes that are needed and lists them, producers first.
   std::vector<std::pair<NodeId, std::uint32_t>> stack;
   for (const ValueId output : outputs_) {
     const NodeId root = values_[output].producer;
@@ -197,7 +197,7 @@ void Graph::hash_from(NodeId first_fresh) {
   hash_ = same.empty() ? plain_hash_ : fold(plain_hash_, hash_of_twins(same));
 }
 
-// The live run-time nodes that compute the same as another.
+// Returns the live run-time nodes that compute the same as another one.
 std::vector<NodeId> Graph::twins() const {
   const std::size_t size = std::bit_ceil(2 * order_.size() + 1);
   thread_local std::vector<NodeId> table;
@@ -220,9 +220,10 @@ std::vector<NodeId> Graph::twins() const {
   return found;
 }
 
-// Colours nodes by what they compute, then the twins among them by the colours of all that follows from them and of all
-// that they follow from, again and again until no more can be told apart (Weisfeiler and Leman's refinement, a sweep
-// against the order and one along it at a time, so that colours travel any distance at once).
+// Returns a hash of the twins and their connections. Colours nodes by what they compute. Then colours the twins by the
+// colours of all nodes that depend on them and of all nodes that they depend on, until a repetition tells no more twins
+// apart (Weisfeiler and Leman's refinement). Each repetition is a sweep against the order and one along it, so that a
+// colour travels any distance at once.
 Hash128 Graph::hash_of_twins(const std::vector<NodeId>& twins) const {
   std::vector<Hash128> colour = node_hashes_, seen(nodes_.size());
   std::vector<char> is_twin(nodes_.size());
@@ -231,12 +232,12 @@ Hash128 Graph::hash_of_twins(const std::vector<NodeId>& twins) const {
     const NodeId producer = operand == kNoValue ? kNoNode : values_[operand].producer;
     return producer != kNoNode && is_twin[producer] ? producer : kNoNode;
   };
-  std::vector<NodeId> involved;    // twins and who reads them, producers first
+  std::vector<NodeId> involved;    // twins and their readers, producers first
   for (const NodeId id : order_) {
     const auto reads = operands(id);
     if (is_twin[id] || std::any_of(reads.begin(), reads.end(), [&](ValueId v) { return twin_at(v) != kNoNode; })) involved.push_back(id);
   }
-  // Of an operand slot; the slots of a symmetric operator are all one.
+  // Returns the hash of an operand slot and of the result that it reads; all slots of a symmetric operator are alike.
   const auto place = [&](NodeId reader, std::size_t slot, ValueId operand) {
     return fold(Hash128{22, signature(reader).symmetric ? 0 : slot}, static_cast<std::uint64_t>(values_[operand].index));
   };
@@ -292,7 +293,7 @@ std::size_t Graph::memory_bytes() const {
 }
 
 bool Graph::is_sparse() const {
-  constexpr std::size_t kAlwaysKept = 1024;    // dead slots that are not worth the trouble
+  constexpr std::size_t kAlwaysKept = 1024;    // dead slots that are not worth a compaction
   return nodes_.size() > 2 * order_.size() + kAlwaysKept;
 }
 

@@ -1,4 +1,4 @@
-// The graph of tensor operators: flat arrays, nodes and values keep their ids for life, dead ones stay as empty slots.
+// The graph of tensor operators in flat arrays. Nodes and values keep their ids for life; dead ones stay as slots.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace rlflow {
 
 struct Node {
   SignatureId signature = 0;
-  std::uint32_t input_begin = 0, input_count = 0;    // into Graph::operands
+  std::uint32_t input_begin = 0, input_count = 0;    // range of Graph::operands_
   ValueId output_begin = 0;
   std::uint32_t output_count = 0;
-  std::int32_t site = 0;    // number of the start graph's node that this one stands for
+  std::int32_t site = 0;    // number of the start graph's node that this node stands for
   NameId name = 0;
-  std::uint32_t identity = 0;    // nonzero: random or stateful, equal to nothing but itself
-  bool weight_only = false;      // computed from weights alone: free at run time, folded at export
+  std::uint32_t identity = 0;    // nonzero for a random or stateful node, which equals only itself
+  bool weight_only = false;      // computed from weights alone: free at run time and folded at export
 };
 
 struct Value {
@@ -26,14 +26,14 @@ struct Value {
   TypeId type = 0;
   NodeId producer = kNoNode;
   NameId name = 0;
-  std::int32_t index = 0;    // among the results of its producer, the graph inputs or the initializers
+  std::int32_t index = 0;    // position among the results of its producer, the graph inputs or the initializers
   Kind kind = Kind::kResult;
   bool weight_only = false;
 };
 
-inline constexpr Hash128 kNoValueHash{13, 14};    // where an optional operand is absent
+inline constexpr Hash128 kNoValueHash{13, 14};    // hash of an absent optional operand
 
-// Hash of a node whose operands hash as `operand_hash(k)` says.
+// Returns the hash of a node; operand_hash(k) returns the hash of its k-th operand.
 template <typename OperandHash>
 [[nodiscard]] Hash128 hash_node(const Signature& signature, std::uint32_t identity, std::size_t operands, OperandHash operand_hash) {
   Hash128 hash = identity == 0 ? signature.hash : fold(signature.hash, identity);
@@ -51,25 +51,25 @@ template <typename OperandHash>
   for (std::size_t k = 0; k < operands; ++k) hash = fold(hash, operand_hash(k));
   return hash;
 }
-// Of the index-th result of a node; whoever reads it mixes it.
+// Returns the hash of the index-th result of a node. It is not mixed: the hash of its reader mixes it.
 [[nodiscard]] constexpr Hash128 hash_result(Hash128 node, std::uint32_t index) {
   return {node.high + index * 0x9e3779b97f4a7c15ULL, node.low ^ (index * 0xc2b2ae3d27d4eb4fULL)};
 }
-// Of a graph with these run-time nodes; the hashes of the outputs are folded in afterwards.
+// Returns the hash of a graph from the sum of its run-time nodes' hashes; its outputs' hashes are folded in later.
 [[nodiscard]] constexpr Hash128 hash_live(Hash128 live_sum) { return fold(Hash128{16, 17}, live_sum); }
 
-// Invariant after finalize(): `order` lists exactly the nodes some output needs, producers first; consumer lists and
-// use counts describe exactly those nodes; run-time nodes come in an order that depends on the history alone; `hash` is
-// that of the whole graph. A finalized graph does not change: a rewrite makes a successor.
+// A graph. Invariant after finalize(): `order` lists exactly the nodes that some output needs, producers first;
+// consumer lists and use counts describe exactly those nodes; the order of run-time nodes depends on the history alone;
+// `hash` is the hash of the whole graph. A finalized graph does not change: a rewrite makes a successor.
 class Graph {
  public:
-  Graph() = default;    // holds nothing until it succeeds another
+  Graph() = default;    // holds nothing until it succeeds another graph
   explicit Graph(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   [[nodiscard]] Context& context() const { return *context_; }
   [[nodiscard]] const std::shared_ptr<Context>& shared_context() const { return context_; }
 
-  // Slots, dead ones included.
+  // Return the numbers of slots, dead ones included.
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
   [[nodiscard]] std::size_t value_count() const { return values_.size(); }
   [[nodiscard]] const std::string& handle(ValueId id) const { return weights_->handles[values_[id].index]; }
@@ -87,26 +87,26 @@ class Graph {
   }
   [[nodiscard]] const Signature& signature(NodeId id) const { return context_->signature(nodes_[id].signature); }
   [[nodiscard]] const TensorType& type(ValueId id) const { return context_->type(values_[id].type); }
-  // Live nodes that read the value, once per operand slot, by id.
+  // Returns the live nodes that read a value, in order of their ids; a node occurs once for each slot that reads it.
   [[nodiscard]] std::span<const NodeId> consumers(ValueId id) const {
     return {consumers_.data() + consumer_begin_[id], consumer_begin_[id + 1] - consumer_begin_[id]};
   }
   [[nodiscard]] bool is_output(ValueId id) const { return output_uses_[id] > 0; }
-  // Operand slots plus graph outputs that read the value.
+  // Returns the number of operand slots and graph outputs that read a value.
   [[nodiscard]] std::int32_t uses(ValueId id) const {
     return static_cast<std::int32_t>(consumer_begin_[id + 1] - consumer_begin_[id]) + output_uses_[id];
   }
   [[nodiscard]] std::size_t runtime_node_count() const;
-  // Who a node or value is, whatever its id: those of the start graph by their place, those of a rewrite by the rewrite.
-  // Graphs made by the same set of rewrites in any order name their parts alike.
+  // Return a hash that identifies a node or value whatever its id: by its place in the start graph, or by the rewrite
+  // that made it. Graphs made by the same set of rewrites, in any order, have parts of the same origins.
   [[nodiscard]] Hash128 origin(NodeId id) const { return origins_[id]; }
   [[nodiscard]] Hash128 value_origin(ValueId id) const;
   [[nodiscard]] Hash128 hash() const { return hash_; }
-  // The hash without what matters only where two run-time nodes compute the same (twins): which of them is read. In a
-  // graph without twins it is the hash.
+  // Returns the hash without what matters only if two run-time nodes compute the same (twins): which of them is read.
+  // It equals hash() if the graph has no twins.
   [[nodiscard]] Hash128 plain_hash() const { return plain_hash_; }
-  // The parts of that: Merkle hashes, of everything that a node depends on, and the sum of those of the run-time nodes;
-  // a sum, so that it is the multiset that counts.
+  // The parts of the plain hash: Merkle hashes, of everything that a node or value depends on, and their sum over the
+  // run-time nodes. It is a sum so that it depends on the multiset alone.
   [[nodiscard]] Hash128 node_hash(NodeId id) const { return node_hashes_[id]; }
   [[nodiscard]] Hash128 value_hash(ValueId id) const {
     if (id == kNoValue) return kNoValueHash;
@@ -119,25 +119,26 @@ class Graph {
 
   ValueId add_input(NameId name, TypeId type);
   ValueId add_weight(NameId name, const std::string& handle, TypeId type);
-  // Adds a node and its output values (named `output_names`, or unnamed when empty); returns the node.
+  // Adds a node and its output values (named `output_names`, or unnamed if that is empty); returns the node.
   NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::span<const NameId> output_names,
                   NameId name, bool stateful);
   void add_output(ValueId value) { outputs_.push_back(value); }
-  // Establishes the invariant. Throws InvalidInput when the nodes form a cycle.
+  // Establishes the invariant. Throws InvalidInput if the nodes form a cycle.
   void finalize();
-  // Numbers the run-time nodes 0, 1, ... in topological order; done once, when an episode starts.
+  // Numbers the sites of the run-time nodes 0, 1, ... in topological order, when a model is read or an episode starts.
   void number_sites();
 
-  // Becomes a copy of `parent` that is to be changed and then finalized; keeps the memory it has.
+  // Becomes a copy of `parent`, to be changed and then finalized; keeps the memory that it has allocated.
   void succeed(const Graph& parent);
   // Adds a node that a rewrite makes.
   NodeId add_node(SignatureId signature, std::span<const ValueId> operands, std::int32_t site, Hash128 origin);
-  // Makes every node and output that reads `old` in `parent` read `fresh`; with `take_name` the name goes over as well.
+  // Makes every node and output that reads `old` in `parent` read `fresh`, which gets the name of `old` if `take_name`
+  // is true.
   void replace(const Graph& parent, ValueId old, ValueId fresh, bool take_name);
-  // As finalize(), for a successor of `parent`: only what the change can reach is hashed again.
+  // Establishes the invariant for a successor of `parent`; hashes again only what the change can reach.
   void finalize(const Graph& parent);
 
-  // New ids of the nodes and values that are kept when dead slots are given up; -1 for the others. Order is kept.
+  // The new ids of the nodes and values that compact() keeps, in the same order; -1 for dead ones.
   struct Renumbering {
     std::vector<NodeId> nodes;
     std::vector<ValueId> values;
@@ -153,7 +154,8 @@ class Graph {
   [[nodiscard]] Hash128 input_hash(const Value& value) const;
   NodeId append(Node node, std::span<const ValueId> operands, std::span<const NameId> output_names);
   void sort_and_link();
-  // Hashes what is new (from `first_fresh` on), what reads other operands now, and what follows from these.
+  // Hashes the new nodes (from `first_fresh` on), the nodes that read other operands now, and the nodes that depend on
+  // these.
   void hash_from(NodeId first_fresh);
   [[nodiscard]] std::vector<NodeId> twins() const;
   [[nodiscard]] Hash128 hash_of_twins(const std::vector<NodeId>& twins) const;
@@ -162,7 +164,7 @@ class Graph {
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();    // fixed once the graph is built, so copies share it
   SharedArray<Node> nodes_;
   SharedArray<Value> values_;
-  SharedArray<Hash128> origins_;    // of nodes
+  SharedArray<Hash128> origins_;    // by node
   std::vector<ValueId> operands_;
   std::vector<ValueId> inputs_, outputs_;
   std::vector<Hash128> node_hashes_;
@@ -171,7 +173,7 @@ class Graph {
   std::vector<std::int32_t> rank_;
   std::vector<std::uint32_t> consumer_begin_;
   std::vector<NodeId> consumers_;
-  std::vector<std::uint8_t> output_uses_;    // 255 stands for all that are more
+  std::vector<std::uint8_t> output_uses_;    // 255 stands for 255 and more
   Hash128 hash_, plain_hash_, live_sum_;
 };
 

@@ -3,7 +3,7 @@
 namespace rlflow {
 namespace {
 
-// Keeps every id within 31 bits.
+// The most nodes of a graph, so that every id fits into 31 bits.
 constexpr std::size_t kMostNodes = 20'000'000;
 
 TensorType tensor_type(const std::string& name, int dtype, const std::optional<Dims>& dims) {

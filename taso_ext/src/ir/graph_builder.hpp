@@ -1,4 +1,4 @@
-// Builds a graph from what a reader of models says, and refuses what the engine cannot hold.
+// The builder, which makes a graph from the calls of a model reader and refuses what the engine cannot hold.
 #pragma once
 
 #include <tuple>
@@ -7,7 +7,7 @@
 
 namespace rlflow {
 
-// Every method throws InvalidInput for malformed input, and the builder is as it was before the call.
+// Builds one graph. Every method throws InvalidInput for malformed input and then leaves the builder unchanged.
 class GraphBuilder {
  public:
   using Output = std::tuple<std::string, int, std::optional<Dims>>;    // name, dtype, extents
@@ -18,7 +18,7 @@ class GraphBuilder {
                             const std::vector<ValueId>& inputs, const std::vector<Output>& outputs, const std::string& name,
                             bool stateful);
   void output(ValueId value);
-  // The graph; the builder cannot be used afterwards.
+  // Returns the graph. The builder cannot be used afterwards.
   [[nodiscard]] Graph build();
 
  private:

@@ -17,10 +17,11 @@ Source source(const Graph& graph, ValueId operand) {
   return value.producer == kNoNode ? Source::kInput : Source::kResult;
 }
 
-// Closest where caches end.
+// The sizes that weights_mb() returns; they are closest together around the sizes of caches.
 constexpr auto kWeightsMb = std::to_array<std::int64_t>({1, 2, 4, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512});
 
-// The operator alone, what its operands are and where they come from.
+// Returns the hash of an operator alone: its signature, the types and sources of its operands, and which of its results
+// are outputs of the graph.
 Hash128 name_of(const Graph& graph, NodeId id) {
   Hash128 name = graph.signature(id).hash;
   for (const ValueId operand : graph.operands(id)) {
@@ -32,21 +33,22 @@ Hash128 name_of(const Graph& graph, NodeId id) {
   return name;
 }
 
-// The operator with those that it reads and those that read it.
+// Returns the hash of an operator with the operators that it reads and those that read it.
 Hash128 name_with_neighbours(const Graph& graph, NodeId id, const std::vector<Hash128>& names) {
   Hash128 name = names[id];
   for (const ValueId operand : graph.operands(id)) {
     if (source(graph, operand) == Source::kResult) name = fold(name, hash_result(names[graph.value(operand).producer], graph.value(operand).index));
   }
   const Node& node = graph.node(id);
-  Hash128 readers{25, 26};    // in no order
+  Hash128 readers{25, 26};    // a sum, because readers have no order
   for (std::uint32_t k = 0; k < node.output_count; ++k) {
     for (const NodeId reader : graph.consumers(node.output_begin + static_cast<ValueId>(k))) readers += fold(names[reader], k);
   }
   return fold(name, readers);
 }
 
-// The opset that the graph is written in. All of a model is of one opset, and runtimes know fewer fusions in newer ones.
+// Returns the opset that the graph is written in: `newest`, or a newer one that an operator needs. A model is of one
+// opset throughout, and runtimes know fewer fusions in newer ones.
 std::uint64_t written_opset(const Graph& graph, const std::vector<NodeId>& nodes, int newest) {
   for (const NodeId id : nodes) {
     const OperatorId op = graph.signature(id).op;

@@ -1,4 +1,4 @@
-// The table of known operators and their positions in it: what files about operators share.
+// The table of known operators and their positions in it, which the files about operators share.
 #pragma once
 
 #include "ir/operators.hpp"
@@ -9,7 +9,7 @@ using enum Execution;
 
 inline constexpr std::string_view kMicrosoft = "com.microsoft";
 
-// The order is part of the observation (operator ids are embedding rows): append, never reorder.
+// The order is part of the observation, because operator ids are rows of an embedding: append, never reorder.
 inline constexpr auto kOperators = std::to_array<OperatorInfo>({
     {"Conv", kKernel}, {"MatMul", kKernel}, {"Gemm", kKernel}, {"Add", kElementwise, true},
     {"Sub", kElementwise}, {"Mul", kElementwise, true}, {"Div", kElementwise}, {"Pow", kElementwise},
@@ -35,7 +35,7 @@ inline constexpr auto kOperators = std::to_array<OperatorInfo>({
     {"ConstantOfShape", kMovement}, {"Range", kMovement, false, 11}, {"LSTM", kKernel}, {"GRU", kKernel}, {"RNN", kKernel},
     {"Attention", kKernel, false, 23}, {"RMSNormalization", kKernel, false, 23}, {"RotaryEmbedding", kKernel, false, 23}, {"If", kOpaque},
     {"Loop", kOpaque}, {"Scan", kOpaque, false, 8}, {"Constant", kOpaque}, {"EyeLike", kOpaque},
-    // The runtime's own. Those that end in a pointwise function are one kernel with what produces their operand.
+    // The operators of ONNX Runtime. Pointwise ones are fused into the kernel that produces their operand.
     {"FusedMatMul", kKernel, false, 1, kMicrosoft}, {"FusedGemm", kKernel, false, 1, kMicrosoft},
     {"FusedConv", kKernel, false, 1, kMicrosoft}, {"BiasGelu", kElementwise, false, 1, kMicrosoft},
     {"FastGelu", kElementwise, false, 1, kMicrosoft}, {"QuickGelu", kElementwise, false, 1, kMicrosoft},

@@ -15,7 +15,7 @@ double sum_bytes(Types types) {
   return total;
 }
 
-// At most kMostElements, so that prices stay finite whatever an unknown operator calls its kernel.
+// Returns the size of a kernel's window, but at most kMostElements, so that prices stay finite for any kernel_shape.
 double kernel_window(const AttributeMap& attributes) {
   const Dims* kernel = ints_attribute(attributes, "kernel_shape");
   double window = 1;
@@ -52,7 +52,7 @@ double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, 
     }
     case kMultiHead:
     case kAttention: {
-      // Two products of [.., q, d] with [.., d, k]; the key length is the second-to-last extent of the key.
+      // Two matrix products of 2 q k d operations each; the key length k is the second-to-last extent of the key.
       const TensorType* key = inputs.size() > 1 ? inputs[1] : nullptr;
       return key && key->dims.size() > 1 ? 4.0 * out * static_cast<double>(key->dims[key->dims.size() - 2]) : out;
     }
@@ -77,7 +77,7 @@ double count_flops(OperatorId op, const AttributeMap& attributes, Types inputs, 
 }
 
 double count_bytes(OperatorId op, Types inputs, Types outputs) {
-  if (op == kGather) {  // reads the rows it picks, not the table
+  if (op == kGather) {  // it reads the rows that it picks, not the whole table
     return 2.0 * sum_bytes(outputs) + (inputs.size() > 1 && inputs[1] ? static_cast<double>(inputs[1]->bytes()) : 0.0);
   }
   if (op == kSlice) return 2.0 * sum_bytes(outputs);

@@ -27,7 +27,8 @@ std::optional<OperatorId> known_operator(std::string_view name) {
 
 const OperatorInfo& operator_info(OperatorId known) { return kOperators.at(known); }
 
-// Attributes that a target may leave out. ONNX's defaults, but for the sizes that normal forms always have.
+// Attributes that a target may leave out, with ONNX's defaults. A size that has no default in ONNX but stands in every
+// normal form (num_heads) is 0.
 struct Default {
   std::string_view op, name;
   double number = 0;

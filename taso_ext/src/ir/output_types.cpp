@@ -51,7 +51,7 @@ Outputs infer_batch_norm(Types inputs) {
   return fits ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
 }
 
-// The first operand's type, where the others, vectors of its extent at `axis`, fit.
+// Returns the first operand's type if all others are vectors whose extent is that of the first at `axis`.
 Outputs infer_along(Types inputs, std::size_t least, std::size_t most, std::ptrdiff_t axis) {
   if (inputs.size() < least || inputs.size() > most || !all_ranked_alike(inputs)) return std::nullopt;
   const Dims& x = inputs[0]->dims;
@@ -61,7 +61,7 @@ Outputs infer_along(Types inputs, std::size_t least, std::size_t most, std::ptrd
   return std::all_of(inputs.begin() + 1, inputs.end(), fits) ? one(inputs[0]->dtype, x) : std::nullopt;
 }
 
-// Scale and bias are broadcast to what is normalised.
+// Returns the first operand's type if scale and bias broadcast to the axes that are normalised.
 Outputs infer_norm(const AttributeMap& attributes, Types inputs, std::size_t most) {
   if (inputs.size() < 2 || inputs.size() > most || !all_ranked_alike(inputs)) return std::nullopt;
   const Dims& x = inputs[0]->dims;
@@ -72,7 +72,7 @@ Outputs infer_norm(const AttributeMap& attributes, Types inputs, std::size_t mos
   return std::all_of(inputs.begin() + 1, inputs.end(), fits) ? one(inputs[0]->dtype, x) : std::nullopt;
 }
 
-// (input, skip, gamma, [beta], [bias]): the sum of input and skip, normalised.
+// The operands are (input, skip, gamma, [beta], [bias]); the sum of input and skip is normalised.
 Outputs infer_skip_norm(Types inputs, std::size_t most) {
   if (inputs.size() < 3 || inputs.size() > most || !all_ranked_alike(inputs) || inputs[0]->dims != inputs[1]->dims) return std::nullopt;
   if (inputs[0]->dims.size() < 2) return std::nullopt;
@@ -80,7 +80,7 @@ Outputs infer_skip_norm(Types inputs, std::size_t most) {
   return std::all_of(inputs.begin() + 2, inputs.end(), fits) ? one(inputs[0]->dtype, inputs[0]->dims) : std::nullopt;
 }
 
-// Bounds are scalars.
+// Returns the first operand's type if the bounds are scalars.
 Outputs infer_clip(Types inputs) {
   if (inputs.empty() || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
   const bool fit = std::all_of(inputs.begin() + 1, inputs.end(), [](const TensorType* bound) { return bound->dims.empty(); });
@@ -94,7 +94,7 @@ Outputs infer_where(Types inputs) {
   return dims ? one((*chosen)[0].dtype, std::move(*dims)) : std::nullopt;
 }
 
-// Comparisons and logic.
+// Infers comparisons, and logic if `of_truths` is true: its operands are booleans.
 Outputs infer_truth(Types inputs, bool of_truths) {
   Outputs outputs = infer_elementwise(inputs);
   if (!outputs || (of_truths && inputs[0]->dtype != kBool)) return std::nullopt;

@@ -1,4 +1,5 @@
-// Output types by family of operators; nothing where the inputs do not fit. `infer_outputs` of operators.hpp chooses.
+// Functions that return the output types of one family of operators, or nothing if the inputs do not fit.
+// infer_outputs() of operators.hpp chooses among them.
 #pragma once
 
 #include "ir/types.hpp"
@@ -11,10 +12,10 @@ using Outputs = std::optional<std::vector<TensorType>>;
 inline constexpr auto kMostExtent = static_cast<std::int64_t>(kMostElements);
 inline constexpr int kBool = 9;    // TensorProto.BOOL
 
-// output_types.cpp: what several families need.
+// output_types.cpp: helpers of several families.
 [[nodiscard]] Outputs one(int dtype, Dims dims);
 [[nodiscard]] bool all_ranked_alike(Types inputs);
-[[nodiscard]] bool are_extents(const Dims& numbers);    // or can be added to one without overflow
+[[nodiscard]] bool are_extents(const Dims& numbers);    // all in [0, kMostExtent]: sums of a few cannot overflow
 [[nodiscard]] std::optional<Dims> broadcast(const Dims& a, const Dims& b);
 
 // output_types_linear.cpp: products, windows, attention.
@@ -29,7 +30,7 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] Outputs infer_multi_head(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_rotary(const AttributeMap& attributes, Types inputs);
 
-// output_types_layout.cpp: operators that move elements, and constants.
+// output_types_layout.cpp: operators that move elements or reduce them, and constants.
 [[nodiscard]] Outputs infer_concat(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_split(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_slice(const AttributeMap& attributes, Types inputs);

@@ -1,4 +1,4 @@
-// Output types of operators that move elements or sum them along axes, and of constants.
+// Output types of operators that move elements or reduce them along axes, and of constants.
 #include <algorithm>
 
 #include "ir/operator_table.hpp"
@@ -6,7 +6,7 @@
 
 namespace rlflow::operators {
 
-constexpr std::int64_t kLargestIdentity = 4096;    // 64 MiB of float32, which is folded at export
+constexpr std::int64_t kLargestIdentity = 4096;    // 64 MiB of float32, which export computes and stores
 
 Outputs infer_concat(const AttributeMap& attributes, Types inputs) {
   if (!all_ranked_alike(inputs)) return std::nullopt;

@@ -27,7 +27,8 @@ Outputs infer_gemm(const AttributeMap& attributes, Types inputs) {
   return one(inputs[0]->dtype, std::move(out));
 }
 
-// What a window passes over: `channels` at every place where it fits, in ceil mode also where it begins inside.
+// Returns the result's type for a sliding window: `channels` channels, and an element for every position at which the
+// window fits; in ceil mode also for a last position at which it only begins inside.
 static Outputs slide(const AttributeMap& attributes, int dtype, const Dims& x, std::int64_t channels) {
   const auto *kernel = ints_attribute(attributes, "kernel_shape"), *strides = ints_attribute(attributes, "strides"),
              *pads = ints_attribute(attributes, "pads"), *dilations = ints_attribute(attributes, "dilations");
@@ -90,7 +91,7 @@ Outputs infer_fused_matmul(const AttributeMap& attributes, Types inputs) {
   return infer_matmul(turned);
 }
 
-// (X, W, [B], [Z]): a convolution to which Z is added.
+// The operands are (X, W, [B], [Z]); Z is added to the convolution.
 Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() > 4) return std::nullopt;
   Outputs outputs = infer_conv(attributes, inputs.first(std::min<std::size_t>(inputs.size(), 3)));
@@ -98,8 +99,8 @@ Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs) {
   return fits ? std::move(outputs) : std::nullopt;
 }
 
-// (Q, K, V, [mask]), each [batch, heads, length, size] or [batch, length, heads * size]. Queries and keys are each scaled
-// by the root of `scale`, which therefore is positive.
+// The operands are (Q, K, V, [mask]). Q, K and V are each [batch, heads, length, size] or [batch, length, heads *
+// size]. Queries and keys are each multiplied by the square root of `scale`, which therefore must be positive.
 Outputs infer_attention(const AttributeMap& attributes, Types inputs) {
   const Attribute* const scale = find_attribute(attributes, "scale");
   const double* const factor = scale ? std::get_if<double>(scale) : nullptr;
@@ -126,7 +127,7 @@ Outputs infer_attention(const AttributeMap& attributes, Types inputs) {
   return one(inputs[0]->dtype, std::move(out));
 }
 
-// (Q, K, V, [bias]), each [batch, length, heads * size].
+// The operands are (Q, K, V, [bias]). Q, K and V are each [batch, length, heads * size].
 Outputs infer_multi_head(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs)) return std::nullopt;
   const Dims &q = inputs[0]->dims, &k = inputs[1]->dims, &v = inputs[2]->dims;
@@ -137,7 +138,7 @@ Outputs infer_multi_head(const AttributeMap& attributes, Types inputs) {
   return one(inputs[0]->dtype, {q[0], q[1], v[2]});
 }
 
-// (X, cos, sin, [positions]), X [batch, heads, length, size] or [batch, length, heads * size].
+// The operands are (X, cos, sin, [positions]). X is [batch, heads, length, size] or [batch, length, heads * size].
 Outputs infer_rotary(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs.first(3))) return std::nullopt;
   const Dims &x = inputs[0]->dims, &cos = inputs[1]->dims, &sin = inputs[2]->dims;

@@ -1,4 +1,4 @@
-// An array whose beginning is shared with others that began alike.
+// An array that shares its beginning with its copies.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace rlflow {
 
-// Copies share what was there at the last `freeze` and own what was appended since. Shared items do not change.
+// An array whose copies share the items of the last freeze() and own those appended since. Shared items never change.
 template <typename T>
 class SharedArray {
  public:
@@ -20,12 +20,12 @@ class SharedArray {
   [[nodiscard]] std::size_t own_bytes() const { return own_.capacity() * sizeof(T); }
   void push_back(const T& item) { own_.push_back(item); }
 
-  // Becomes a copy, in the memory it has.
+  // Becomes a copy of `other` and keeps the memory that it has allocated.
   void assign(const SharedArray& other) {
     shared_ = other.shared_, shared_items_ = other.shared_items_, shared_count_ = other.shared_count_;
     own_.assign(other.own_.begin(), other.own_.end());
   }
-  // All items, to be changed; nothing is shared any more.
+  // Returns a copy of all items, which the caller may change.
   [[nodiscard]] std::vector<T> take() {
     std::vector<T> all;
     all.reserve(size());
@@ -33,7 +33,7 @@ class SharedArray {
     all.insert(all.end(), own_.begin(), own_.end());
     return all;
   }
-  // From now on copies share these items.
+  // Replaces all items; copies made from now on share them.
   void freeze(std::vector<T> items) {
     shared_ = std::make_shared<const std::vector<T>>(std::move(items));
     shared_items_ = shared_->data(), shared_count_ = shared_->size();

@@ -12,8 +12,8 @@
 
 namespace rlflow {
 
-// Chunks double in size, which bounds their number. A reader must have learned of an index after it was appended
-// (through a lock, or because it appended it itself); writers must exclude one another.
+// Chunks double in size, which bounds their number. A reader must have learned of an index after the element was
+// appended (through a lock, or because the reader appended it); writers must exclude one another.
 template <typename T>
 class StableArray {
  public:

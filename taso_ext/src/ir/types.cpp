@@ -36,7 +36,7 @@ bool is_floating(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 ||
 bool nearly_equal(double a, double b) {
   if (a == b) return true;
   if (!std::isfinite(a) || !std::isfinite(b)) return false;
-  constexpr int kMantissa = 23, kSmallest = -149;    // bits of float32's fraction; exponent of its least number
+  constexpr int kMantissa = 23, kSmallest = -149;    // float32: bits of the fraction; exponent of the smallest number
   const int exponent = std::ilogb(std::max(std::abs(a), std::abs(b)));
   return std::abs(a - b) <= 2 * std::ldexp(1.0, std::max(exponent - kMantissa, kSmallest));
 }

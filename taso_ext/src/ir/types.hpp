@@ -1,4 +1,4 @@
-// Element types, tensor types and operator attributes: the vocabulary every other header speaks.
+// Element types, tensor types and operator attributes, which all other headers use.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using OperatorId = std::uint32_t;
 inline constexpr ValueId kNoValue = -1;
 inline constexpr NodeId kNoNode = -1;
 
-// A problem in what the user gave (a model, a rule file, an index); becomes ValueError in Python.
+// A problem in what the user gave (a model, a rule file, an index). It becomes ValueError in Python.
 class InvalidInput : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -32,19 +32,20 @@ class InvalidInput : public std::invalid_argument {
 
 using Dims = std::vector<std::int64_t>;
 
-// Keeps every product of extents, in bits and times a few, within 63 bits.
+// The most elements of a tensor. The limit keeps the size of a tensor in bits, and a few times that, within 63 bits.
 inline constexpr double kMostElements = 1e15;
 
-// What is known of the elements of a weight. A tensor that could be called by several names has the first of them.
+// What is known about the elements of a weight. If several kinds describe a tensor, its kind is the first of them.
 struct Content {
   enum class Kind : std::uint8_t { kUnknown, kUniform, kIdentity, kIdentityKernel, kAveragingKernel };
   Kind kind = Kind::kUnknown;
-  double value = 0;    // of all elements where kUniform
+  double value = 0;    // value of all elements if the kind is kUniform
   [[nodiscard]] bool operator==(const Content&) const = default;
 };
 
-// dtype is ONNX's TensorProto.DataType; 0 means "not a tensor". dims are meaningful only when ranked. Weights of
-// different content have different types; results of operators have none, so that content never tells results apart.
+// The type of a tensor. `dtype` is ONNX's TensorProto.DataType; 0 means "not a tensor". `dims` has a meaning only if
+// `ranked` is true. Weights of different content have different types. Results of operators have no content, so content
+// never distinguishes two results.
 struct TensorType {
   int dtype = 0;
   bool ranked = false;
@@ -52,28 +53,31 @@ struct TensorType {
   Content content{};
 
   [[nodiscard]] bool operator==(const TensorType&) const = default;
-  // Whether it has at most kMostElements; only then may it be counted. Extents of 0 count as 1, so that no partial
-  // product overflows either.
+  // Returns whether the tensor has at most kMostElements elements; only then may the methods below be called. Extents
+  // of 0 count as 1, so that no partial product overflows either.
   [[nodiscard]] bool is_countable() const;
-  // Number of elements; 0 when the shape is unknown.
+  // Returns the number of elements; 0 if the shape is unknown.
   [[nodiscard]] std::int64_t elements() const;
-  // Bytes in memory; sub-byte types are rounded up; 0 when the shape is unknown.
+  // Returns the number of bytes in memory, rounded up for types of less than a byte; 0 if the shape is unknown.
   [[nodiscard]] std::int64_t bytes() const;
 };
 
 [[nodiscard]] bool is_floating(int dtype);
 
-// Whether the last two extents are known to hold identity matrices.
+// Returns whether the last two axes are known to hold identity matrices.
 [[nodiscard]] bool is_identity(const TensorType& type);
-// Whether it is known to be a convolution weight [n, n / groups, k...] that copies its input: k odd, the centre 1.
+// Returns whether a tensor is known to be a convolution weight [n, n / groups, k...] that copies its input: every k is
+// odd, and the centre is 1.
 [[nodiscard]] bool is_identity_kernel(const TensorType& type);
-// Whether it is known to be a convolution weight [n, n / groups, k...] that gives the mean of each channel's window.
+// Returns whether a tensor is known to be a convolution weight [n, n / groups, k...] that computes the mean of each
+// channel's window.
 [[nodiscard]] bool is_averaging_kernel(const TensorType& type);
 
-// Equal but for rounding: within two units in the last place of float32. Whoever writes a model rounds its constants.
+// Returns whether two numbers are equal up to rounding, within two units in the last place of float32: exporters round
+// the constants of a model.
 [[nodiscard]] bool nearly_equal(double a, double b);
 
-// Digest of an attribute the engine carries but does not look into (a tensor, a subgraph, ...).
+// The digest of an attribute that the engine carries but does not look into (a tensor, a subgraph, ...).
 struct OpaqueAttribute {
   std::string digest;
   [[nodiscard]] bool operator==(const OpaqueAttribute&) const = default;
@@ -82,15 +86,15 @@ struct OpaqueAttribute {
 using Attribute = std::variant<std::int64_t, double, std::string, Dims, std::vector<double>, std::vector<std::string>,
                                OpaqueAttribute>;
 
-// Sorted by name, names unique.
+// Attributes sorted by name; the names are unique.
 using AttributeMap = std::vector<std::pair<std::string, Attribute>>;
 
 [[nodiscard]] const Attribute* find_attribute(const AttributeMap& attributes, std::string_view name);
 [[nodiscard]] std::int64_t int_attribute(const AttributeMap& attributes, std::string_view name, std::int64_t fallback);
-// The list stored under name, or nullptr.
+// Returns the list of integers stored under `name`, or nullptr if there is none.
 [[nodiscard]] const Dims* ints_attribute(const AttributeMap& attributes, std::string_view name);
 
-// A 64-bit finaliser with full avalanche (the splitmix64 constants of Steele et al. 2014).
+// Returns x mixed by a 64-bit finaliser with full avalanche (the splitmix64 constants of Steele et al. 2014).
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;

@@ -66,7 +66,7 @@ void Matcher::find_near(const Graph& graph, NodeId anchor, std::int32_t distance
   }
 }
 
-// All anchors are asked at every step.
+// Every step calls this for all anchors, hence the early return.
 void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   const Rules& rules = rules_at(graph.node(anchor).signature);
   if (rules.far.empty()) return;
@@ -76,13 +76,14 @@ void Matcher::find_far(const Graph& graph, NodeId anchor, MatchList& out) {
   }
 }
 
-// Whether the lists that a statement would bind to operands or results are short enough to be matched.
+// Returns whether the lists that a statement would bind to operands or results are short enough to be matched.
 static bool lists_fit(const Statement& statement, const Signature& signature) {
   const bool starred_result = !statement.mapped && statement.results[0].starred;
   return (statement.stars == 0 || signature.inputs.size() <= kMostFollowed) && (!starred_result || signature.outputs.size() <= kMostFollowed);
 }
 
-// Whether an operator of this signature can stand for a source statement (numbered over all rules), looked at alone.
+// Returns whether an operator of this signature, looked at alone, can stand for a source statement (numbered over all
+// rules).
 bool Matcher::may_be(std::size_t statement, SignatureId signature) {
   std::vector<char>& known = may_be_[statement];
   if (signature >= known.size()) known.resize(signature + 64);
@@ -102,7 +103,7 @@ bool Matcher::may_be(std::size_t statement, SignatureId signature) {
   return answer == 2;
 }
 
-// Whether two operators can be elements of one mapped statement.
+// Returns whether two operators can be elements of one mapped statement.
 bool Matcher::may_be_siblings(std::size_t statement, Role first, Role other) {
   const std::u32string key = {static_cast<char32_t>(rule_index_), static_cast<char32_t>(statement), first.signature,
                               first.order, other.signature, other.order};
@@ -114,7 +115,8 @@ bool Matcher::may_be_siblings(std::size_t statement, Role first, Role other) {
   return at->second;
 }
 
-// Whether enough operators read what the elements of a mapped statement share: seldom, and cheap to see.
+// Returns whether enough operators read what the elements of a mapped statement share. This is seldom true, and cheap
+// to check.
 bool Matcher::may_have_siblings(const Statement& statement, NodeId anchor) const {
   const auto operands = graph_->operands(anchor);
   const auto shared = std::find_if(statement.arguments.begin(), statement.arguments.end(), [](const Term& t) { return !t.starred; });
@@ -159,7 +161,7 @@ bool Matcher::usable(std::size_t statement, NodeId id) {
   return !node.weight_only && !node.identity && may_be(book_->statement_begin[rule_index_] + statement, node.signature) && !is_matched(id);
 }
 
-// Whether a tensor is a weight, or is none, where the rule says so.
+// Returns whether a tensor is a weight if the rule demands one, and is none if the rule demands that.
 bool Matcher::has_right_origin(const Slot& slot, ValueId value) const {
   return graph_->value(value).weight_only ? !slot.computed : !slot.weight_only;
 }
@@ -169,7 +171,7 @@ bool Matcher::bind_value(std::int32_t slot, ValueId value) {
   if (is_bound(slot)) return values_[slot] == value;
   const Slot& plan = rule_->slots[slot];
   if (!has_right_origin(plan, value)) return false;
-  if (plan.inner && graph_->uses(value) != plan.reads) return false;    // somebody outside reads it
+  if (plan.inner && graph_->uses(value) != plan.reads) return false;    // an operator outside reads it
   values_[slot] = value;
   bound_ |= std::uint64_t{1} << slot;
   return true;
@@ -203,7 +205,7 @@ bool Matcher::bind_outputs(const Statement& statement, NodeId id) {
 
 bool Matcher::bind_operands(const Statement& statement, NodeId node, std::uint32_t order) {
   const auto operands = graph_->operands(node);
-  if (statement.stars == 0) {    // as many as there are arguments, or it could not stand for the statement
+  if (statement.stars == 0) {    // as many as there are arguments, as may_be() has checked
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!bind_value(statement.arguments[i].slot, operands[order == 1 ? 1 - i : i])) return false;
     }
@@ -217,7 +219,7 @@ bool Matcher::bind_operands(const Statement& statement, NodeId node, std::uint32
   return arity && fit;
 }
 
-// Ways in which the operands can be the arguments.
+// Returns in how many ways the operands can be the arguments.
 std::uint32_t Matcher::orders(const Statement& statement, NodeId node) const {
   const auto operands = graph_->operands(node);
   if (statement.stars == 2) return static_cast<std::uint32_t>(operands.size() + 3 - statement.arguments.size());
@@ -249,7 +251,7 @@ void Matcher::try_node(std::size_t depth, NodeId node) {
   go_back(before);
 }
 
-// Readers of a tensor, or none where they are too many to be paired with one another.
+// Returns the readers of a tensor, or none if they are too many to be paired with one another.
 std::span<const NodeId> Matcher::followed(ValueId value) const {
   const auto consumers = graph_->consumers(value);
   return consumers.size() <= kMostFollowed ? consumers : std::span<const NodeId>();
@@ -267,13 +269,14 @@ void Matcher::step_single(std::size_t depth) {
     if (!is_bound(argument.slot) || (argument.starred && lists_[argument.slot].count == 0)) continue;
     NodeId last = kNoNode;
     for (const NodeId consumer : followed(argument.starred ? items_[lists_[argument.slot].begin] : values_[argument.slot])) {
-      if (consumer != std::exchange(last, consumer)) try_node(depth, consumer);    // may read the value twice
+      if (consumer != std::exchange(last, consumer)) try_node(depth, consumer);    // it may read the value twice
     }
     return;
   }
 }
 
-// The operands of one element of a mapped statement; starred arguments that are bound already must agree.
+// Binds the operands that one element of a mapped statement shares with the others, and checks the rest: starred
+// arguments that are bound already must agree.
 bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_t order, std::size_t index) {
   const auto operands = graph_->operands(node);
   if (operands.size() != statement.arguments.size()) return false;
@@ -292,13 +295,14 @@ bool Matcher::bind_element(const Statement& statement, NodeId node, std::uint32_
   return true;
 }
 
-// Order of nodes that may change places: that of the start graph, so that what is merged comes out as later operators
-// want to read it. Unlike ranks and ids, it does not depend on what else was rewritten, and when.
+// Returns whether `a` comes before `b` in the order of interchangeable nodes. It is the order of the start graph, so
+// that merged results come out in the order in which later operators want to read them. Unlike ranks and ids, it does
+// not depend on what else was rewritten, and when.
 bool Matcher::comes_before(NodeId a, NodeId b) const {
   return std::pair(graph_->node(a).site, graph_->origin(a)) < std::pair(graph_->node(b).site, graph_->origin(b));
 }
 
-// Whether the interchangeable results that are bound come in their one order.
+// Returns whether the interchangeable results that are bound come in their one order.
 bool Matcher::in_order() const {
   return std::all_of(rule_->unordered.begin(), rule_->unordered.end(), [&](const auto& pair) {
     if (!is_bound(pair.first) || !is_bound(pair.second)) return true;
@@ -307,8 +311,9 @@ bool Matcher::in_order() const {
   });
 }
 
-// The maximal set of nodes that fit the statement together with `first` through a shared operand; empty when `first`
-// does not fit. A set is found from its first member only.
+// Returns the maximal set of nodes that fit the statement together with `first` through a shared operand, in order; it
+// is empty if `first` does not fit. Callers use a set only if `first` is its first member, so that each set is used
+// once.
 std::vector<Matcher::Element> Matcher::siblings(std::size_t index, NodeId first) {
   const Statement& statement = rule_->source[index];
   std::vector<Element> group;
@@ -343,7 +348,7 @@ std::vector<Matcher::Element> Matcher::siblings(std::size_t index, NodeId first)
   return group;
 }
 
-// Tries a group of nodes in their given order; while `order_known` is false, the operands of each may be swapped.
+// Tries a group of nodes in their given order. If `order_known` is false, the operands of each node may be swapped.
 void Matcher::try_group(std::size_t depth, std::span<const Element> group, bool order_known) {
   const std::size_t index = rule_->plan[depth];
   const Statement& statement = rule_->source[index];
@@ -431,14 +436,14 @@ void Matcher::step_mapped(std::size_t depth) {
   }
 }
 
-// Whether nothing outside reads what dies, and nothing inside is read as if it stood outside.
+// Returns whether no operator outside reads a result that dies, and no variable is a result of a matched operator.
 bool Matcher::stands_alone() const {
   const auto free = [&](ValueId value) {
     if (graph_->is_output(value)) return false;
     const auto consumers = graph_->consumers(value);
     return std::all_of(consumers.begin(), consumers.end(), [&](NodeId consumer) { return is_matched(consumer); });
   };
-  // A variable that is itself an inner result would be read after it is gone, one that is an output would be a cycle.
+  // A variable that is an inner result would be read after it is gone; one that is an output would close a cycle.
   const auto outside = [&](ValueId value) {
     const NodeId producer = graph_->value(value).producer;
     return producer == kNoNode || !is_matched(producer);
@@ -517,8 +522,8 @@ const Recipe& Matcher::recipe_of(std::span<const ValueId> values) {
   return recipe;
 }
 
-// Adds to `needs` the replaced tensors, by position in the recipe, that are needed to compute what `fresh` stands for.
-// Walks upwards from what the new nodes behind it read and stops at ranks below the replaced ones.
+// Marks in `needs` the replaced tensors, by position in the recipe, that are needed to compute the tensors `fresh`.
+// Walks upwards from what their new nodes read, and stops at ranks below those of the replaced tensors' producers.
 void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, std::span<const ValueRef> fresh, char* needs) {
   if (++walk_ == 0) std::fill(visited_.begin(), visited_.end(), 0), walk_ = 1;
   stack_.clear();
@@ -530,7 +535,7 @@ void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, 
     if (producer == kNoNode || graph_->rank(producer) < lowest) return;
     for (std::size_t i = 0; i < recipe.replaced.size(); ++i) {
       if (values[recipe.replaced[i].first] != value) continue;
-      needs[i] = 1;    // and what that needs is found when it is asked for
+      needs[i] = 1;    // what this tensor needs is found by its own walk
       return;
     }
     if (visited_[producer] == walk_) return;
@@ -556,7 +561,7 @@ void Matcher::find_needs(const Recipe& recipe, std::span<const ValueId> values, 
   }
 }
 
-// Whether some replaced tensor would be needed, through others or not, to compute itself.
+// Returns whether some replaced tensor would be needed, directly or through others, to compute itself.
 bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values) {
   visited_.resize(std::max(visited_.size(), graph_->node_count()));
   const std::size_t count = recipe.replaced.size();
@@ -564,7 +569,7 @@ bool Matcher::closes_cycle(const Recipe& recipe, std::span<const ValueId> values
   for (const auto& [old, fresh] : recipe.replaced) fresh_.push_back(fresh);
   needs_.assign(count, 0);
   find_needs(recipe, values, fresh_, needs_.data());
-  if (std::find(needs_.begin(), needs_.end(), 1) == needs_.end()) return false;    // nearly always
+  if (std::find(needs_.begin(), needs_.end(), 1) == needs_.end()) return false;    // nearly always so
   needs_.assign(count * count, 0);
   for (std::size_t i = 0; i < count; ++i) find_needs(recipe, values, std::span(fresh_).subspan(i, 1), needs_.data() + i * count);
   for (std::size_t via = 0; via < count; ++via) {

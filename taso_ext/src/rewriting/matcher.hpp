@@ -1,4 +1,4 @@
-// Finds the places of a graph where a rule applies.
+// The matcher, which finds the places of a graph where a rule applies.
 #pragma once
 
 #include "ir/graph.hpp"
@@ -8,13 +8,13 @@
 namespace rlflow {
 
 struct Match {
-  Hash128 key;              // of the rule and the origin of all it binds: the same rewrite wherever it is met
+  Hash128 key;              // of the rule and the origins of all that it binds: the same for one rewrite in any graph
   const Recipe* recipe = nullptr;
   double delta_ms = 0;      // change of the cost; NaN while unknown
   NodeId anchor = kNoNode;
   std::int32_t rule = 0;
   std::int32_t location = -1;
-  std::uint32_t begin = 0;    // of its nodes and tensors, laid out as the recipe says, in MatchList::ids
+  std::uint32_t begin = 0;    // where its nodes and tensors, laid out as the recipe says, begin in MatchList::ids
 };
 
 struct MatchList {
@@ -28,32 +28,34 @@ struct MatchList {
   }
 };
 
-// Longest list that starred names stand for, and most readers of a tensor among which rules look for partners. What goes
-// beyond stays as it is; without a bound, 10^5 readers of one tensor would be 5 * 10^9 pairs.
+// The longest list that a starred name can stand for, and the most readers of a tensor among which rules look for
+// partners. What exceeds the limit is not matched; without a limit, 10^5 readers of one tensor would be 5 * 10^9 pairs.
 inline constexpr std::size_t kMostFollowed = 512;
-// Most operators that are looked at for one rule from one anchor: k operators that may change places have k! orders.
+// The most operators that are looked at for one rule from one anchor. k interchangeable operators have k! orders.
 inline constexpr std::size_t kMostLookedAt = 1'000'000;
 
-// Walks the graph along the plans of the rules and looks only at who reads what; attributes, shapes, conditions and the
-// target are decided by signatures, once for all places that look alike (recipe.hpp). One thread at a time.
+// Walks the graph along the plans of the rules and looks only at which operator reads which tensor. Signatures decide
+// attributes, shapes, conditions and the target, once for all places that look alike (recipe.hpp). One thread at a time
+// may use a matcher.
 class Matcher {
  public:
   Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes);
 
-  // Appends all legal rewrites with this anchor, in an order that depends only on what the rules can see: those of rules
-  // that see at least as far as `distance`, and those of rules that see everything.
+  // Append all legal rewrites with this anchor, in an order that depends only on what the rules can see. find_near()
+  // takes the rules that are not far and whose radius is at least `distance`; find_far() takes the rules that are far.
   void find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out);
   void find_far(const Graph& graph, NodeId anchor, MatchList& out);
 
  private:
-  // Rules whose anchor an operator of some signature may be.
+  // The rules whose anchor an operator of some signature may be.
   struct Rules {
-    std::vector<std::int32_t> near, far;    // those that see furthest first
+    std::vector<std::int32_t> near, far;    // near: those of the greatest radius first
   };
   struct Neighbours {
     OperatorSet makers, readers;
   };
-  // What a rule can ask of an anchor before it is matched there; what takes time to find out is found when it is asked for.
+  // What a rule can ask about an anchor before it is matched there. An answer that takes time is computed when it is
+  // asked for.
   class Neighbourhood {
    public:
     Neighbourhood(const Graph& graph, NodeId anchor);
@@ -75,7 +77,7 @@ class Matcher {
     NodeId node;
     std::uint32_t order;
   };
-  struct Mark {    // what to go back to when a branch is given up
+  struct Mark {    // the state to go back to when a branch is given up
     std::uint64_t bound;
     std::size_t nodes, items;
   };
@@ -117,11 +119,11 @@ class Matcher {
   std::shared_ptr<const RuleBook> book_;
   std::shared_ptr<RecipeBook> recipes_;
 
-  // What is remembered about signatures: 0 unknown, 1 no, 2 yes.
+  // Answers about signatures that are remembered; in `may_be_`, 0 means unknown, 1 no, 2 yes.
   std::vector<std::vector<char>> may_be_;    // [statement][signature]
   std::unordered_map<std::u32string, bool> siblings_;
   std::vector<std::unique_ptr<const Rules>> rules_at_;    // [signature]
-  std::vector<std::pair<std::uint64_t, const Recipe*>> table_;    // open addressing, a power of two
+  std::vector<std::pair<std::uint64_t, const Recipe*>> table_;    // open addressing; its size is a power of two
   std::size_t table_used_ = 0;
 
   // The match under construction.
@@ -130,16 +132,16 @@ class Matcher {
   std::int32_t rule_index_ = 0;
   NodeId anchor_ = kNoNode;
   MatchList* out_ = nullptr;
-  std::size_t first_ = 0;                  // of this anchor's matches in `out`
-  std::uint64_t bound_ = 0;                // by value slot
-  std::size_t looked_at_ = 0;              // operators, from this anchor
+  std::size_t first_ = 0;                  // position in `out_` of the first match of this rule and anchor
+  std::uint64_t bound_ = 0;                // bits by value slot
+  std::size_t looked_at_ = 0;              // operators looked at from this anchor
   std::array<ValueId, kMostNames> values_{};
   std::array<Span, kMostNames> lists_{};   // into items_
   std::vector<ValueId> items_, column_;
   std::vector<Span> nodes_;                // by source statement, into elements_
   std::vector<Element> elements_;
   std::vector<std::uint32_t> key_;
-  std::vector<std::uint32_t> visited_;     // by node: the walk that came by last
+  std::vector<std::uint32_t> visited_;     // by node: the last walk that visited it
   std::uint32_t walk_ = 0;
   std::vector<NodeId> stack_;
   std::vector<ValueRef> fresh_, refs_;

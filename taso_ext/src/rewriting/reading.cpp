@@ -30,7 +30,7 @@ bool Reading::add(std::size_t index, Role role) {
   const Signature& signature = context_.signature(role.signature);
   if (role.order == 1 && statement.stars < 2 && !signature.commutative) return false;
   if (!bind_operator(statement, signature)) return false;
-  // Two statements may mention one list: the second finds it there, and must agree.
+  // Two statements may mention one list: the second one finds it known, and must agree.
   const std::size_t element = statement.mapped ? elements_[index]++ : 0;
   bool fit = true;
   const auto set = [&](const Term& term, std::size_t at, TypeId type) {
@@ -95,7 +95,8 @@ bool Reading::bind_attributes(const Statement& statement, const Signature& signa
   return true;
 }
 
-// Checks dtype and shape of all elements and binds the extents; a starred extent is the list of the elements' own.
+// Checks the dtype and shape of all elements of a variable and binds its extents. A starred extent is the list of the
+// elements' own extents.
 bool Reading::fits(const Variable& variable, bool complete) {
   std::vector<std::pair<std::int32_t, Dims>> columns;
   for (const TypeId id : types_[variable.slot]) {
@@ -128,13 +129,13 @@ bool Reading::fits(const Variable& variable, bool complete) {
       }
     }
   }
-  for (auto& [symbol, extents] : columns) {    // of an incomplete list nothing is known
+  for (auto& [symbol, extents] : columns) {    // nothing is known about an incomplete list
     if (complete && !bind(symbol, std::move(extents))) return false;
   }
   return true;
 }
 
-// Whether every name in the expression is bound.
+// Returns whether every name in the expression is bound.
 bool Reading::decided(const Expression& expression) const {
   if (expression.kind == Expression::Kind::kSymbol && !symbols_[expression.slot]) return false;
   if (expression.kind == Expression::Kind::kCount) return false;    // more elements may come

@@ -1,4 +1,4 @@
-// What the names of a rule mean at operators of given signatures: attributes, shapes and conditions, without a graph.
+// The meaning of a rule's names at operators of given signatures: attributes, shapes and conditions, without a graph.
 #pragma once
 
 #include "rules/expression.hpp"
@@ -6,13 +6,14 @@
 namespace rlflow {
 
 // An operator that a source statement stands for. `order` says which operand is which argument: 1 swaps the operands of
-// a commutative operator; where two starred arguments share the operands, it is how many the first one takes.
+// a commutative operator; if two starred arguments share the operands, it is how many the first one takes.
 struct Role {
   SignatureId signature = 0;
   std::uint32_t order = 0;
 };
 
-// Calls visit(argument index, first operand, number of operands) for each argument; false when the numbers do not fit.
+// Calls visit(argument index, first operand, number of operands) for each argument. Returns false if the numbers do not
+// fit.
 template <typename Visitor>
 bool share_operands(const Rule& rule, const Statement& statement, std::size_t operands, std::uint32_t order, Visitor visit) {
   const std::size_t stars = statement.stars, plain = statement.arguments.size() - stars;
@@ -40,9 +41,10 @@ class Reading final : public Scope {
  public:
   Reading(Context& context, const Rule& rule);
 
-  // Takes an operator for a statement, or for the next element of a mapped one; false when it cannot be.
+  // Adds an operator for a statement, or for the next element of a mapped one. Returns false if it does not fit.
   [[nodiscard]] bool add(std::size_t statement, Role role);
-  // Whether everything added fits together. While parts are missing, what depends on them counts as fitting.
+  // Returns whether everything added fits together. Unless `complete` is true, what depends on missing parts counts as
+  // fitting.
   [[nodiscard]] bool consistent(bool complete);
 
   [[nodiscard]] const Quantity* symbol(std::int32_t slot) const override;

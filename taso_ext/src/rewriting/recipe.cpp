@@ -5,7 +5,7 @@
 namespace rlflow {
 namespace {
 
-// Attributes of a target operator: the kept rest, overridden by the evaluated ones.
+// Returns the attributes of a target operator: those of its `@` name, overridden by the evaluated ones; or nothing.
 std::optional<AttributesId> target_attributes(Context& context, const Statement& statement, const Reading& reading,
                                               const Scope& scope, const TensorType& first_operand) {
   if (statement.op_variable >= 0) return reading.op(statement.op_variable).second;
@@ -24,7 +24,7 @@ std::optional<AttributesId> target_attributes(Context& context, const Statement&
   return context.attributes(map);
 }
 
-// Reads a key and builds the target side on top of it.
+// Reads a key and builds the target from it.
 class Planner final : public Scope {
  public:
   Planner(Context& context, const Rule& rule, std::span<const std::uint32_t> key)
@@ -47,7 +47,7 @@ class Planner final : public Scope {
 
  private:
   bool read_source() {
-    std::size_t at = 1;    // behind the rule
+    std::size_t at = 1;    // behind the rule's number
     std::uint32_t nodes = 0;
     for (std::size_t i = 0; i < rule_.source.size(); ++i) {
       if (i == rule_.root) recipe_.root = nodes;
@@ -128,7 +128,7 @@ class Planner final : public Scope {
     return true;
   }
 
-  // Adds one operator; returns its first value and their number.
+  // Adds one operator; returns the index of its first value and the number of its values, or nothing.
   std::optional<std::pair<std::size_t, std::size_t>> add(const Statement& statement, const std::vector<ValueRef>& operands) {
     std::vector<TypeId> types;
     bool constant = true;
@@ -155,7 +155,7 @@ class Planner final : public Scope {
     return std::pair(first, outputs.size());
   }
 
-  // A constant has the dtype of the rule's float variables.
+  // Returns a scalar type of the dtype that constants have: that of the rule's first float variable.
   TensorType constant_type() const {
     for (const Variable& variable : rule_.variables) {
       const std::vector<TypeId>& types = reading_.types(variable.slot);
@@ -179,7 +179,7 @@ class Planner final : public Scope {
     return true;
   }
 
-  // The node that produces a replaced output stands where the old producer stood.
+  // Gives the node that makes a replacement the site of the old producer.
   void inherit_sites() {
     for (const auto& [old, fresh] : recipe_.replaced) {
       if (!is_new(fresh)) continue;
@@ -188,7 +188,7 @@ class Planner final : public Scope {
     }
   }
 
-  // Position among the matched nodes of the one that makes a matched tensor.
+  // Returns the position of the matched node that makes a matched tensor.
   std::uint32_t matched_producer(std::uint32_t value) const {
     for (std::size_t i = 0; i < rule_.source.size(); ++i) {
       for (const Term& result : rule_.source[i].results) {

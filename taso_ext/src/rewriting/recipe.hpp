@@ -1,4 +1,5 @@
-// What a rule makes of a match, as far as signatures decide it: worked out once, then only filled in with ids.
+// Recipes: what a rule makes of a match, as far as signatures decide it. A recipe is computed once and then only filled
+// in with ids.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace rlflow {
 
-// Reads the k-th tensor of a match (id >= 0) or the k-th value that the rewrite creates (id == -2 - k).
+// A reference to the k-th tensor of a match (the number k) or to the k-th value that the rewrite creates (-2 - k).
 using ValueRef = std::int32_t;
 [[nodiscard]] constexpr ValueRef new_value(std::size_t index) { return -2 - static_cast<ValueRef>(index); }
 [[nodiscard]] constexpr bool is_new(ValueRef ref) { return ref <= -2; }
@@ -16,9 +17,9 @@ using ValueRef = std::int32_t;
 
 struct NewNode {
   SignatureId signature = 0;
-  std::uint32_t operand_begin = 0, operand_count = 0;    // into Recipe::operands
-  std::uint32_t first_value = 0, value_count = 0;        // of the values it creates
-  std::uint32_t site_of = 0;                             // takes the site of this node of the match
+  std::uint32_t operand_begin = 0, operand_count = 0;    // range of Recipe::operands
+  std::uint32_t first_value = 0, value_count = 0;        // range of Recipe::values, which it creates
+  std::uint32_t site_of = 0;                             // the matched node whose site it takes
   bool weight_only = false;
 };
 
@@ -27,14 +28,15 @@ struct NewValue {
   std::uint32_t producer = 0;    // index into Recipe::nodes
 };
 
-// A match is laid out flat: its nodes by source statement, then its tensors by value slot, lists element by element.
-// Invariant of a legal recipe: filled in with any such match it gives a valid graph, unless it closes a cycle.
+// What a rule makes of all matches of one key. A match is laid out flat: its nodes by source statement, then its
+// tensors by value slot, lists element by element. Invariant of a legal recipe: filled in with any such match, it gives
+// a valid graph unless it closes a cycle.
 struct Recipe {
   std::vector<std::uint32_t> key;    // see RecipeBook
   bool legal = false;
   std::uint32_t node_count = 0, value_count = 0;
-  std::vector<char> kept;            // by node of the match: stays as it is
-  std::uint32_t root = 0;            // position among the nodes of the one that gives the match its site
+  std::vector<char> kept;            // by matched node: whether it stays as it is
+  std::uint32_t root = 0;            // position of the matched node that gives the match its site
   std::vector<NewNode> nodes;
   std::vector<NewValue> values;
   std::vector<ValueRef> operands;
@@ -42,7 +44,8 @@ struct Recipe {
 };
 
 // All recipes met so far, shared by all threads. The key of a recipe is its rule, the roles of the matched operators by
-// source statement (a mapped statement's preceded by their number), and which variables are weights (bits, slot order).
+// source statement (preceded by their number if the statement is mapped), and a bit for each tensor of a variable, in
+// slot order, that says whether it is a weight.
 class RecipeBook {
  public:
   explicit RecipeBook(std::shared_ptr<Context> context, const std::vector<Rule>& rules) : context_(std::move(context)), rules_(rules) {}

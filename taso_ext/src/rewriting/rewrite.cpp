@@ -15,7 +15,7 @@ void Preview::change(ValueId value, std::int32_t delta) {
   changes_.emplace_back(value, delta);
 }
 
-// `ref` as in a recipe, or kNoValue.
+// Adds `count` uses of a tensor; `ref` is a reference as in a recipe.
 void Preview::add_use(ValueRef ref, std::int32_t count) {
   if (is_new(ref)) new_uses_[new_index(ref)] += count;
   else change(values_[ref], count);
@@ -33,7 +33,7 @@ std::int32_t Preview::uses_after(ValueId value) const {
 void Preview::look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values) {
   graph_ = &graph, recipe_ = &recipe, nodes_ = nodes, values_ = values;
   dead_.clear();
-  // What dies outside the match may have read a replaced tensor, which then has fewer readers, and so on.
+  // A node that dies outside the match may have read a replaced tensor, which then has fewer readers, and so on.
   for (std::size_t known = 0;; known = dead_.size()) {
     count_uses();
     find_dead();
@@ -42,13 +42,13 @@ void Preview::look_at(const Graph& graph, const Recipe& recipe, std::span<const 
   }
 }
 
-// Whether a node is one of the match that goes away.
+// Returns whether a node belongs to the match and goes away.
 bool Preview::is_consumed(NodeId id) const {
   const auto at = std::find(nodes_.begin(), nodes_.end(), id);
   return at != nodes_.end() && !recipe_->kept[at - nodes_.begin()];
 }
 
-// Readers of a replaced tensor that live on.
+// Returns how many uses of a replaced tensor live on.
 std::int32_t Preview::moved_uses(ValueId old) const {
   std::int32_t uses = graph_->uses(old);
   for (const NodeId consumer : graph_->consumers(old)) uses -= is_consumed(consumer) || is_dead(consumer);
@@ -64,7 +64,7 @@ void Preview::count_uses() {
     change(values_[old], -moved);
     add_use(fresh, moved);
   }
-  for (std::size_t i = recipe_->nodes.size(); i-- > 0;) {    // what nobody reads is never created
+  for (std::size_t i = recipe_->nodes.size(); i-- > 0;) {    // a node that nothing reads counts as not created
     const NewNode& node = recipe_->nodes[i];
     for (std::uint32_t k = 0; k < node.value_count; ++k) needed_[i] = needed_[i] || new_uses_[node.first_value + k] > 0;
     if (!needed_[i]) continue;
@@ -72,7 +72,7 @@ void Preview::count_uses() {
   }
 }
 
-// What nobody reads any more dies, and so on upwards.
+// Finds the nodes that nothing reads any more, and so on upwards.
 void Preview::find_dead() {
   dead_.clear();
   pending_.clear();
@@ -106,7 +106,7 @@ bool Preview::absorbed(const Signature& pointwise, ValueId operand) const {
          absorbs(&graph_->signature(value.producer), value.type, uses_after(operand), pointwise);
 }
 
-// Of an operator of the old graph that stays.
+// Returns whether an operator of the old graph that stays is fused after the rewrite.
 bool Preview::fused_after(const Signature& signature, std::span<const ValueId> operands) const {
   return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
     if (operand == kNoValue) return false;
@@ -136,7 +136,7 @@ double Preview::price(const Graph& graph, const Recipe& recipe, std::span<const 
     }
     delta += costs.price(signature, absorbed_now).ms;
   }
-  // Surviving readers of tensors whose number of uses changed may be fused now, or not any more.
+  // Readers that stay may be fused now, or not any more, if the number of uses of what they read changed.
   readers_.clear();
   for (const auto& [value, change] : changes_) {
     if (graph.value(value).weight_only) continue;    // never absorbs anything
@@ -209,8 +209,9 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
   return whole;
 }
 
-// The live operator on weights alone that has this hash, or kNoNode; `reads` are its operands, new ones among them.
-// Constant matrices stay apart: all transforms of one kind read the same, which would make siblings of them.
+// Returns the live operator on weights alone that has this hash, or kNoNode. `reads` are its operands, which may be
+// new. Constant matrices are not shared: all transforms of one kind would read the same matrix and thus become
+// siblings.
 static NodeId same_weights(const Graph& graph, const Signature& signature, Hash128 hash, std::span<const ValueId> reads) {
   std::span<const NodeId> among;
   if (reads.empty()) {
@@ -227,14 +228,14 @@ void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<cons
   next.succeed(graph);
   changed.clear();
   std::vector<ValueId> created(recipe.values.size()), operands;
-  std::vector<Hash128> hashes(recipe.values.size());    // of results of operators on weights alone
+  std::vector<Hash128> hashes(recipe.values.size());    // by new value, of operators on weights alone
   const auto resolve = [&](ValueRef ref) { return is_new(ref) ? created[new_index(ref)] : values[ref]; };
   for (const NewNode& node : recipe.nodes) {
     operands.clear();
     for (std::uint32_t k = 0; k < node.operand_count; ++k) operands.push_back(resolve(recipe.operands[node.operand_begin + k]));
     NodeId id = kNoNode;
     Hash128 origin = fold(key, node.first_value);
-    if (node.weight_only) {    // made once: rules then see that its readers share it, whichever rewrite asked for it first
+    if (node.weight_only) {    // made once, so that rules see that its readers share it, whichever rewrite made it
       const Signature& signature = graph.context().signature(node.signature);
       origin = hash_node(signature, 0, node.operand_count, [&](std::size_t k) {
         const ValueRef ref = recipe.operands[node.operand_begin + k];

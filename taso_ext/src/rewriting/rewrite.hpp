@@ -1,4 +1,4 @@
-// From a match to a changed graph: price the change, carry it out.
+// The way from a match to a changed graph: the change is priced and carried out.
 #pragma once
 
 #include "costs/cost.hpp"
@@ -7,17 +7,18 @@
 
 namespace rlflow {
 
-// Says what a rewrite would lead to without carrying it out. Keeps its scratch memory from call to call; one thread at
-// a time.
+// Tells what a rewrite would lead to, without carrying it out. Keeps its scratch memory from call to call; one thread
+// at a time may use it.
 class Preview {
  public:
-  // Change of the total cost, in ms, from the neighbourhood alone. `nodes` and `values` are those of the match, `fused`
-  // says of each node of the graph whether it is fused into a producer, `node_ms` what it costs.
+  // Returns the change of the total cost in ms, computed from the neighbourhood alone. `nodes` and `values` are those
+  // of the match. For each node of the graph, `fused` says whether it is fused into a producer, and `node_ms` what it
+  // costs.
   [[nodiscard]] double price(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes,
                              std::span<const ValueId> values, std::span<const char> fused,
                              std::span<const double> node_ms, const CostModel& costs);
-  // Plain hash of the graph after the rewrite; only for rules that cannot close a cycle, whose new nodes therefore read
-  // nothing that the rewrite changes.
+  // Returns the plain hash of the graph after the rewrite. The rule must not be able to close a cycle: its new nodes
+  // then read nothing that the rewrite changes.
   [[nodiscard]] Hash128 plain_hash(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
 
  private:
@@ -39,17 +40,17 @@ class Preview {
   std::span<const NodeId> nodes_;
   std::span<const ValueId> values_;
   std::vector<std::int32_t> new_uses_;
-  std::vector<char> needed_;    // new nodes that somebody reads
+  std::vector<char> needed_;    // by new node: whether something reads it
   std::vector<std::pair<ValueId, std::int32_t>> changes_;
   std::vector<NodeId> dead_, pending_, readers_;
-  std::vector<Hash128> new_hashes_;      // of new values
-  std::vector<Hash128> value_hashes_;    // by value, where `rehashed_` says so
-  std::vector<std::uint32_t> rehashed_, stale_, gone_;    // by value, by node, by node: the call that set it last
+  std::vector<Hash128> new_hashes_;      // by new value
+  std::vector<Hash128> value_hashes_;    // by value, valid if `rehashed_` says so
+  std::vector<std::uint32_t> rehashed_, stale_, gone_;    // by value, node and node: the last call that set it
   std::uint32_t call_ = 0;
 };
 
-// Makes `next` the graph after a rewrite of `graph`, and `changed` the tensors that are new, or that others read or make
-// now. `key` says which rewrite it is.
+// Makes `next` the graph after a rewrite of `graph`. Fills `changed` with the tensors that are new, or that other nodes
+// read or make now. `key` identifies the rewrite.
 void apply(const Graph& graph, const Recipe& recipe, Hash128 key, std::span<const NodeId> nodes,
            std::span<const ValueId> values, Graph& next, std::vector<ValueId>& changed);
 

@@ -12,8 +12,8 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 bool in_order(const Match& a, const Match& b) { return a.rule != b.rule ? a.rule < b.rule : a.location < b.location; }
 
-// Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, with their
-// distance, counted in shared run-time tensors: 0 reads or makes a changed one.
+// Lists in `desk.reached` the live run-time nodes within `longest` of a changed tensor, nearest first, and sets their
+// `desk.distance`. It counts shared run-time tensors: a node at 0 reads or makes a changed tensor.
 void measure_distances(const Graph& graph, std::span<const ValueId> changed, std::int32_t longest, Game::Desk& desk) {
   for (const NodeId id : desk.reached) desk.distance[id] = kFar;
   desk.reached.clear();
@@ -92,7 +92,7 @@ State State::after(const Match& match) const {
   State next(game_, game_->storage());
   const auto desk = game_->desk();
   apply(graph(), *match.recipe, match.key, held_.matches.nodes(match), held_.matches.values(match), next.held_.graph, desk->changed);
-  // Matches without a location are not kept, so while there are any, all are looked for again.
+  // Matches without a location are not kept, so all matches are found anew while there are any.
   const bool everything = truncated_ > 0;
   measure_distances(next.graph(), desk->changed, everything ? 0 : game_->book().longest_radius + 1, *desk);
   if (everything) next.find_all(*desk, this);
@@ -139,7 +139,7 @@ void State::find_changed(Game::Desk& desk, const State& previous) {
     const Rule& rule = game_->rules()[match.rule];
     if (rule.far || !graph().alive(match.anchor) || desk.distance[match.anchor] <= rule.radius) continue;
     Match& kept = found.matches.emplace_back(match);
-    // The price also looks at the readers of what the match reads and makes.
+    // The price also depends on the readers of what the match reads and makes.
     if (rule.may_free || desk.distance[match.anchor] == rule.radius + 1) kept.delta_ms = kUnknown;
   }
   const std::size_t kept = found.matches.size();
@@ -194,7 +194,7 @@ void State::settle(std::size_t kept, const State* previous) {
   drop_unused_ids();
 }
 
-// Ids of matches that are gone stay in the list until they are the greater part of it.
+// Drops the ids of matches that are gone once they are the greater part of the list.
 void State::drop_unused_ids() {
   constexpr std::size_t kAlwaysKept = 256;
   std::size_t used = 0;
@@ -210,7 +210,8 @@ void State::drop_unused_ids() {
   held_.matches.ids = std::move(ids);
 }
 
-// `touched` lists the nodes that may cost something else than in `previous`, unless what surrounds them counts as well.
+// Computes the costs of the nodes and their sum. `touched` lists the nodes whose cost may differ from that in
+// `previous`, unless costs look around.
 void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
   const CostModel& costs = game_->costs();
   const auto update = [&](NodeId id) {

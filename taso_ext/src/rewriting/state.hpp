@@ -10,10 +10,10 @@ namespace rlflow {
 
 struct Candidate {
   std::int32_t rule = 0, location = 0;
-  double cost_ms = 0;    // of the graph after the rewrite
+  double cost_ms = 0;    // cost of the graph after the rewrite
 };
 
-// What all states that descend from one start share; may be used by several threads.
+// What all states that descend from one start share. Several threads may use it.
 class Game {
  public:
   Game(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<const CostModel> costs, std::int32_t locations);
@@ -27,7 +27,7 @@ class Game {
   struct Desk {
     Matcher matcher;
     Preview preview;
-    std::vector<std::int32_t> distance;    // by node, kFar but for those reached
+    std::vector<std::int32_t> distance;    // by node; kFar if it was not reached
     std::vector<NodeId> reached;
     std::vector<ValueId> changed;
   };
@@ -35,12 +35,12 @@ class Game {
   struct Storage {
     Graph graph;
     MatchList matches;
-    std::vector<char> fused;        // by node: absorbed by the kernel that feeds it
+    std::vector<char> fused;        // by node: whether the kernel that feeds it absorbs it
     std::vector<double> node_ms;    // by node: its share of the cost
   };
   [[nodiscard]] Storage storage();
   void give_back(Storage storage);
-  // A desk for as long as the pointer lives; it comes back with all that it has learned.
+  // Lends a desk for as long as the pointer lives; it comes back with all that it has learned.
   struct Return {
     Game* game;
     void operator()(Desk* desk) const;
@@ -58,9 +58,10 @@ class Game {
   std::vector<Storage> spare_;
 };
 
-// Invariant: `matches` are the legal rewrites of `graph`, ordered by rule and location; a match that a step did not
-// touch keeps its location; a new one takes the site of its anchor, or the next free number. A state does not change: a
-// step makes a new one, so that states may be kept, shared between threads and returned to.
+// A state. Invariant: `matches` are the legal rewrites of `graph`, ordered by rule and location. A match that a step
+// did not touch keeps its location; a new one takes the site of its root (modulo the number of locations), or the next
+// free number. A state does not change: a step makes a new one, so that states may be kept, shared between threads and
+// returned to.
 class State {
  public:
   State(const State&) = default;
@@ -69,48 +70,50 @@ class State {
   State& operator=(State&&) = delete;
   ~State();
 
-  // The start of a game; max_locations 0 means as many as there are run-time operators.
+  // Returns the start of a game. A `max_locations` of 0 means as many as there are run-time operators.
   [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<const CostModel> costs, std::int32_t max_locations);
-  // The state after a match. Prices that the step did not touch are taken over.
+  // Returns the state after a match. Prices that the step did not touch are taken over.
   [[nodiscard]] State after(const Match& match) const;
-  // Plain hash of the graph after a match; a small part of the work of `after`.
+  // Returns the plain hash of the graph after a match. That is a small part of the work of after(), unless the rule may
+  // close a cycle.
   [[nodiscard]] Hash128 plain_hash_after(const Match& match) const;
-  // The same graph and locations with every match looked for anew, as `after` does incrementally.
+  // Returns the same graph and locations with every match found anew, where after() finds them incrementally.
   [[nodiscard]] State rematched() const;
 
   [[nodiscard]] const Graph& graph() const { return held_.graph; }
   [[nodiscard]] Game& game() const { return *game_; }
   [[nodiscard]] const std::vector<Match>& matches() const { return held_.matches.matches; }
   [[nodiscard]] std::span<const NodeId> nodes(const Match& match) const { return held_.matches.nodes(match); }
-  // The sum of the keys of all rewrites since the start. Equal histories are equal graphs, though a graph may have more
-  // than one: a set of rewrites decides the graph, whatever their order.
+  // Returns the sum of the keys of all rewrites since the start. Equal histories mean equal graphs, because a set of
+  // rewrites decides the graph whatever their order; but one graph may have several histories.
   [[nodiscard]] Hash128 history() const { return history_; }
   [[nodiscard]] std::int64_t truncated_matches() const { return truncated_; }
   [[nodiscard]] double cost_ms() const { return cost_ms_; }
-  // By node: whether the kernel that feeds it absorbs it, and its share of the cost.
+  // Return, by node, whether the kernel that feeds it absorbs it, and its share of the cost.
   [[nodiscard]] const std::vector<char>& fused() const { return held_.fused; }
   [[nodiscard]] const std::vector<double>& node_ms() const { return held_.node_ms; }
   [[nodiscard]] Cost cost() const { return game_->costs().looks_around() ? total_ : total_cost(held_.graph, game_->costs()); }
   [[nodiscard]] bool is_legal(std::int32_t rule, std::int32_t location) const { return find(rule, location) != nullptr; }
-  // Throws InvalidInput when there is no such rewrite.
+  // Returns a legal rewrite. Throws InvalidInput if there is no such rewrite.
   [[nodiscard]] const Match& match(std::int32_t rule, std::int32_t location) const;
-  // All rewrites with their prices; only of a priced state.
+  // Returns all rewrites with their prices. The state must be priced.
   [[nodiscard]] std::vector<Candidate> candidates() const;
   [[nodiscard]] bool is_priced() const;
-  // This state, and the one after a match, with the price of every match.
+  // Return this state, or the one after a match, with the price of every match.
   [[nodiscard]] std::shared_ptr<const State> priced() const { return State(*this).price_matches(); }
   [[nodiscard]] std::shared_ptr<const State> priced_after(const Match& match) const { return after(match).price_matches(); }
   [[nodiscard]] std::size_t memory_bytes() const;
 
  private:
   State(std::shared_ptr<Game> game, Game::Storage storage) : game_(std::move(game)), held_(std::move(storage)) {}
-  // The legal rewrites when nothing is known; locations as in `previous`, if there is one, where the match is the same.
+  // Finds all legal rewrites anew. If there is a `previous` state, its matches keep their locations.
   void find_all(Game::Desk& desk, const State* previous);
-  // The same, keeping those of `previous` that are too far from the change (see `desk`) to be touched by it.
+  // Finds all legal rewrites, but keeps those of `previous` that are too far from the change (see `desk`) to be touched
+  // by it.
   void find_changed(Game::Desk& desk, const State& previous);
-  // Gives the matches found, of which the first `kept` are in order and have a location already, theirs.
+  // Gives the matches that were found their locations. The first `kept` of them are in order and have theirs already.
   void settle(std::size_t kept, const State* previous);
-  // nullptr when there is no such rewrite.
+  // Returns nullptr if there is no such rewrite.
   [[nodiscard]] const Match* find(std::int32_t rule, std::int32_t location) const;
   void drop_unused_ids();
   [[nodiscard]] std::shared_ptr<const State> price_matches() &&;
@@ -120,7 +123,7 @@ class State {
   std::shared_ptr<Game> game_;
   Game::Storage held_;
   double cost_ms_ = 0;
-  Cost total_;    // only where costs look around: they are worked out for the whole graph anyway
+  Cost total_;    // only if costs look around: they are computed for the whole graph anyway
   std::int64_t truncated_ = 0;
   Hash128 history_;
 };

@@ -18,7 +18,7 @@ std::size_t length(const Quantity& list) {
   const Dims* integers = std::get_if<Dims>(&list);
   return integers ? integers->size() : std::get<Reals>(list).size();
 }
-// Of a number, or of the k-th element of a list.
+// Returns a number itself, or the k-th element of a list.
 Quantity element(const Quantity& value, std::size_t k) {
   if (const Dims* integers = std::get_if<Dims>(&value)) return (*integers)[k];
   if (const Reals* reals = std::get_if<Reals>(&value)) return (*reals)[k];
@@ -26,7 +26,7 @@ Quantity element(const Quantity& value, std::size_t k) {
 }
 double as_real(const Quantity& number) { return integer(number) ? static_cast<double>(*integer(number)) : std::get<double>(number); }
 
-// A list of integers where all are, else of reals; nothing where some entry is no number.
+// Returns a list of integers if all items are integers, else a list of reals; nothing if some item is no number.
 Result make_list(const std::vector<Quantity>& items) {
   if (!std::all_of(items.begin(), items.end(), is_number)) return std::nullopt;
   if (std::all_of(items.begin(), items.end(), [](const Quantity& item) { return integer(item) != nullptr; })) {
@@ -86,7 +86,7 @@ Result evaluate_binary(const Expression& expression, const Scope& scope) {
   if (op.size() != 1 || op == "<" || op == ">") return compare(op, *a, *b);
   if (!is_list(*a) && !is_list(*b)) return arithmetic(op[0], *a, *b);
   if (is_list(*a) && is_list(*b) && length(*a) != length(*b)) return std::nullopt;
-  std::vector<Quantity> out;    // elementwise, a number meeting a list is repeated
+  std::vector<Quantity> out;    // elementwise; a number that meets a list is repeated
   for (std::size_t k = 0; k < length(is_list(*a) ? *a : *b); ++k) {
     Result each = arithmetic(op[0], element(*a, k), element(*b, k));
     if (!each) return std::nullopt;
@@ -118,7 +118,7 @@ Result inverse(const Quantity& list) {
   return out;
 }
 
-// Elements of a list by position; nothing when one is not there.
+// Returns the elements of a list at the positions in `order`; nothing if a position is out of range.
 Result permute(const Quantity& values, const Quantity& order) {
   const Dims* perm = std::get_if<Dims>(&order);
   std::vector<Quantity> out;
@@ -142,7 +142,7 @@ Result part(const Quantity& list, std::size_t begin, std::size_t end) {
   return make_list(out);
 }
 
-// Nothing when an intermediate result does not fit.
+// Returns the sum or the product of a list; nothing if an intermediate result does not fit into its type.
 Result reduce(char op, const Quantity& list) {
   Result total = Quantity(std::int64_t{op == '*'});
   for (std::size_t k = 0; k < length(list) && total; ++k) total = arithmetic(op, *total, element(list, k));
@@ -164,7 +164,7 @@ Result describe(const std::string& function, const TensorType& type) {
   return static_cast<std::int64_t>(value);
 }
 
-// Whether a number, or every number of a list, lies between two others or equals one of them.
+// Returns whether a number, or every number of a list, lies between two others or equals one of them.
 Result within(const Quantity& value, const Quantity& low, const Quantity& high) {
   for (std::size_t k = 0; k < (is_list(value) ? length(value) : 1); ++k) {
     const Result above = compare(">=", element(value, k), low), below = compare("<=", element(value, k), high);
@@ -213,7 +213,7 @@ Result evaluate_index(const Expression& expression, const Scope& scope) {
   return at >= 0 && at < size ? Result(element(*values, static_cast<std::size_t>(at))) : std::nullopt;
 }
 
-// Attributes that ONNX declares as float, or that hold numbers of a tensor.
+// Attributes that ONNX declares as float, or that hold the elements of a tensor.
 constexpr std::string_view kRealAttributes[] = {"alpha", "beta", "bias", "epsilon", "gamma", "lambd", "mask_filter_value",
                                                 "scale", "softcap", "value", "values"};
 

@@ -12,7 +12,8 @@ std::size_t digits(std::string_view text) {
   return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; }) - text.begin());
 }
 
-// Length of what makes a real of the integer before it: `.5`, `e-3`, `.5e3`; 0 where it stays an integer.
+// Returns the length of the part that makes the integer before it a real: `.5`, `e-3`, `.5e3`; 0 if it stays an
+// integer.
 std::size_t fraction_and_exponent(std::string_view text) {
   std::size_t size = 0;
   if (text.starts_with('.') && digits(text.substr(1)) > 0) size = 1 + digits(text.substr(1));
@@ -23,13 +24,14 @@ std::size_t fraction_and_exponent(std::string_view text) {
   return exponent == 0 ? size : size + 1 + sign + exponent;
 }
 
-// The first word of a line, up to white space.
+// Returns the first word of a line, up to white space.
 std::string_view first_word(std::string_view line) {
   while (!line.empty() && blank(line.front())) line.remove_prefix(1);
   return line.substr(0, std::find_if(line.begin(), line.end(), blank) - line.begin());
 }
 
-// Free text up to the next rule, without the blank lines and comments at its end: they belong to what follows.
+// Returns the free text up to the next rule, without the blank lines and comments at its end, which belong to what
+// follows.
 std::string_view proof_text(std::string_view rest) {
   std::size_t at = 0, end = 0;
   while (at < rest.size()) {
@@ -48,7 +50,7 @@ std::string_view proof_text(std::string_view rest) {
 }  // namespace
 
 void syntax_error(std::string_view file_name, Place place, const std::string& message) {
-  constexpr std::size_t kMostText = 500;    // of a message, which may quote a name of any length
+  constexpr std::size_t kMostText = 500;    // bytes of a message, which may quote a name of any length
   throw InvalidInput(std::string(file_name) + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + ": " +
                      (message.size() <= kMostText ? message : message.substr(0, kMostText) + " ..."));
 }
@@ -78,7 +80,7 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
       std::size_t size = 1;
       while (at + size < text.size()) {
         const char d = text[at + size];
-        // A dash belongs to a name only between letters or digits of a rule's name: `merge-two-convs`.
+        // A dash belongs only to the name of a rule, which follows the word `rule`: `merge-two-convs`.
         const bool dash = d == '-' && tokens.size() && tokens.back().text == "rule" && at + size + 1 < text.size();
         const bool dot = d == '.' && at + size + 1 < text.size() && letter(text[at + size + 1]);    // com.microsoft.Gelu
         if (!letter(d) && !digit(d) && !dash && !dot) break;
@@ -114,7 +116,7 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
     } else if (std::string_view("=()[],;:@*+-/%<>|").find(c) != std::string_view::npos) {
       emit(Token::Kind::kSymbol, 1);
     } else {
-      const auto continues = [](char d) { return (static_cast<unsigned char>(d) & 0xC0U) == 0x80U; };    // of UTF-8
+      const auto continues = [](char d) { return (static_cast<unsigned char>(d) & 0xC0U) == 0x80U; };    // in UTF-8
       std::size_t size = 1;
       while (size < 4 && at + size < text.size() && continues(text[at + size])) ++size;
       syntax_error(file_name, here(), "unexpected character '" + std::string(text.substr(at, size)) + "'");

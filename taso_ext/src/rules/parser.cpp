@@ -13,11 +13,11 @@
 
 namespace rlflow {
 
-void plan_matching(Rule& rule);    // rule_plan.cpp
+void plan_matching(Rule& rule);    // plan.cpp
 
 namespace {
 
-// Functions of expressions and the number of their arguments; those marked * take a tensor first.
+// A function of expressions and the number of its arguments. If `tensor` is true, the first argument is a tensor.
 struct Function {
   std::string_view name;
   std::size_t arguments;
@@ -56,7 +56,7 @@ class Parser {
     ++at_;
     return true;
   }
-  // Of the token that was taken last.
+  // Returns the place of the token that was taken last.
   Place taken() const { return tokens_[at_ == 0 ? 0 : std::min(at_, tokens_.size()) - 1].place; }
   [[noreturn]] void fail(const std::string& message) const { fail(message, peek().place); }
   [[noreturn]] void fail(const std::string& message, Place place) const {
@@ -141,7 +141,7 @@ class Parser {
     return std::move(rule_);
   }
 
-  // Where a rule was only tested, its proof says on what; what it says are conditions like others.
+  // Adds the clause `domain` of the proof to the conditions: if a rule was only tested, the clause says on what.
   void parse_domain() {
     const auto clauses = proof_clauses(rule_.proof);
     for (const ProofClause& clause : clauses ? *clauses : std::vector<ProofClause>{}) {
@@ -160,7 +160,7 @@ class Parser {
     }
   }
 
-  // Line breaks count, since they separate items.
+  // Returns the digest of tokens. Line breaks count, because they separate items.
   static Hash128 digest(std::span<const Token> tokens) {
     Hash128 hash{34, 35};
     for (const Token& token : tokens) {
@@ -268,7 +268,7 @@ class Parser {
     return term;
   }
 
-  // `y = x` in a target makes an existing tensor stand for an output of the rule.
+  // Parses a statement of the target, or an alias: `y = x` makes an existing tensor stand for an output of the rule.
   void parse_target_item() {
     const bool alias = !is("*") && peek(1).text == "=" && peek(3).text != "(";
     const bool star_alias = is("*") && peek(2).text == "=" && peek(3).text == "*";
@@ -344,7 +344,8 @@ class Parser {
     }
   }
 
-  // Expressions are evaluated and destroyed recursively, so their depth has to stay far from the stack's.
+  // Counts an operator of an expression. Expressions are evaluated and destroyed recursively, so their depth has to
+  // stay far below what the stack can hold.
   void count_operator() {
     if (++operators_ > 2000) fail("more than 2000 operators in the expressions of one rule");
   }
@@ -493,7 +494,7 @@ class Parser {
     return call;
   }
 
-  // Resolves outputs: tensors that both sides define.
+  // Resolves the outputs, which both sides define, checks the uses of tensors and plans the matching.
   void finish() {
     const auto defined_by = [](const std::vector<Statement>& side) {
       std::vector<Term> terms;
@@ -536,7 +537,7 @@ class Parser {
     return place;
   }
 
-  // A source may read variables and its own results above, so that it has no cycle.
+  // Checks that the source reads only variables and its own results from above, so that it has no cycle.
   void check_source_uses() {
     std::vector<bool> defined(rule_.value_names.size());
     for (const Variable& variable : rule_.variables) defined[variable.slot] = true;
@@ -554,8 +555,8 @@ class Parser {
     }
   }
 
-  // A target may read variables, results that are given and what it defined above, not the results that it replaces,
-  // and repeat the source's operators.
+  // Checks that the target reads only variables, results that are given and its own results from above, not the results
+  // that it replaces, and that the source binds its operator variables.
   void check_target_uses() {
     std::vector<Term> replaced;
     for (const Statement& statement : rule_.source) {

@@ -1,4 +1,4 @@
-// Chooses where matching of a rule starts and in which order its source statements follow, and works out what a rewrite
+// The plan of matching a rule: where matching starts, in which order the source statements follow, and what a rewrite
 // elsewhere can do to a match.
 #include <algorithm>
 #include <set>
@@ -17,8 +17,8 @@ bool mentions(const std::vector<Term>& terms, const std::vector<bool>& bound) {
   return std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return bound[term.slot]; });
 }
 
-// A single operator that binds a whole list (Concat of a list, Split into a list) fixes how many elements there are, so
-// it must come first.
+// Returns the last statement that is a single operator and binds a whole list (Concat of a list, Split into a list). It
+// fixes how many elements there are, so it must come first.
 std::optional<std::size_t> list_operator(const Rule& rule) {
   const auto starred = [](const Term& term) { return term.starred; };
   for (std::size_t i = rule.source.size(); i-- > 0;) {
@@ -31,13 +31,13 @@ std::optional<std::size_t> list_operator(const Rule& rule) {
   return std::nullopt;
 }
 
-// A mapped operator can only start from an operand that all its elements share.
+// Returns whether matching can start at a statement. A mapped one needs an operand that all its elements share.
 bool startable(const Statement& statement) {
   return !statement.kept && (!statement.mapped || std::any_of(statement.arguments.begin(), statement.arguments.end(),
                                                               [](const Term& term) { return !term.starred; }));
 }
 
-// The statement whose operator gives a match its site: one that makes a result, where possible.
+// Returns the statement whose operator gives a match its site: one that makes an output of the rule, if possible.
 std::size_t choose_root(const Rule& rule) {
   if (const auto list = list_operator(rule)) return *list;
   for (std::size_t i = 0; i < rule.source.size(); ++i) {
@@ -49,8 +49,9 @@ std::size_t choose_root(const Rule& rule) {
   throw InvalidInput("no statement to start matching from; a starred statement needs a shared operand");
 }
 
-// Whether the tensor is certainly computed at run time: a result (operators on weights alone are never matched), or
-// the one operand of an operator that is not declared a weight.
+// Returns whether a tensor is certainly computed at run time. This holds for a result (operators on weights alone are
+// never matched), for a variable declared `runtime`, and for the only operand of an operator that is not declared a
+// weight.
 bool surely_runtime(const Rule& rule, std::int32_t slot) {
   if (rule.slots[slot].variable < 0 || rule.slots[slot].computed) return true;
   return std::any_of(rule.source.begin(), rule.source.end(), [&](const Statement& statement) {
@@ -60,7 +61,7 @@ bool surely_runtime(const Rule& rule, std::int32_t slot) {
   });
 }
 
-// Whether `b` reads everything that `a` reads and that may be computed at run time: one of these is.
+// Returns whether `b` reads every operand of `a` that may be computed at run time. At least one of these operands is.
 bool reads_all(const Rule& rule, const Statement& a, const Statement& b) {
   const auto plain = [](const Statement& statement) {
     return !statement.mapped && std::none_of(statement.arguments.begin(), statement.arguments.end(), [](const Term& term) { return term.starred; });
@@ -80,8 +81,8 @@ bool share_a_runtime_tensor(const Rule& rule, const Statement& a, const Statemen
   return false;
 }
 
-// Greatest distance from a statement in shared run-time tensors, or nothing when some statement hangs together with it
-// through a weight only. The elements of a mapped operator are one shared tensor apart.
+// Returns the greatest distance of a statement from `from`, counted in shared run-time tensors, or nothing if some
+// statement is connected with it only through a weight. The elements of a mapped operator are one shared tensor apart.
 std::optional<std::int32_t> reach(const Rule& rule, std::size_t from) {
   std::vector<std::int32_t> distance(rule.source.size(), -1);
   std::vector<std::size_t> queue = {from};
@@ -103,7 +104,8 @@ std::optional<std::int32_t> reach(const Rule& rule, std::size_t from) {
   return *std::max_element(distance.begin(), distance.end());
 }
 
-// Where matching starts: in the middle, so that what lies further than `radius` from a change need not be looked at.
+// Returns the statement at which matching starts. It is one in the middle, so that `radius` is small: anchors further
+// than that from a change need not be looked at.
 std::size_t choose_anchor(const Rule& rule) {
   if (const auto list = list_operator(rule)) return *list;
   std::size_t best = rule.root;
@@ -115,7 +117,8 @@ std::size_t choose_anchor(const Rule& rule) {
   return best;
 }
 
-// Variables that every element of a source tensor depends on; `whole`: that some element depends on.
+// Returns the tensors that every element of a source tensor depends on; if `whole` is true, those that some element
+// depends on.
 std::set<std::int32_t> ancestors(const Rule& rule, std::int32_t slot, bool whole) {
   std::set<std::int32_t> found;
   std::set<std::pair<std::int32_t, bool>> visited;
@@ -140,7 +143,7 @@ bool target_reads(const Rule& rule, std::int32_t slot) {
   return std::any_of(rule.target.begin(), rule.target.end(), [&](const Statement& s) { return mentions_slot(s.arguments, slot); });
 }
 
-// Whether all run-time variables that a tensor is or depends on are among `known`.
+// Returns whether `known` contains all run-time variables that a tensor is or depends on.
 bool rests_on(const Rule& rule, std::int32_t slot, const std::set<std::int32_t>& known) {
   if (known.count(slot)) return true;
   const auto below = ancestors(rule, slot, true);
@@ -150,8 +153,9 @@ bool rests_on(const Rule& rule, std::int32_t slot, const std::set<std::int32_t>&
   });
 }
 
-// A new operator makes a replaced tensor depend on what the target reads. That closes a cycle only if what it reads
-// depends on another replaced tensor, which cannot be where every replaced tensor depends on it already.
+// Returns whether a rewrite can close a cycle. A new operator makes a replaced tensor depend on what the target reads.
+// That closes a cycle only if what it reads depends on another replaced tensor, which is impossible if every replaced
+// tensor depends on it already.
 bool can_close_cycle(const Rule& rule) {
   for (const Term& output : rule.outputs) {
     const auto above = ancestors(rule, output.slot, false);
@@ -163,7 +167,7 @@ bool can_close_cycle(const Rule& rule) {
   return false;
 }
 
-// What can be asked of the anchor's neighbours before matching is begun.
+// Records what can be asked about the anchor's neighbours before matching begins.
 void describe_neighbours(Rule& rule) {
   const Statement& anchor = rule.source[rule.plan[0]];
   const auto shares = [](const std::vector<Term>& made, const std::vector<Term>& read) {
@@ -175,7 +179,7 @@ void describe_neighbours(Rule& rule) {
     if (shares(statement.results, anchor.arguments)) rule.makers.push_back(operators);
     if (shares(anchor.results, statement.arguments)) rule.readers.push_back(operators);
   }
-  if (anchor.stars > 0) return;    // operands are not at the places of the arguments
+  if (anchor.stars > 0) return;    // operands are not at the positions of the arguments
   const auto read_by_another = [&](const Term& term) {
     const bool by_sibling = anchor.mapped && !term.starred && rule.least_elements > 1;
     return by_sibling || std::any_of(rule.source.begin(), rule.source.end(), [&](const Statement& statement) {
@@ -206,7 +210,7 @@ void describe_slots(Rule& rule) {
   }
   for (const Statement& statement : rule.source) {
     for (const Term& argument : statement.arguments) ++rule.slots[argument.slot].reads;
-    if (!statement.mapped) continue;    // each element reads it: their number is not known here
+    if (!statement.mapped) continue;    // each element reads it, and their number is not known here
     for (const Term& argument : statement.arguments) rule.slots[argument.slot].inner = false;
   }
   for (const Statement& statement : rule.source) {
@@ -230,7 +234,7 @@ void plan_matching(Rule& rule) {
     for (const Term& term : rule.source[next].arguments) bound[term.slot] = true;
     for (const Term& term : rule.source[next].results) bound[term.slot] = true;
     if (rule.plan.size() == rule.source.size()) break;
-    // Going to a producer leaves no choice, going to a consumer may leave many.
+    // A step to a producer leaves no choice; a step to a consumer may leave many.
     const auto find = [&](auto reachable) {
       for (std::size_t i = 0; i < rule.source.size(); ++i) {
         if (!done[i] && reachable(rule.source[i])) return i;

@@ -10,7 +10,7 @@
 namespace rlflow {
 namespace {
 
-// What every proof has; `axioms` or `domain` come in addition.
+// The clauses that every proof has; it also has `axioms` or `domain`.
 constexpr std::array<std::string_view, 3> kEvidence = {"finite-field", "onnxruntime", "digest"};
 constexpr std::array<std::string_view, 7> kClauses = {"finite-field", "axioms", "onnxruntime", "rounding", "spreads", "domain", "digest"};
 
@@ -53,7 +53,7 @@ std::string seal(const Rule& rule, const std::vector<ProofClause>& clauses) {
   Hash128 hash = rule.digest;
   for (const ProofClause& clause : clauses) {
     if (clause.name == "digest") continue;
-    std::string content(clause.content);    // where lines were broken does not matter
+    std::string content(clause.content);    // white space does not matter
     std::erase_if(content, blank);
     hash = fold(fold(hash, hash_bytes(clause.name, 37)), hash_bytes(content, 38));
   }

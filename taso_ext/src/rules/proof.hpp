@@ -7,17 +7,17 @@ namespace rlflow {
 
 struct ProofClause {
   std::string_view name, content;
-  std::size_t begin = 0;    // of the content in the proof
+  std::size_t begin = 0;    // where the content begins in the proof
 };
 
-// The clauses in their order; nothing where the text has another form.
+// Returns the clauses of a proof in their order; nothing if the text has another form.
 [[nodiscard]] std::optional<std::vector<ProofClause>> proof_clauses(std::string_view proof);
 
-// 16 hex digits of the rule together with the clauses of its proof but the one that records them: a proof that was made
-// for another text of the rule, or edited, has others.
+// Returns 16 hexadecimal digits of the rule and of all clauses of its proof except `digest`, which records them. They
+// differ if the proof was edited, or made for another text of the rule.
 [[nodiscard]] std::string seal(const Rule& rule, const std::vector<ProofClause>& clauses);
 
-// Throws InvalidInput where the proof is missing, malformed or does not bear the seal of the rule.
+// Throws InvalidInput if the proof is missing, malformed or does not bear the seal of the rule.
 void require_proof(const Rule& rule);
 
 }  // namespace rlflow

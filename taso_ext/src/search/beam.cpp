@@ -28,7 +28,7 @@ class BeamSearch {
   }
 
  private:
-  // The level below, or nothing when there is none or a limit was met.
+  // Returns the next level; it is empty if there is none or a limit was met.
   std::vector<std::int32_t> next_level(const std::vector<std::int32_t>& level, SearchWatch& watch) {
     Frontier frontier(limits_.memory_bytes * 3 / 16, [](const QueuedRewrite&) {});
     const auto held = [&] { return explored_.share_memory(frontier.memory_bytes()); };
@@ -61,7 +61,7 @@ class BeamSearch {
     Outcome outcome;
   };
 
-  // Carries out the cheapest rewrites, at most `places`, as many at a time as there are threads.
+  // Carries out the cheapest rewrites of the queue: one for each thread, but at most `places`.
   std::vector<Step> carry_out(Frontier& frontier, std::size_t places) {
     std::vector<std::pair<std::int32_t, std::shared_ptr<Job<Outcome>>>> jobs;
     while (jobs.size() < std::min(pool_.width(), places) && !frontier.empty()) {
@@ -91,7 +91,7 @@ class BeamSearch {
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
   Explored explored_;
-  WorkerPool pool_;    // last: its threads use what stands above
+  WorkerPool pool_;    // last, because its threads use the members above
 };
 
 }  // namespace

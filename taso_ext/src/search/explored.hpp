@@ -1,4 +1,4 @@
-// What all searches that remember graphs share: carrying out a queued rewrite unless it leads to a graph seen before.
+// The part that searches which remember graphs share: carrying out a queued rewrite unless its graph was seen before.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace rlflow {
 
-// What a queued rewrite leads to; no state when the graph was seen before, or has no price.
+// The result of a queued rewrite; there is no state if the graph was seen before or has no price.
 struct Outcome {
   std::int32_t rule = 0, location = 0;
   std::shared_ptr<const State> state;
   bool unpriced = false;
 };
 
-// The visited graphs and the hashes of all that were reached. Thread-safe but for `tree().add`.
+// The visited graphs, and the hashes of all graphs that were reached. Thread-safe.
 class Explored {
  public:
   Explored(std::shared_ptr<const State> root, std::size_t memory_bytes) : memory_bytes_(memory_bytes), least_state_bytes_(std::max(memory_bytes / 4, 2 * root->memory_bytes())), tree_(root) {
@@ -24,9 +24,10 @@ class Explored {
   }
 
   [[nodiscard]] SearchTree& tree() { return tree_; }
-  // Whether an outcome is a new graph; from now on it is not.
+  // Returns whether the graph of an outcome is new. From now on it is not.
   [[nodiscard]] bool insert(const Outcome& outcome) { return outcome.state && insert(outcome.state->graph()); }
-  // Leaves a graph that is known already unmade, so it may be called before its turn: if not known now, it may be then.
+  // Carries out a queued rewrite, but does not make a graph that is known already. May be called before the rewrite's
+  // turn: a graph that is new now may be known at that turn, which insert() tells.
   [[nodiscard]] Outcome carry_out(const QueuedRewrite& rewrite) {
     const std::shared_ptr<const State> parent = tree_.state(rewrite.parent);
     const Match& match = parent->matches()[rewrite.index];
@@ -42,9 +43,10 @@ class Explored {
     return outcome;
   }
 
-  // Lets the states have what the rest leaves, between a quarter and half of the memory: making a few again costs less
-  // than fresh memory from the system for all. `others` is held by the queue. Which states are held depends on threads and
-  // their timing, so whether a search needs too much is said without looking at them.
+  // Limits the states to the memory that the rest leaves, but to at least a quarter and at most half of all memory:
+  // making a few states again costs less than fresh memory from the system for all. `others` are the bytes that the
+  // queue holds. Which states are held depends on the timing of threads, so the result's `needed` does not depend on
+  // them.
   [[nodiscard]] MemoryUse share_memory(std::size_t others) {
     std::size_t fixed = others + tree_.path_bytes();
     {
@@ -61,7 +63,8 @@ class Explored {
     const std::lock_guard guard(mutex_);
     return seen_.insert(graph.hash());
   }
-  // Finds graphs without twins only: the hash of one with twins is not its plain hash.
+  // Returns whether a graph of this plain hash was seen. Finds graphs without twins only, because the hash of a graph
+  // with twins is not its plain hash.
   [[nodiscard]] bool is_known(Hash128 plain_hash) const {
     const std::lock_guard guard(mutex_);
     return seen_.contains(plain_hash);
@@ -69,7 +72,7 @@ class Explored {
   const std::size_t memory_bytes_, least_state_bytes_;
   SearchTree tree_;
   HashSet seen_;
-  mutable std::mutex mutex_;    // of `seen_`
+  mutable std::mutex mutex_;    // guards `seen_`
 };
 
 }  // namespace rlflow

@@ -5,7 +5,7 @@
 namespace rlflow {
 namespace {
 
-constexpr std::size_t kChildren = 4;    // of a place in the heap: half the cache misses of a binary one
+constexpr std::size_t kChildren = 4;    // of a heap entry: half the cache misses of a binary heap
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 26;    // entries, 1 GiB
 
@@ -13,7 +13,8 @@ constexpr std::size_t kMostReserved = std::size_t{1} << 26;    // entries, 1 GiB
 
 Frontier::Frontier(std::size_t memory_bytes, Dropped dropped)
     : capacity_(std::max<std::size_t>(memory_bytes / sizeof(QueuedRewrite), 1024)), dropped_(std::move(dropped)) {
-  // Address space only, until it is used: growing would copy, and hold both copies. No more than any system gives.
+  // Reserves address space alone, until it is used; growing would copy the entries and hold both copies. Any system
+  // grants kMostReserved.
   heap_.reserve(std::min(capacity_, kMostReserved));
 }
 
@@ -47,7 +48,7 @@ QueuedRewrite Frontier::pop() {
   return first;
 }
 
-// Gives up the dearest quarter at once, so that the next pushes are cheap again.
+// Gives up the most expensive quarter at once, so that the next pushes are cheap again.
 void Frontier::evict() {
   const auto middle = heap_.begin() + static_cast<std::ptrdiff_t>(capacity_ - capacity_ / 4 - lent_);
   std::nth_element(heap_.begin(), middle, heap_.end());

@@ -1,4 +1,4 @@
-// A queue of rewrites still to be tried, cheapest first, that never holds more than it may.
+// A queue of rewrites that are still to be tried, cheapest first, with a limit on its memory.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace rlflow {
 
-// The index-th match of a visited graph; the graph it leads to is made when its turn comes.
+// The index-th match of a visited graph. The graph that it leads to is made when its turn comes.
 struct QueuedRewrite {
   double cost_ms = 0;
   std::int32_t parent = 0;
   std::uint32_t index = 0;
 
-  // Cheapest first; first found, first served among equals.
+  // The cheapest comes first; among equals, the one that was found first.
   [[nodiscard]] bool operator<(const QueuedRewrite& other) const {
     if (cost_ms != other.cost_ms) return cost_ms < other.cost_ms;
     return parent != other.parent ? parent < other.parent : index < other.index;
@@ -26,15 +26,16 @@ class Frontier {
  public:
   using Dropped = std::function<void(const QueuedRewrite&)>;
 
-  // `dropped` is told of every rewrite that is given up for want of room.
+  // `dropped` is called with every rewrite that is given up because memory is short.
   Frontier(std::size_t memory_bytes, Dropped dropped);
 
   void push(const QueuedRewrite& rewrite);
   [[nodiscard]] QueuedRewrite pop();
   [[nodiscard]] bool empty() const { return heap_.empty(); }
   void clear() { heap_.clear(), lent_ = 0; }
-  // Like `pop`, but the rewrite counts as queued until it is forgotten or given back: what is given up for want of room
-  // does not depend on how many are lent. No rewrite that is pushed meanwhile may come before one that stays lent.
+  // Like pop(), but the rewrite counts as queued until it is forgotten or given back. What is given up because memory
+  // is short therefore does not depend on how many are lent. No rewrite that is pushed meanwhile may come before one
+  // that stays lent.
   [[nodiscard]] QueuedRewrite lend() { return ++lent_, pop(); }
   void give_back(const QueuedRewrite& rewrite) { --lent_, insert(rewrite); }
   void forget_one() { --lent_; }
@@ -44,7 +45,7 @@ class Frontier {
  private:
   void insert(const QueuedRewrite& rewrite);
   void evict();
-  std::size_t capacity_, lent_ = 0, most_ = 0;    // entries: allowed, of these lent, and queued at a time so far
+  std::size_t capacity_, lent_ = 0, most_ = 0;    // entries: allowed, lent, and the most queued so far
   std::vector<QueuedRewrite> heap_;
   Dropped dropped_;
   std::int64_t evicted_ = 0;

@@ -34,7 +34,7 @@ std::shared_ptr<const State> priced_after(const State& state, const Match& match
   }
 }
 
-// Where the costs look around, a rewrite may turn out dearer than predicted, or have no price; then the next one is tried.
+// If costs look around, a rewrite may cost more than predicted or have no price; then the next one is tried.
 bool descend(std::shared_ptr<const State>& state, std::vector<std::pair<std::int32_t, std::int32_t>>& actions, std::int64_t& unpriced) {
   std::vector<const Match*> cheaper;
   for (const Match& match : state->matches()) {

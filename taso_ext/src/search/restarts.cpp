@@ -18,12 +18,12 @@ struct Descent {
   std::set<std::int32_t> rules{};
 };
 
-// Draws a number below `count`. std::uniform_int_distribution differs between standard libraries.
+// Returns a random number below `count`; std::uniform_int_distribution differs between standard libraries.
 std::size_t draw(std::mt19937_64& random, std::size_t count) {
   return static_cast<std::size_t>((static_cast<unsigned __int128>(random()) * count) >> 64);
 }
 
-// A rule among those that apply, then one of its matches.
+// Draws a rule among those that apply, then one of its matches.
 const Match& draw_match(const State& state, std::mt19937_64& random) {
   const std::vector<Match>& matches = state.matches();
   std::vector<std::size_t> begins;
@@ -35,7 +35,7 @@ const Match& draw_match(const State& state, std::mt19937_64& random) {
   return matches[begins[rule] + draw(random, begins[rule + 1] - begins[rule])];
 }
 
-// The cheapest graph on a random walk and the descent from its end. `most` graphs are expanded at most.
+// Returns the cheapest graph of a random walk and of the descent from its end. Expands at most `most` graphs.
 Descent descend_from_walk(const std::shared_ptr<const State>& root, std::int64_t walk, std::uint64_t seed, std::int64_t most) {
   std::mt19937_64 random(seed);
   std::shared_ptr<const State> state = root;
@@ -45,7 +45,7 @@ Descent descend_from_walk(const std::shared_ptr<const State>& root, std::int64_t
   while (descent.expanded < most && !state->matches().empty()) {
     ++descent.expanded;
     descent.generated += static_cast<std::int64_t>(state->matches().size());
-    descent.memory_bytes = std::max(descent.memory_bytes, 2 * state->memory_bytes());    // it and its successor
+    descent.memory_bytes = std::max(descent.memory_bytes, 2 * state->memory_bytes());    // the state and its successor
     if (drawn < walk) {
       ++drawn;
       const Match& match = draw_match(*state, random);
@@ -74,7 +74,8 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
     result.stop_reason = "exhausted";
     return result;
   }
-  // Restart r is the same whoever runs it; they count in their order, each with the budget the earlier ones left.
+  // Restart r does not depend on the thread that runs it. Restarts count in their order, each with the budget that the
+  // earlier ones left.
   std::deque<std::shared_ptr<Job<Descent>>> jobs;
   std::uint64_t next = 0;
   WorkerPool pool(search_threads(start, limits));
@@ -88,7 +89,7 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
     }
     Descent descent = std::move(jobs.front()->get());
     jobs.pop_front();
-    if (descent.expanded > limits.budget - result.expanded) {    // more than is left: as far as that goes
+    if (descent.expanded > limits.budget - result.expanded) {    // more than the budget leaves: repeat it with the rest
       descent = descend_from_walk(root, walk, mix(seed ^ mix(next - 1 - jobs.size())), limits.budget - result.expanded);
     }
     result.expanded += descent.expanded;

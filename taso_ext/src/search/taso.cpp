@@ -7,8 +7,8 @@
 namespace rlflow {
 namespace {
 
-// The search proper is sequential. With several threads, the rewrites whose turn is next are carried out beforehand; what
-// comes of a rewrite does not depend on when it is looked at, so the result is that of one thread.
+// The search itself is sequential. With several threads, the rewrites whose turn is next are carried out beforehand.
+// The outcome of a rewrite does not depend on when it is carried out, so the result is that of one thread.
 class TasoSearch {
  public:
   TasoSearch(const State& start, double alpha, const SearchLimits& limits)
@@ -50,7 +50,7 @@ class TasoSearch {
     for (std::size_t i = 0; i < matches.size(); ++i) {
       const QueuedRewrite rewrite{state.cost_ms() + matches[i].delta_ms, index, static_cast<std::uint32_t>(i)};
       if (rewrite.cost_ms >= alpha_ * result_.cost_ms) continue;
-      if (!histories_.insert(history(i))) {    // the same rewrites in another order: queued already
+      if (!histories_.insert(history(i))) {    // queued already: the same rewrites in another order
         ++result_.duplicates;
         continue;
       }
@@ -62,7 +62,8 @@ class TasoSearch {
     if (queued_[index] == 0) explored_.tree().release(index);
   }
 
-  // One that comes before those being carried out beforehand takes the place of the last of these.
+  // Queues a rewrite. If it comes before a rewrite that is carried out beforehand, it takes the place of the last of
+  // these.
   void push(const QueuedRewrite& rewrite) {
     frontier_.push(rewrite);
     if (next_.empty() || !(rewrite < next_.rbegin()->first)) return;
@@ -84,7 +85,7 @@ class TasoSearch {
   void take_next() {
     if (pool_.width() == 1) {
       const QueuedRewrite rewrite = frontier_.pop();
-      if (rewrite.cost_ms >= alpha_ * result_.cost_ms) return frontier_.clear();    // and so is everything behind it
+      if (rewrite.cost_ms >= alpha_ * result_.cost_ms) return frontier_.clear();    // all behind it is as costly
       return take(rewrite, explored_.carry_out(rewrite));
     }
     while (!frontier_.empty() && next_.size() < pool_.width()) look_ahead();
@@ -119,11 +120,11 @@ class TasoSearch {
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
   Explored explored_;
-  HashSet histories_;    // of graphs that were queued: some of those that were seen are found without making them
-  std::vector<std::int32_t> queued_;    // by visited graph: how many of its rewrites wait
+  HashSet histories_;    // of queued graphs: finds some graphs seen before without making them
+  std::vector<std::int32_t> queued_;    // by visited graph: how many of its rewrites are queued
   Frontier frontier_;
   std::map<QueuedRewrite, std::shared_ptr<Job<Outcome>>> next_;
-  WorkerPool pool_;    // last: its threads use what stands above
+  WorkerPool pool_;    // last, because its threads use the members above
 };
 
 }  // namespace

@@ -78,7 +78,7 @@ void SearchTree::release(std::int32_t index) {
 }
 
 std::shared_ptr<const State> SearchTree::state(std::int32_t index) {
-  std::vector<std::pair<std::int32_t, std::int32_t>> steps;    // from the nearest ancestor that is held, last one first
+  std::vector<std::pair<std::int32_t, std::int32_t>> steps;    // from the nearest held ancestor, the last step first
   std::shared_ptr<const State> state;
   {
     const std::lock_guard guard(mutex_);

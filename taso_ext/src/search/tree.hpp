@@ -1,4 +1,4 @@
-// The graphs a search has visited: how each was reached, and as many of the states themselves as memory allows.
+// The graphs that a search has visited: how each was reached, and as many of the states themselves as memory allows.
 #pragma once
 
 #include <limits>
@@ -10,16 +10,17 @@
 
 namespace rlflow {
 
-// A set of 128-bit hashes, 16 bytes an entry in a table that is at most three quarters full.
+// A set of 128-bit hashes, with 16 bytes per entry in a table that is at most three quarters full.
 class HashSet {
  public:
   HashSet() = default;
-  // Forgets all its hashes when a table of that size is full: for hashes that save work if they are known.
+  // Makes a set that forgets all its hashes instead of growing beyond `most_bytes`. It suits hashes that only save work
+  // if they are known.
   explicit HashSet(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  [[nodiscard]] bool insert(Hash128 hash);    // whether it is new
+  [[nodiscard]] bool insert(Hash128 hash);    // returns whether the hash is new
   [[nodiscard]] bool contains(Hash128 hash) const;
-  // Says that the hash will be asked for soon.
+  // Loads the entry of a hash that will be asked for soon into the cache.
   void prefetch(Hash128 hash) const { __builtin_prefetch(&table_[hash.low & (table_.size() - 1)]); }
   [[nodiscard]] std::size_t memory_bytes() const { return table_.capacity() * sizeof(Hash128); }
 
@@ -27,29 +28,30 @@ class HashSet {
   [[nodiscard]] std::size_t find(Hash128 hash) const;
   void grow();
   std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();
-  std::vector<Hash128> table_ = std::vector<Hash128>(1024);    // a power of two; all zero: empty
+  std::vector<Hash128> table_ = std::vector<Hash128>(1024);    // its size is a power of two; zeros are empty
   std::size_t size_ = 0;
   bool has_zero_ = false;
 };
 
-// Invariant: a state that is not held can be made again from the nearest ancestor that is. The root always is; states at
-// a depth that is a multiple of kCheckpoint are given up last, so that few steps have to be repeated. Thread-safe.
+// The visited graphs. Invariant: a state that is not held can be made again from the nearest ancestor that is held. The
+// root is always held. States at a depth that is a multiple of kCheckpoint are given up last, so that few steps have to
+// be repeated. Thread-safe except for rebuilt().
 class SearchTree {
  public:
   explicit SearchTree(std::shared_ptr<const State> root);
 
-  // From now on the states held, beside the root, take at most `state_bytes`.
+  // Limits the states held from now on, besides the root and one other, to `state_bytes`.
   void limit(std::size_t state_bytes);
 
-  // Adds the state reached from `parent` by (rule, location); returns its index, counted from the root, 0.
+  // Adds the state reached from `parent` by (rule, location) and returns its index; the root has index 0.
   std::int32_t add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state);
   [[nodiscard]] std::shared_ptr<const State> state(std::int32_t index);
-  // The state will not be asked for again, though a descendant may still be made from it if it is there.
+  // Says that the state will not be asked for again. A descendant may still be made from it while it is held.
   void release(std::int32_t index);
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> path(std::int32_t index) const;
   [[nodiscard]] std::int64_t rebuilt() const { return rebuilt_; }
   [[nodiscard]] std::size_t state_bytes() const;
-  [[nodiscard]] std::size_t path_bytes() const;    // of how the states were reached
+  [[nodiscard]] std::size_t path_bytes() const;    // bytes of the steps by which states were reached
 
  private:
   static constexpr std::int32_t kCheckpoint = 8;

@@ -1,4 +1,4 @@
-// Watches the limits of a search and reports its progress.
+// The watch over a search: it checks the limits and reports progress.
 #pragma once
 
 #include <chrono>
@@ -7,15 +7,15 @@
 
 namespace rlflow {
 
-// Throws InvalidInput for limits that allow nothing.
+// Throws InvalidInput for limits that are out of range.
 void check_limits(const SearchLimits& limits);
 
-// How many threads a search may use: one where costs are learned, for several would meet what is new in another order
-// each time.
+// Returns how many threads a search may use. It is one if costs are learned, because several threads would meet new
+// operators in another order each time.
 [[nodiscard]] int search_threads(const State& start, const SearchLimits& limits);
 
 struct MemoryUse {
-  std::size_t held = 0, needed = 0;    // bytes: now, and at least if the search goes on
+  std::size_t held = 0, needed = 0;    // bytes: held now, and needed at least to go on
 };
 
 class SearchWatch {
@@ -25,10 +25,10 @@ class SearchWatch {
   SearchWatch(const SearchWatch&) = delete;
   SearchWatch& operator=(const SearchWatch&) = delete;
 
-  // Whether there is budget and time for another graph; if not, says why in the result.
+  // Returns whether the limits allow another graph; if not, sets the stop reason of the result.
   [[nodiscard]] bool go_on(const MemoryUse& memory);
   [[nodiscard]] bool go_on(std::size_t held) { return go_on(MemoryUse{held, held}); }
-  // Reports where the search ended.
+  // Sets the seconds of the result and reports the end of the search.
   void finish() {
     result_.seconds = elapsed();
     if (progress_) (void)progress_(result_.expanded, result_.cost_ms);

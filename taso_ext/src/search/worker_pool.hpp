@@ -1,4 +1,4 @@
-// Threads that run jobs in the order they were handed in. With one thread there are none: the caller does the work.
+// Threads that run jobs in the order of submission. A pool of one thread starts none: the caller does the work.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,8 @@
 
 namespace rlflow {
 
-// A result that any thread may compute, once; whoever asks for it first while nobody works on it does so itself.
+// A result that is computed once, by any thread. A thread that asks for it before another one has begun computes it
+// itself.
 template <typename T>
 class Job {
  public:
@@ -37,7 +38,7 @@ class Job {
     ready_.notify_all();
   }
 
-  // Leaves the job undone if nobody has begun it.
+  // Leaves the job undone if no thread has begun it.
   void cancel() {
     const std::lock_guard guard(mutex_);
     claimed_ = true;
@@ -62,7 +63,7 @@ class Job {
 
 class WorkerPool {
  public:
-  // `threads` counts the caller.
+  // `threads` includes the caller.
   explicit WorkerPool(int threads) {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
@@ -77,12 +78,12 @@ class WorkerPool {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // Jobs that may be under way at a time, the caller's among them.
+  // Returns how many jobs may run at a time, the caller's among them.
   [[nodiscard]] std::size_t width() const { return workers_.size() + 1; }
 
   template <typename T>
   void submit(std::shared_ptr<Job<T>> job) {
-    if (workers_.empty()) return;    // run by whoever asks for the result
+    if (workers_.empty()) return;    // the caller of get() runs it
     {
       const std::lock_guard guard(mutex_);
       queue_.emplace_back([job = std::move(job)] { job->run(); });
@@ -109,7 +110,7 @@ class WorkerPool {
   std::condition_variable waiting_;
   std::deque<std::function<void()>> queue_;
   bool closing_ = false;
-  std::vector<std::thread> workers_;    // last: they use what stands above
+  std::vector<std::thread> workers_;    // last, because they use the members above
 };
 
 }  // namespace rlflow

@@ -11,11 +11,11 @@
 namespace rlflow {
 namespace {
 
-constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // an instance is there to be evaluated
+constexpr std::int64_t kMostElementsOfVariable = 1 << 24;    // because instances are evaluated
 constexpr int kFloat = 1;    // TensorProto.FLOAT
-constexpr int kAlike = 50;   // per cent of the instances whose extents are 1 or one same number, if the rule applies to such
-constexpr int kLarge = 40;    // of those of which something is large, in the same way
-constexpr int kTriesAlike = 8;    // one of so many tries goes into these
+constexpr int kAlike = 50;   // per cent of instances with extents of 1 or one common number, if the rule allows it
+constexpr int kLarge = 40;    // per cent of instances in which something is large, if the rule allows it
+constexpr int kTriesAlike = 8;    // one of so many tries goes into such instances
 
 class Builder final : public Scope {
  public:
@@ -74,7 +74,7 @@ class Builder final : public Scope {
   }
 
  private:
-  // Contents of weights may have to equal what is known only once all is built, so the same graph is then built again.
+  // Contents of weights may depend on what is known only after all is built, so the same graph is then built again.
   std::optional<Graph> try_build() {
     contents_.assign(rule_.value_names.size(), std::nullopt);
     const Dice before = dice_;
@@ -112,7 +112,8 @@ class Builder final : public Scope {
     return graph_;
   }
 
-  // First what follows from what is known; where nothing does, one weight is given any content, and so on.
+  // Chooses the contents of weights. Those that follow from what is known come first; if none does, one weight gets any
+  // content, and so on.
   bool choose_contents() {
     std::vector<std::int32_t> open = demands_.asked();
     dice_.shuffle(open);
@@ -130,7 +131,7 @@ class Builder final : public Scope {
     return true;
   }
 
-  // Results that the rule replaces or keeps, and that nothing else of the source reads, are outputs.
+  // Makes results outputs of the graph: those that the rule replaces, and those that no statement of the source reads.
   void expose(const Term& term) {
     const bool replaced = std::any_of(rule_.outputs.begin(), rule_.outputs.end(), [&](const Term& t) { return t.slot == term.slot; });
     const bool read = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& s) {
@@ -201,7 +202,7 @@ class Builder final : public Scope {
     return divided % window.group == 0 ? window : Window{window.role};
   }
 
-  // Groups of a convolution as far as the statement or the kernel's channels tell.
+  // Returns the number of groups of a convolution if the statement or the kernel's channels tell it.
   std::optional<std::int64_t> known_group(const Statement& statement, const Variable& kernel) const {
     for (const AttributePattern& pattern : statement.attributes) {
       const auto value = pattern.name == "group" ? evaluate_attribute(pattern, *this, 0) : std::nullopt;
@@ -302,11 +303,11 @@ class Builder final : public Scope {
   std::vector<OperatorId> operators_;
   std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
   Window window_;    // what the statement asks of the variable that is being created
-  std::optional<Dims> beside_;    // shape of the other part of the concatenation that it is created for
+  std::optional<Dims> beside_;    // shape of the first part of the concatenation that it is created for
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::size_t elements_ = 2;
   int names_ = 0;
-  std::size_t fitted_ = 0;    // most statements that were built
+  std::size_t fitted_ = 0;    // the most statements that a try has built
 };
 
 }  // namespace

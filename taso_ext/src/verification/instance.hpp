@@ -6,13 +6,13 @@
 
 namespace rlflow {
 
-// A graph made of the rule's source alone, with random small shapes and attributes, in which the rule applies; weights
-// have handles named after their variables. Nothing when no try succeeded, which for a useful rule is a fault of the rule.
-// `stretch` makes extents other than 1 larger, for shapes that the verifier never tests.
+// Returns a graph made of the rule's source alone, with random small shapes and attributes, in which the rule applies;
+// the handles of weights are named after their variables. Returns nothing if no try succeeded; a rule for which that
+// happens has a fault. `stretch` is added to extents other than 1, which gives shapes that the verifier never tests.
 [[nodiscard]] std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch = 0, int tries = 50'000);
 
-// The first statement of the source that fitted no shapes and attributes that were drawn for those before it; nothing when
-// all of them fitted, so that a condition or the target's types are in the way.
+// Returns the place of the first statement of the source that fitted none of the shapes and attributes drawn for the
+// statements before it; nothing if all statements fitted, so that a condition or the target's types are in the way.
 [[nodiscard]] std::optional<Place> misfit(const Rule& rule, int tries = 5'000);
 
 }  // namespace rlflow

@@ -14,7 +14,8 @@ const Attribute* find_unsorted(const AttributeMap& map, std::string_view name) {
   return at == map.end() ? nullptr : &at->second;
 }
 
-// Names of the attributes in the normal form of operators that have any, in ascending order.
+// Returns the names of the attributes in the normal form of an operator, in ascending order; none for operators not
+// listed here.
 std::vector<std::string> attribute_names(std::string_view op) {
   static const std::unordered_map<std::string_view, std::vector<std::string>> names = {
       {"AveragePool", {"ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"}},
@@ -46,7 +47,8 @@ std::int64_t product(std::span<const std::int64_t> dims) {
   return elements;
 }
 
-// Whether what another operator has may stand in an operator that reads `x`; where lengths say nothing, inference decides.
+// Returns whether an attribute of another operator may stand in an operator that reads `x`. If lengths do not tell,
+// inference decides later.
 bool fits(const std::string& attribute, const Quantity& value, const Dims& x) {
   const auto rank = std::ssize(x);
   if (attribute == "axis") return std::get<std::int64_t>(value) < rank;
@@ -58,7 +60,8 @@ bool fits(const std::string& attribute, const Quantity& value, const Dims& x) {
 
 }  // namespace
 
-// Heads are separated in the same way for all operands; where extents are alike, other attributes often are too.
+// Repeats some values of the graph: attention heads are separated in the same way for all operands, and if extents are
+// alike, other attributes often are too.
 std::optional<Quantity> AttributeDraw::one(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
                                            const AttributeMap& so_far) {
   if ((dice_.alike() || attribute == "shape") && dice_.chance(33)) {
@@ -106,7 +109,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
     return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
   }
   if (attribute == "pads" && op.ends_with("Pool")) return pool_pads(so_far);
-  if (op == "Pad" && rank == 0) return std::nullopt;    // ONNX Runtime has none
+  if (op == "Pad" && rank == 0) return std::nullopt;    // ONNX Runtime has no Pad of scalars
   if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, dice_.large(Dice::Large::kWindows) ? 7 : 2) : dice_.sides(2 * spatial, 0, 3, 7);
   if (attribute == "keepdims") return Quantity(dice_.pick(0, 1));
   if (attribute == "axes") return axes(rank);
@@ -121,7 +124,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   return std::nullopt;
 }
 
-// Some axes, ascending.
+// Returns some axes in ascending order.
 std::optional<Quantity> AttributeDraw::axes(std::int64_t rank) {
   if (rank == 0) return std::nullopt;
   Dims axes;
@@ -132,7 +135,7 @@ std::optional<Quantity> AttributeDraw::axes(std::int64_t rank) {
   return axes;
 }
 
-// Parts of the axis that is drawn already.
+// Returns the sizes of the parts of the axis that is drawn already.
 std::optional<Quantity> AttributeDraw::split(const Dims& x, const AttributeMap& so_far, std::size_t parts) {
   const auto* axis = find_unsorted(so_far, "axis");
   const auto* at = axis ? std::get_if<std::int64_t>(axis) : nullptr;
@@ -145,7 +148,7 @@ std::optional<Quantity> AttributeDraw::split(const Dims& x, const AttributeMap& 
   return sizes;
 }
 
-// One list of a Slice; axes come first, then ends, starts and steps.
+// Returns one list of a Slice; axes are drawn first, then ends, starts and steps.
 std::optional<Quantity> AttributeDraw::cut(const Dims& x, const std::string& attribute, const AttributeMap& so_far) {
   if (attribute == "axes") return axes(static_cast<std::int64_t>(x.size()));
   const auto *axes = find_unsorted(so_far, "axes"), *ends = find_unsorted(so_far, "ends");
@@ -159,7 +162,7 @@ std::optional<Quantity> AttributeDraw::cut(const Dims& x, const std::string& att
   return list;
 }
 
-// Smaller than the kernel, so that no window lies in the padding alone.
+// Returns pads smaller than the kernel, so that no window lies in the padding alone.
 std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
   const auto* kernel = find_unsorted(so_far, "kernel_shape");
   if (!kernel) return std::nullopt;
@@ -170,7 +173,8 @@ std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
   return pads;
 }
 
-// Regroups all extents, or half of the time only the last one, as when attention heads are separated.
+// Returns a shape that regroups all extents, or half of the time only the last one, as when attention heads are
+// separated.
 Dims AttributeDraw::reshape(const Dims& dims) {
   const bool last_only = !dims.empty() && dice_.chance(50);
   Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
@@ -184,14 +188,15 @@ Dims AttributeDraw::reshape(const Dims& dims) {
   return shape;
 }
 
-// One that is no other says little; a few tries find one if there is any.
+// Returns the shape for a Reshape. One that equals `dims` tests little; a few tries find another one if there is any.
 Dims AttributeDraw::another_shape(const Dims& dims) {
   Dims shape = dims;
   for (int tries = 0; tries < 4 && shape == dims; ++tries) shape = dice_.alike() && dice_.chance(70) ? rearranged(dims) : reshape(dims);
   return shape;
 }
 
-// The extents in another order or joined, with ones elsewhere among them: what broadcasts with the result is another.
+// Returns the extents in another order or joined, with ones at other places, so that other tensors broadcast with the
+// result.
 Dims AttributeDraw::rearranged(const Dims& dims) {
   Dims shape;
   std::copy_if(dims.begin(), dims.end(), std::back_inserter(shape), [](std::int64_t extent) { return extent != 1; });
@@ -205,7 +210,6 @@ Dims AttributeDraw::rearranged(const Dims& dims) {
   return shape;
 }
 
-// The attributes that a rule does not write, as the operator's normal form has them; nothing where one does not fit.
 std::optional<AttributeMap> AttributeDraw::all(std::string_view op, std::span<const Dims> operands, std::size_t results, const std::vector<std::string>& except) {
   AttributeMap map;
   for (const std::string& name : attribute_names(op)) {

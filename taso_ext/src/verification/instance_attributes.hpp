@@ -10,13 +10,14 @@ class AttributeDraw {
  public:
   explicit AttributeDraw(Dice& dice) : dice_(dice) {}
 
-  // Another graph is drawn.
+  // Begins another graph.
   void begin() { seen_.clear(); }
-  // One attribute of an operator in normal form, random but of the right form for its operands; nothing where there is
-  // none. `so_far` holds those drawn before, in any order.
+  // Returns a random value for one attribute of an operator in normal form, in a form that suits its operands; nothing
+  // if there is none. `so_far` holds the attributes drawn before, in any order.
   std::optional<Quantity> one(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
                               const AttributeMap& so_far);
-  // All but some; nothing where one does not fit.
+  // Returns all attributes of an operator in normal form but those named in `except`, which the rule writes; nothing if
+  // one does not fit.
   std::optional<AttributeMap> all(std::string_view op, std::span<const Dims> operands, std::size_t results, const std::vector<std::string>& except);
 
  private:
@@ -31,7 +32,7 @@ class AttributeDraw {
   Dims rearranged(const Dims& dims);
 
   Dice& dice_;
-  std::vector<std::pair<std::string, Quantity>> seen_;    // drawn for this graph
+  std::vector<std::pair<std::string, Quantity>> seen_;    // attributes drawn for this graph
 };
 
 }  // namespace rlflow

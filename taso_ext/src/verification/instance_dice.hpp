@@ -10,13 +10,14 @@ namespace rlflow {
 
 class Dice {
  public:
-  // `stretch` makes extents other than 1 larger.
+  // `stretch` is added to extents other than 1.
   Dice(std::uint64_t seed, std::int64_t stretch) : random_(seed), stretch_(stretch) {}
 
   std::int64_t pick(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
   bool chance(int percent) { return pick(1, 100) <= percent; }
-  // From here on all extents of tensors are 1 or one same number, or differ as chance has it. What is wrong only where
-  // an extent happens to equal another one, or where a tensor is broadcast, hardly shows on extents that differ.
+  // Decides whether all extents of tensors are from here on 1 or one common number, or differ at random. A rule that is
+  // wrong only if two extents happen to be equal, or if a tensor is broadcast, hardly ever fails on extents that
+  // differ.
   void make_alike(bool alike) {
     alike_ = alike;
     if (!alike) return;
@@ -24,23 +25,24 @@ class Dice {
     ones_ = 20 * static_cast<int>(pick(0, 2));
   }
   bool alike() const { return alike_; }
-  // Of what networks have more than small graphs. All else is then as small as can be, or evaluation would take long.
+  // What is as large as in real networks. All else is then as small as possible, because evaluation takes long
+  // otherwise.
   enum class Large : std::uint8_t { kNothing, kChannels, kWindows, kLists };
   void make_large(Large large) { large_ = large; }
   bool large(Large what) const { return large_ == what; }
   std::int64_t stretch() const { return stretch_; }
-  // An extent of a tensor.
+  // Returns an extent of a tensor.
   std::int64_t size_within(std::int64_t low, std::int64_t high) {
-    if (large_ == Large::kLists && chance(20)) return pick(30, 40);    // that can be split into as many parts
+    if (large_ == Large::kLists && chance(20)) return pick(30, 40);    // which can be split into as many parts
     const std::int64_t most = large_ == Large::kNothing ? high : std::max<std::int64_t>(low, 2);
     const std::int64_t drawn = !alike_ ? pick(low, most) : chance(ones_) ? 1 : common_;
     return drawn == 1 ? 1 : drawn + stretch_;
   }
-  // Numbers that belong to the axes along which a window slides: all the same where extents are alike.
+  // Returns numbers for the axes along which a window slides; all are the same if extents are alike.
   Dims sides(std::size_t count, std::int64_t low, std::int64_t high) {
     return alike_ ? Dims(count, pick(low, high)) : list_of(count, low, high);
   }
-  // The same; where windows are large, up to `most`.
+  // Returns such numbers; if windows are large, they are mostly up to `most`.
   Dims sides(std::size_t count, std::int64_t low, std::int64_t high, std::int64_t most) {
     return sides(count, low, large_ == Large::kWindows && chance(70) ? most : high);
   }
@@ -62,11 +64,11 @@ class Dice {
     return divisors.empty() ? 1 : any_of(divisors);
   }
   double any_real() { return any_of(reals_); }
-  // One more that any_real() may give.
+  // Adds a number that any_real() may return.
   void add_real(double real) { reals_.push_back(real); }
 
  private:
-  // In ascending order.
+  // Returns the divisors in ascending order.
   static Dims divisors_of(std::int64_t number) {
     Dims low, high;
     for (std::int64_t d = 1; d * d <= number; ++d) {
@@ -82,7 +84,7 @@ class Dice {
   std::int64_t stretch_;
   bool alike_ = false;
   Large large_ = Large::kNothing;
-  std::int64_t common_ = 2;    // where all are alike: the extent that is not 1,
+  std::int64_t common_ = 2;    // if extents are alike: the one that is not 1,
   int ones_ = 0;               // and how many in a hundred are 1
   std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
 };

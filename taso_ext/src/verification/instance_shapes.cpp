@@ -6,7 +6,7 @@
 namespace rlflow {
 namespace {
 
-// As float32 holds it.
+// Returns a number as float32 holds it, or nothing for what is no number.
 std::optional<double> number(const Quantity& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(static_cast<float>(*integer));
   if (const auto* real = std::get_if<double>(&value)) return static_cast<double>(static_cast<float>(*real));
@@ -82,7 +82,7 @@ bool Demands::can_hold(const TensorType& type) {
   return type.content.kind == Content::Kind::kAveragingKernel || std::all_of(dims.begin() + 2, dims.end(), [](std::int64_t extent) { return extent % 2 == 1; });
 }
 
-// An extent at a position that the window says something about.
+// Returns the extent at a position, about which the window may say something.
 std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
   const bool kernel = window.role == Window::Role::kKernel;
   if (window.role != Window::Role::kNone && at < 2 && !window.other.empty()) {
@@ -97,7 +97,7 @@ std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
   return dice_.chance(15) ? 1 : dice_.size_within(2, 6);
 }
 
-// The extents that an ellipsis at a position stands for.
+// Returns the extents that an ellipsis at a position stands for.
 Dims ShapeDraw::middle(std::size_t at, const Window& window) {
   Dims extents;
   if (window.role == Window::Role::kNone) {
@@ -148,7 +148,7 @@ void ShapeDraw::begin() {
 
 Dims ShapeDraw::open(const std::vector<Dims>& known) {
   if (dice_.alike() && dice_.chance(50)) return part_of_base();
-  if (!known.empty() && dice_.chance(70)) {    // equal to, or broadcast against, something that is there
+  if (!known.empty() && dice_.chance(70)) {    // equal to a known shape, or broadcast against it
     Dims dims = dice_.any_of(known);
     if (dice_.chance(50)) return dims;
     if (dice_.chance(50)) dims.erase(dims.begin(), dims.begin() + dice_.pick(0, static_cast<std::int64_t>(dims.size())));
@@ -158,12 +158,12 @@ Dims ShapeDraw::open(const std::vector<Dims>& known) {
     return dims;
   }
   Dims dims(dice_.pick(0, 5));
-  if (dice_.chance(35)) return Dims(dims.size(), dice_.size_within(2, 3));    // equal extents: where a wrong permutation still fits
+  if (dice_.chance(35)) return Dims(dims.size(), dice_.size_within(2, 3));    // equal: a wrong permutation still fits
   for (std::int64_t& item : dims) item = dice_.size_within(1, 4);
   return dims;
 }
 
-// One that all shapes drawn so broadcast with.
+// Returns a shape that broadcasts with all other shapes drawn in this way.
 Dims ShapeDraw::part_of_base() {
   Dims dims = base_;
   if (dice_.chance(50)) {

@@ -1,4 +1,4 @@
-// Random shapes for the variables of random instances of rules, and what conditions ask of weights and symbols.
+// Random shapes for the variables of random instances of rules, and what conditions demand of weights and symbols.
 #pragma once
 
 #include "rules/expression.hpp"
@@ -6,25 +6,25 @@
 
 namespace rlflow {
 
-// What the conditions of a rule ask of its weights and symbols.
+// What the conditions of a rule demand of its weights and symbols.
 class Demands {
  public:
-  // Reals that conditions mention are added to the dice.
+  // Adds the reals that conditions mention to the dice.
   Demands(const Rule& rule, Dice& dice);
 
-  // Weights whose content some condition asks for, by value slot.
+  // Returns the value slots of the weights whose content some condition asks for.
   [[nodiscard]] const std::vector<std::int32_t>& asked() const { return asked_; }
-  // Contents that a weight may have to have, as far as they follow from what is known.
+  // Returns the contents that conditions may demand of a weight, as far as they follow from what is known.
   [[nodiscard]] std::vector<Content> contents(std::int32_t slot, const Scope& known) const;
-  // Sometimes what a condition says that a symbol equals.
+  // Returns, most of the time, what a condition says that a symbol equals.
   [[nodiscard]] std::optional<Quantity> wanted(std::int32_t symbol, const Scope& known);
-  // A multiple of what was drawn, at least what the conditions ask of the symbol: groups still divide it.
+  // Returns a multiple of `drawn` that is at least what the conditions demand of the symbol. Groups still divide it.
   [[nodiscard]] std::int64_t at_least(std::int32_t symbol, std::int64_t drawn) const;
-  // Whether a tensor of its dims can have the content.
+  // Returns whether a tensor of the type's shape can have its content.
   [[nodiscard]] static bool can_hold(const TensorType& type);
 
  private:
-  // A pattern, or the value of an expression.
+  // A demand for a pattern, or for the value of an expression.
   struct Demand {
     std::int32_t slot;
     Content::Kind kind;
@@ -37,12 +37,12 @@ class Demands {
 
   const Rule& rule_;
   Dice& dice_;
-  std::vector<Demand> demands_, wanted_;    // of weights by value slot, of symbols by symbol slot
+  std::vector<Demand> demands_, wanted_;    // on weights by value slot, on symbols by symbol slot
   std::vector<std::int64_t> least_;         // by symbol slot
   std::vector<std::int32_t> asked_;
 };
 
-// Symbols bound so far.
+// The symbols bound so far.
 struct Bindings {
   std::vector<Quantity> symbols;
   std::vector<char> bound;
@@ -53,24 +53,24 @@ struct Bindings {
   }
 };
 
-// What an operator that slides a window asks of the shape of an operand: few random ones would fit.
+// What an operator that slides a window demands of the shape of an operand; few random shapes would fit.
 struct Window {
   enum class Role : std::uint8_t { kNone, kInput, kKernel } role = Role::kNone;
   std::int64_t group = 1;
-  Dims other{};    // of the kernel for the input, of the input for the kernel; empty where not known yet
+  Dims other{};    // shape of the kernel for the input, of the input for the kernel; empty if not known yet
 };
 
 class ShapeDraw {
  public:
   ShapeDraw(Dice& dice, const Demands& demands, Bindings& bindings) : dice_(dice), demands_(demands), bindings_(bindings) {}
 
-  // Another graph is drawn.
+  // Begins another graph.
   void begin();
-  // Of the element of a variable of declared shape; binds its symbols.
+  // Returns the shape of an element of a variable with a declared shape; binds its symbols.
   Dims declared(const std::vector<Extent>& shape, std::size_t element, const Window& window);
-  // Of a variable of any shape; tends to fit to what is there.
+  // Returns the shape of a variable that may have any shape; it tends to fit the known shapes.
   Dims open(const std::vector<Dims>& known);
-  // Like another but for one extent: parts of a concatenation may be unequal.
+  // Returns a shape that differs from another one in one extent, because parts of a concatenation may be unequal.
   Dims beside(const Dims& first);
 
  private:
@@ -81,7 +81,7 @@ class ShapeDraw {
   Dice& dice_;
   const Demands& demands_;
   Bindings& bindings_;
-  Dims base_;    // where extents are alike
+  Dims base_;    // for shapes whose extents are alike
 };
 
 }  // namespace rlflow
