@@ -116,7 +116,7 @@ class Graph:
     def num_runtime_nodes(self) -> int: ...
     @property
     def weights_mb(self) -> int:
-        """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 64."""
+        """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 512."""
     def neighbourhood_signatures(self, opset: int) -> npt.NDArray[np.uint64]:
         """[N], one for each run-time operator, in order: equal where operators and those near them are.
 
@@ -245,7 +245,7 @@ class State:
     ) -> npt.NDArray[np.float32]:
         """[max_candidates + 1, F]: NO-OP, then the first of `legal_actions()`, then zeros.
 
-        Columns are those of `environment.substitution.candidates.Candidates`. Raises ValueError when max_candidates is
+        Columns are those of `environment.substitution.wrappers.Candidates`. Raises ValueError when max_candidates is
         not in [1, 2^20].
         """
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "costs/learned_costs.hpp"
 #include "ir/graph_builder.hpp"
 #include "ir/neighbourhoods.hpp"
 

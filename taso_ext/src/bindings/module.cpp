@@ -1,7 +1,6 @@
 // The Python interface of the engine (typed stub: taso_ext/_core.pyi).
 #include "bindings/bindings.hpp"
 
-#include "costs/learned_costs.hpp"
 
 namespace rlflow {
 

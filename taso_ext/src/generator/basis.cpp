@@ -125,7 +125,6 @@ std::uint64_t Basis::name_of(const Equation& equation) {
 }
 
 void Basis::note(const Equation& equation) {
-  ++counts_.pairs;
   const auto [at, fresh] = names_.try_emplace(name_of(equation), noted_.size());
   if (!fresh) {
     if (at->second == kDegenerate) return;
@@ -133,12 +132,12 @@ void Basis::note(const Equation& equation) {
     if (std::tie(equation.left, equation.right) < std::tie(first.left, first.right)) first = equation;
     return;
   }
-  ++counts_.renamed;
+  ++counts_.after_renaming;
   if (degenerate(equation)) {
     at->second = kDegenerate;
     return;
   }
-  ++counts_.degenerate;
+  ++counts_.after_degenerate;
   noted_.push_back(equation);
 }
 
@@ -171,9 +170,9 @@ void Basis::settle() {
   });
   for (const Ranked& each : ranked) {
     if (implied(each.equation)) continue;
-    ++counts_.implied;
+    ++counts_.after_implied;
     if (auto law = generalised(each.equation)) {
-      ++counts_.common;
+      ++counts_.after_common;
       add_law(std::move(*law));
     }
   }

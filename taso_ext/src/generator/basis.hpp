@@ -24,7 +24,7 @@ struct Law {
 };
 
 struct BasisCounts {
-  std::uint64_t pairs = 0, renamed = 0, degenerate = 0, common = 0, implied = 0;
+  std::uint64_t after_renaming = 0, after_degenerate = 0, after_implied = 0, after_common = 0;    // equations left
 };
 
 class Basis {

@@ -153,10 +153,10 @@ py::dict enumerate(const py::dict& text, const py::list& brought, const std::fun
   py::dict result;
   result["levels"] = rows;
   result["laws"] = laws;
-  result["after_renaming"] = basis.counts().renamed;
-  result["after_degenerate"] = basis.counts().degenerate;
-  result["after_implied"] = basis.counts().implied;
-  result["after_common"] = basis.counts().common;
+  result["after_renaming"] = basis.counts().after_renaming;
+  result["after_degenerate"] = basis.counts().after_degenerate;
+  result["after_implied"] = basis.counts().after_implied;
+  result["after_common"] = basis.counts().after_common;
   result["memory_bytes"] = enumeration.store().bytes();
   return result;
 }

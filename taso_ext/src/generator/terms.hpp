@@ -59,7 +59,6 @@ class TermStore {
   [[nodiscard]] const Term& term(TermId id) const { return terms_[id]; }
   [[nodiscard]] TermId size() const { return static_cast<TermId>(terms_.size()); }
   [[nodiscard]] const Shapes& shapes(TypeId type) const { return types_[type]; }
-  [[nodiscard]] TypeId types() const { return static_cast<TypeId>(types_.size()); }
   [[nodiscard]] std::size_t elements(TypeId type) const { return elements_[type]; }
   [[nodiscard]] const Grid& grid() const { return grid_; }
   [[nodiscard]] std::size_t bytes() const;

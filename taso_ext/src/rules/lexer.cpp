@@ -72,7 +72,7 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
     const char c = text[at];
     if (c == '\n') {
       ++line, line_begin = ++at, fresh_line = true;
-    } else if (c == ' ' || c == '\t' || c == '\r') {
+    } else if (blank(c)) {
       ++at;
     } else if (c == '#') {
       while (at < text.size() && text[at] != '\n') ++at;
@@ -81,8 +81,9 @@ std::vector<Token> tokenize(std::string_view text, std::string_view file_name) {
       while (at + size < text.size()) {
         const char d = text[at + size];
         // A dash belongs only to the name of a rule, which follows the word `rule`: `merge-two-convs`.
-        const bool dash = d == '-' && tokens.size() && tokens.back().text == "rule" && at + size + 1 < text.size();
-        const bool dot = d == '.' && at + size + 1 < text.size() && letter(text[at + size + 1]);    // com.microsoft.Gelu
+        const char after = at + size + 1 < text.size() ? text[at + size + 1] : ' ';
+        const bool dash = d == '-' && tokens.size() && tokens.back().text == "rule" && (letter(after) || digit(after));
+        const bool dot = d == '.' && letter(after);    // com.microsoft.Gelu
         if (!letter(d) && !digit(d) && !dash && !dot) break;
         ++size;
       }

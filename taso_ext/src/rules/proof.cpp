@@ -43,7 +43,7 @@ std::optional<std::vector<ProofClause>> proof_clauses(std::string_view proof) {
     }
     const std::string_view name = proof.substr(at, open - at);
     if (std::any_of(name.begin(), name.end(), blank)) return std::nullopt;
-    clauses.push_back({name, proof.substr(open + 1, end - open - 2), open + 1});
+    clauses.push_back({name, proof.substr(open + 1, end - open - 2)});
     at = end;
   }
   return clauses;

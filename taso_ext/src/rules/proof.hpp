@@ -7,7 +7,6 @@ namespace rlflow {
 
 struct ProofClause {
   std::string_view name, content;
-  std::size_t begin = 0;    // where the content begins in the proof
 };
 
 // Returns the clauses of a proof in their order; nothing if the text has another form.

@@ -20,7 +20,7 @@ struct QueuedRewrite {
     return parent != other.parent ? parent < other.parent : index < other.index;
   }
 };
-static_assert(sizeof(QueuedRewrite) <= 64);
+static_assert(sizeof(QueuedRewrite) == 16);
 
 class Frontier {
  public:

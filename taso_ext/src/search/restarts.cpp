@@ -71,7 +71,9 @@ SearchResult search_restarts(const State& start, std::int64_t walk, std::uint64_
   SearchWatch watch(limits, progress, result);
   const std::shared_ptr<const State> root = start.priced();
   if (root->matches().empty()) {
+    result.expanded = 1;
     result.stop_reason = "exhausted";
+    watch.finish();
     return result;
   }
   // Restart r does not depend on the thread that runs it. Restarts count in their order, each with the budget that the

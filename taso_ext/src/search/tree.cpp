@@ -116,6 +116,11 @@ std::size_t SearchTree::state_bytes() const {
   return state_bytes_;
 }
 
+std::int64_t SearchTree::rebuilt() const {
+  const std::lock_guard guard(mutex_);
+  return rebuilt_;
+}
+
 std::size_t SearchTree::path_bytes() const {
   const std::lock_guard guard(mutex_);
   return visited_.capacity() * sizeof(Visited);

@@ -35,7 +35,7 @@ class HashSet {
 
 // The visited graphs. Invariant: a state that is not held can be made again from the nearest ancestor that is held. The
 // root is always held. States at a depth that is a multiple of kCheckpoint are given up last, so that few steps have to
-// be repeated. Thread-safe except for rebuilt().
+// be repeated. Thread-safe.
 class SearchTree {
  public:
   explicit SearchTree(std::shared_ptr<const State> root);
@@ -49,7 +49,7 @@ class SearchTree {
   // Says that the state will not be asked for again. A descendant may still be made from it while it is held.
   void release(std::int32_t index);
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> path(std::int32_t index) const;
-  [[nodiscard]] std::int64_t rebuilt() const { return rebuilt_; }
+  [[nodiscard]] std::int64_t rebuilt() const;    // states that were made a second time
   [[nodiscard]] std::size_t state_bytes() const;
   [[nodiscard]] std::size_t path_bytes() const;    // bytes of the steps by which states were reached
 

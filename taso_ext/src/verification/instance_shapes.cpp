@@ -78,7 +78,7 @@ bool Demands::can_hold(const TensorType& type) {
   const Dims& dims = type.dims;
   if (type.content.kind == Content::Kind::kUniform) return true;
   if (type.content.kind == Content::Kind::kIdentity) return dims.size() >= 2 && dims[dims.size() - 1] == dims[dims.size() - 2];
-  if (dims.size() < 3 || dims[0] % dims[1] != 0) return false;
+  if (dims.size() < 3 || dims[1] == 0 || dims[0] % dims[1] != 0) return false;
   return type.content.kind == Content::Kind::kAveragingKernel || std::all_of(dims.begin() + 2, dims.end(), [](std::int64_t extent) { return extent % 2 == 1; });
 }
 

@@ -1,4 +1,4 @@
-"""Reals, texts, contents of weights and constants in rules: what matches, what does not, and what is verified."""
+"""Matching and verification of rules with real numbers, texts, contents of weights and constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COSTS = CostModel.roofline("rtx2070")
 
 
 def states(rule: str, op: str, attributes: dict[str, object], *weights: np.ndarray, dims: tuple[int, ...]) -> State:
-    """One operator of an input of shape `dims` and weights, under one rule; the result has the input's shape."""
+    """Returns a state of one operator on an input of shape `dims` and weights; the result has that shape."""
     builder = GraphBuilder()
     operands = [builder.input("x", FLOAT, dims)]
     for i, weight in enumerate(weights):
@@ -45,14 +45,14 @@ rule r
     [
         ("value(c) == 1", 1.0, True),
         ("value(c) == 1", 1.001, False),
-        ("value(c) == 0.1", np.float32(0.1), True),  # not the double that the literal is
+        ("value(c) == 0.1", np.float32(0.1), True),  # the literal is a double
         ("value(c) == 0.1", np.nextafter(np.float32(0.1), np.float32(1)), True),
         ("value(c) == 0.1", np.float32(0.1) * (1 + 1e-6), False),
         ("value(c) == 1 / sqrt(k)", 0.5, True),
         ("value(c) * 2 == 1e0 and 1 < value(c) + 1", 0.5, True),
         ("value(c) > 0.5 or value(c) < 0.5", 0.5, False),
         ("value(c) >= 0.5 and value(c) <= 0.5", 0.5, True),
-        ("value(c) == 1 / 4", 0.25, False),  # of two integers, exact division only
+        ("value(c) == 1 / 4", 0.25, False),  # integers are divided only without remainder
         ("value(c) == 1.0 / 4", 0.25, True),
         ("value(c) == sqrt(-1)", 1.0, False),
         ("value(c) / 0 == 1", 1.0, False),
@@ -231,7 +231,7 @@ def test_rules_with_constants_are_verified(source: str, condition: str, target: 
 
 
 def test_instances_hold_what_the_conditions_demand() -> None:
-    """Also what only the whole graph decides, and what no equation gives."""
+    """One condition depends on several tensors, and another is an inequality, which gives no value."""
     rule = "rule r\n var x: float[m, k]; c, d: weight float[]; a: weight float[k, k]\n"
     rule += " source s = Mul(x, c); t = MatMul(s, a); y = Add(t, d)\n"
     rule += " where value(c) == 1 / (value(d) * sqrt(m)) and is_identity(a) and value(d) > 0.2\n target y = Neg(x)\n"
@@ -244,3 +244,10 @@ def test_instances_hold_what_the_conditions_demand() -> None:
         assert rows is not None
         assert contents["c"] == pytest.approx(1 / (contents["d"] * rows[0] ** 0.5), rel=1e-6)
         assert contents["a"] in ("identity", 1.0)
+
+
+def test_a_dash_ends_no_name() -> None:
+    text = "rule {}\n  var x: any\n  source y = Relu(x)\n  target y = Tanh(x)\n"
+    assert RuleSet.parse(text.format("a-b1-2")).names == ["a-b1-2"]
+    with pytest.raises(ValueError, match="got '-'"):
+        RuleSet.parse(text.format("a-"))

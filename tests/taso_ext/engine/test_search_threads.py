@@ -1,4 +1,7 @@
-"""Searches on several threads and several at once, as on one thread. `make sanitize-threads` runs this file."""
+"""Searches on several threads, and several searches at once, find the same as one search on one thread.
+
+`make sanitize-threads` runs this file.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ Search = Callable[..., SearchResult]
 SEARCHES = [search_taso, search_greedy, search_beam, search_restarts]
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny"]
 BUDGET, MANY = 80, 10_000
-LITTLE = 16 << 20  # bytes: states are given up and rebuilt, rewrites evicted
+LITTLE = 16 << 20  # bytes, so few that states are dropped and rebuilt and rewrites evicted
 AT_ONCE = 3
 
 over_searches = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__.removeprefix("search_"))
 
 
 def found(result: SearchResult) -> tuple[Any, ...]:
-    """All of a result that depends neither on the machine nor on threads and their timing, as memory in use does."""
+    """Returns the parts of a result that depend neither on the machine nor on threads, as the memory in use does."""
     counts = (result.expanded, result.generated, result.duplicates, result.evicted)
     assert {rule for rule, _ in result.actions} <= result.rules
     return result.actions, result.cost_ms, result.stop_reason, result.rules, counts
@@ -48,8 +51,17 @@ def test_little_memory_is_shared_by_threads_as_by_one(name: str, evicts: bool) -
 
 
 @over_searches
+def test_a_graph_without_rewrites_is_expanded_and_reported(search: Search) -> None:
+    rules = RuleSet.parse("rule r\n  var x: any\n  source y = Erf(x)\n  target y = Tanh(x)\n")
+    state, reports = start(zoo_model("squeezenet1.1-tiny").graph, rules=rules), []
+    result = search(state, budget=BUDGET, progress=lambda *report: reports.append(report))
+    assert (result.stop_reason, result.expanded, result.actions) == ("exhausted", 1, [])
+    assert result.seconds > 0 and reports[-1] == (1, result.cost_ms)
+
+
+@over_searches
 def test_searches_at_once_share_a_state(search: Search) -> None:
-    """The same one, from threads of Python, each with threads of its own: searching leaves a state as it was."""
+    """Python threads search from one state, each search with threads of its own, and the state does not change."""
     state = start(zoo_model("bert-base-tiny").graph)
     before, alone = state.hash, found(search(state, budget=BUDGET))
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -59,7 +71,7 @@ def test_searches_at_once_share_a_state(search: Search) -> None:
 
 
 def test_states_that_share_a_start_are_walked_at_once() -> None:
-    """Copies intern what they learn in tables that they share."""
+    """Copies of a state share the tables in which they intern what they learn."""
     begun = State(zoo_model("bert-base-tiny").graph, RuleSet.default(), COSTS)
 
     def walk(seed: int) -> list[str]:
@@ -72,7 +84,7 @@ def test_states_that_share_a_start_are_walked_at_once() -> None:
         return hashes
 
     expected = [walk(seed) for seed in range(AT_ONCE)]
-    begun = State(zoo_model("bert-base-tiny").graph, RuleSet.default(), COSTS)  # its tables are empty again
+    begun = State(zoo_model("bert-base-tiny").graph, RuleSet.default(), COSTS)  # with empty tables
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert list(pool.map(walk, range(AT_ONCE))) == expected
 

@@ -9,7 +9,7 @@ from taso_ext.verify import RuleVerification, verify_rule
 
 DEFAULT = RuleSet.default()
 INSTANCES = 32
-SAMPLE, FLOAT_SAMPLE = 8, 2  # of what `rlflow rules verify` tests in full
+SAMPLE, FLOAT_SAMPLE = 8, 2  # instances; `rlflow rules verify` tests more
 
 
 def verify_text(text: str) -> RuleVerification:
@@ -19,12 +19,12 @@ def verify_text(text: str) -> RuleVerification:
 
 @pytest.mark.parametrize("index", range(len(DEFAULT)), ids=DEFAULT.names)
 def test_default_rule_keeps_the_function(index: int) -> None:
-    """Finite fields and ONNX Runtime, on random instances rewritten by the engine at every legal location."""
+    """Finite fields and ONNX Runtime test random instances that the engine rewrites at every legal location."""
     verification = verify_rule(DEFAULT, index, instances=SAMPLE, float_instances=FLOAT_SAMPLE)
     assert verification.ok, str(verification)
     # An instance that repeats proves nothing new; dimensions and attributes must really vary.
     assert len(verification.instances) >= SAMPLE // 4, str(verification)
-    # Zero-padded kernels multiply infinities by zero, and fast convolutions spread them over a tile. No other excuse.
+    # Zero-padded kernels multiply infinities by zero, and fast convolutions spread them over a tile. Nothing else may.
     assert not verification.spreads_nonfinite or "Pad(" in DEFAULT.text(index) or verification.normwise
 
 
@@ -154,7 +154,7 @@ def test_wrong_rule_is_rejected_with_a_counterexample(text: str) -> None:
 
 
 def test_counterexample_can_be_replayed() -> None:
-    """Its seed and location name the very graphs that it shows."""
+    """Its seed and its location identify the graphs that it shows."""
     rules = RuleSet.parse(WRONG_ALGEBRA["a permutation is inverted"])
     first, again = (verify_rule(rules, 0, instances=INSTANCES).counterexample for _ in range(2))
     assert first is not None
@@ -190,7 +190,7 @@ def test_rule_that_overflows_earlier_is_rejected() -> None:
 
 
 def test_rule_that_never_applies_is_not_verified() -> None:
-    """No counterexample is no proof: without a single legal instance the rule fails."""
+    """The lack of a counterexample is no proof: a rule without a legal instance fails."""
     verification = verify_rule(
         RuleSet.parse("""
             rule never
@@ -211,6 +211,13 @@ def test_a_source_that_always_divides_by_zero_is_said_to() -> None:
     text = "rule r\n  var    x, a: float[...]\n  source d = Sub(x, x); y = Div(a, d)\n  target y = Div(a, x)\n"
     verification = verify_rule(RuleSet.parse(text), 0, instances=4)
     assert not verification.ok and "divides by zero on every random instance" in str(verification)
+
+
+def test_a_declared_kernel_without_channels_has_no_instance() -> None:
+    """Drawing one divided by its channels, which ended the process."""
+    text = "rule r\n  var    x: float[2, 1, 1, 1]; w: weight float[2, 0, 1, 1]\n  source y = Mul(x, w)\n"
+    rules = RuleSet.parse(f"{text}  where  is_identity_kernel(w)\n  target y = Mul(w, x)\n")
+    assert "cannot be verified" in str(verify_rule(rules, 0, instances=2))
 
 
 def test_unknown_rule_index_is_refused() -> None:
