@@ -1,4 +1,4 @@
-"""What tests of commands share: commands that have to fail, and the tables that commands write."""
+"""Functions that tests of commands share: they run commands that have to fail, and read the tables of commands."""
 
 from __future__ import annotations
 

@@ -21,6 +21,6 @@ for _name, _value in {
 
 @pytest.fixture
 def untraced() -> Iterator[None]:
-    """See `tracing`."""
+    """Runs a test without the traces of `tf.function`, see `tests.tracing`."""
     with tracing.untraced():
         yield

@@ -1,4 +1,4 @@
-"""How the code is built, from its own imports, and how many files three journeys pass: `python -m tests.structure`.
+"""Shows how the code is built, from its imports, and how many files three journeys pass: `python -m tests.structure`.
 
 Prints tables and asserts nothing. `--static` leaves the journeys out; `--files` lists the files that each one passes.
 
@@ -10,8 +10,8 @@ A journey runs on a tiny model under `sys.setprofile`, in all threads of this pr
 of that file is called. Code that runs because a module is imported does not count, and neither do generated methods of
 dataclasses and named tuples. A link is a pair of files of which one calls the other.
 
-The entry points of the journeys are the functions `model_journey`, `episode_journey` and `dream_journey` below; who
-renames what they call keeps them up to date.
+The entry points of the journeys are the functions `model_journey`, `episode_journey` and `dream_journey` below;
+whoever renames what they call has to update them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _print_modules(modules: dict[str, Path]) -> None:
 
 
 def _modules() -> dict[str, Path]:
-    """Own modules by dotted name; packages by the name of their folder."""
+    """Returns the own modules by dotted name; packages have the name of their folder."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -112,7 +112,7 @@ def _imported(tree: ast.Module, modules: dict[str, Path]) -> Iterator[str]:
 
 
 class Journey:
-    """Notes which own files are passed while it is entered; it can be entered several times.
+    """A record of the own files that are passed while it is entered; it can be entered several times.
 
     Attributes:
       files: paths from the root of the checkout, in the order in which they were passed first.
@@ -146,7 +146,7 @@ class Journey:
             self.links.add((str(start), called))
 
     def _file(self, code: CodeType) -> str | None:
-        """The own file of a function; None for the code of others, and of modules and classes themselves."""
+        """Returns the own file of a function; None for the code of others, and of modules and classes themselves."""
         if code not in self._own:
             path = Path(code.co_filename)
             is_own = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES
@@ -156,7 +156,7 @@ class Journey:
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    """Whether a call happens because an own module is being imported."""
+    """Returns whether a call happens because an own module is being imported."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "<module>" and any(Path(code.co_filename).is_relative_to(ROOT / name) for name in PACKAGES):
@@ -181,7 +181,7 @@ def _print_journeys(*, with_files: bool) -> None:
 
 
 def model_journey(folder: Path) -> Journey:
-    """The whole command, measuring included."""
+    """Runs the whole command, measuring included."""
     from experiments.cli import main as rlflow
 
     journey = Journey()
@@ -215,7 +215,7 @@ def episode_journey(folder: Path) -> Journey:
 
 
 def dream_journey(folder: Path) -> Journey:
-    """One rollout and one update of the policy with it."""
+    """Dreams one rollout and updates the policy once with it."""
     from controller.policies.latent import LatentPolicy
     from controller.ppo.config import PolicyConfig, PpoConfig
     from controller.ppo.learner import PpoLearner
@@ -242,7 +242,7 @@ def _environment() -> Any:
 
 
 def _world_model(env: Any, episodes: Any) -> Any:
-    """A world model after one gradient step of each of its parts."""
+    """Returns a world model after one gradient step of each of its parts."""
     from dataclasses import replace
 
     from experiments.config.run import load_config

@@ -14,7 +14,7 @@ FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob(
 
 
 def imported_packages(source: str) -> Iterator[str]:
-    """Top-level names of all imports in a file, inside functions too."""
+    """Yields the top-level names of all imports in a file, inside functions too."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -39,7 +39,7 @@ def test_no_module_is_named_for_nothing() -> None:
 
 
 def imports_tensorflow(code: str) -> bool:
-    """Whether a fresh interpreter has TensorFlow loaded after `code`."""
+    """Returns whether a fresh interpreter has TensorFlow loaded after `code`."""
     check = f"import sys\n{code}\nsys.exit(3 if 'tensorflow' in sys.modules else 0)"
     status = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True)
     assert status.returncode in (0, 3), status.stderr
@@ -47,7 +47,7 @@ def imports_tensorflow(code: str) -> bool:
 
 
 def test_the_check_notices_tensorflow() -> None:
-    """Else the tests below could not fail; a stand-in module saves the seconds of the real import."""
+    """Otherwise the tests below could not fail; a stand-in module saves the seconds of the real import."""
     assert imports_tensorflow("sys.modules['tensorflow'] = sys")
 
 

@@ -1,4 +1,7 @@
-"""Without the traces of `tf.function`: tracing a training takes 20 seconds, a step of a small one less than one."""
+"""Contexts without and with the traces of `tf.function`.
+
+Tracing a training takes 20 seconds, and a step of a small training less than one.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Within it, what is compiled elsewhere runs as the Python that it is written in."""
+    """Runs as plain Python, within the context, what is otherwise compiled."""
     with _eagerly(True):
         yield
 
 
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
-    """The other way round, for what takes many steps of a test that is `untraced` otherwise."""
+    """Compiles again, within the context, for the parts with many steps of a test that is otherwise `untraced`."""
     with _eagerly(False):
         yield
 

@@ -1,1 +1,1 @@
-"""How far the engine's ONNX side agrees with ONNX's own test data: `python -m tests.conformance.onnx_backend`."""
+"""Commands that judge the import of ONNX models and the verifier of rules by independent evidence."""

@@ -1,6 +1,6 @@
-"""Whether the axioms prove wrong rules: `python -m tests.conformance.axiom_corruptions [--count N] [--seed N]`.
+"""Checks whether the axioms prove wrong rules: `python -m tests.conformance.axiom_corruptions [--count N] [--seed N]`.
 
-Corrupts rules that the axioms prove (rule_mutations.py), and tests exactly what they prove of these.
+Corrupts rules that the axioms prove (rule_mutations.py), and tests in exact arithmetic those that they still prove.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _INSTANCES = 12
 
 @dataclass
 class Judgement:
-    """What became of corrupted rules.
+    """The result for corrupted rules.
 
     Attributes:
-      drawn: rules that differ from the true one and can be read.
-      proven: of these, those that the axioms prove; a corruption may be harmless.
-      unclear: of these, those that have no value anywhere.
-      wrong: the texts of those that are refuted all the same.
-      seconds: of CPU time for one proof or none.
+      drawn: how many rules were drawn that differ from the true one and can be read.
+      proven: how many of these the axioms prove; a corruption may be harmless.
+      unclear: how many of the proven ones have no value anywhere.
+      wrong: the texts of the proven ones that the exact test refutes.
+      seconds: the CPU time of all attempts to prove them.
     """
 
     drawn: int = 0
@@ -59,7 +59,7 @@ def judge(count: int, seed: int) -> Judgement:
         judgement.proven += 1
         try:
             found = verify_rule(RuleSet.parse(text), 0, instances=_INSTANCES, float_instances=0, seed=seed)
-        except NotInvertibleError:  # it divides by zero everywhere, and nothing can be said of it
+        except NotInvertibleError:  # it divides by zero everywhere, so that it cannot be judged
             judgement.unclear += 1
             continue
         if found.counterexample is not None:
@@ -83,7 +83,7 @@ def _corruptions(rng: random.Random, count: int) -> Iterator[str]:
 
 
 def _true_rules() -> list[str]:
-    """Those that the axioms prove, without proofs."""
+    """Returns the rules and axioms that the axioms prove, without their proofs."""
     sets = (RuleSet.default(), RuleSet.parse(axiom_text()))
     texts = [rules.text(index).split("\n  proof")[0] + "\n" for rules in sets for index in range(len(rules))]
     return [text for text in texts if prove_by_axioms(text) is not None]

@@ -16,16 +16,17 @@ from taso_ext.onnx_io.opsets import OLDEST_OPSET
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 KINDS = ("node", "older", "simple", "pytorch-operator", "pytorch-converted", "light")
-"""`older` are the node cases as models of older opsets; `real`, a further kind of the tests, downloads its models."""
+"""`older` are the node cases as models of older opsets; ONNX's kind `real` is left out, because it downloads models."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """
+    """A model with its inputs and expected outputs.
+
     Attributes:
       name: unique within its kind.
-      inputs: by name, in the order of the model's inputs.
-      expected: by position of the outputs; empty where none are given.
+      inputs: the inputs by name, in the order of the model's inputs.
+      expected: the outputs in the model's order; empty if none are given.
     """
 
     kind: str
@@ -41,7 +42,7 @@ class Case:
 
 
 def cases_of(kind: str) -> Iterable[Case]:
-    """All cases of a kind."""
+    """Returns all cases of a kind."""
     if kind == "node":
         return node_cases()
     if kind == "older":
@@ -50,7 +51,7 @@ def cases_of(kind: str) -> Iterable[Case]:
 
 
 def node_cases() -> list[Case]:
-    """One operator each, and the same operators expanded into their function bodies."""
+    """Returns the cases of one operator each, also with the operators expanded into their function bodies."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # reference implementations divide by zero on purpose
         from onnx.backend.test.case.node import collect_testcases
@@ -66,7 +67,7 @@ def _node_case(name: str, model: onnx.ModelProto, inputs: Sequence[object], outp
 
 
 def aged(case: Case) -> Iterator[Case]:
-    """The case as a model of each older opset that had another version of one of its operators, where it is valid."""
+    """Yields the case as a model of each older opset with another version of one of its operators, if that is valid."""
     newest = max((entry.version for entry in case.model.opset_import if entry.domain == ""), default=0)
     names = {node.op_type for node in case.model.graph.node if node.domain == ""}
     changes = {version for name in names for version in _versions().get(name, ())}
@@ -84,7 +85,7 @@ def aged(case: Case) -> Iterator[Case]:
 
 @cache
 def _versions() -> dict[str, set[int]]:
-    """Opsets in which each operator changed."""
+    """Returns the opsets in which each operator changed."""
     versions: dict[str, set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -93,7 +94,7 @@ def _versions() -> dict[str, set[int]]:
 
 
 def model_cases(kind: str) -> Iterator[Case]:
-    """The models in the data directory of a kind."""
+    """Yields the models in the data directory of a kind."""
     if kind == "light":
         yield from map(_light_case, sorted((DATA / kind).glob("*.onnx")))
         return
@@ -107,7 +108,7 @@ def model_cases(kind: str) -> Iterator[Case]:
 
 
 def _light_case(path: Path) -> Case:
-    """A well-known network whose weights are constants; its input is what onnx's own runner generates."""
+    """Returns a well-known network with constant weights and the input that onnx's own runner generates."""
     model = onnx.load(path)
     known = {tensor.name for tensor in model.graph.initializer}
     (value,) = (value for value in model.graph.input if value.name not in known)
@@ -127,7 +128,7 @@ def _read(path: Path, kind: onnx.TypeProto) -> object:
 
 
 def _plain(value: object) -> object:
-    """Scalars and TensorProtos among the data of node cases, as arrays."""
+    """Returns data of a node case with scalars and TensorProtos as arrays."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, list):

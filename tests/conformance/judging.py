@@ -1,4 +1,4 @@
-"""What becomes of a test case that is loaded and exported again."""
+"""The judgement of test cases that are loaded and exported again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from tests.conformance.runtimes import run_in_onnx_runtime, run_in_reference
 from tests.taso_ext.samples.onnx_cases import assert_same
 
 EQUAL, DIFFERENT, REFUSED, NOT_RUN = "equal", "different", "refused", "runs nowhere"
-"""Outcomes: equal at every clean-up level; not, or invalid; not loaded; loads and exports, but nothing runs it."""
+"""Outcomes: equal at every clean-up level; different or invalid; refused when it is loaded; no runtime runs it."""
 
 RUNTIME, EXPECTED, REFERENCE = "ONNX Runtime", "expected outputs", "onnx.reference"
-"""Judges: both models in ONNX Runtime; the exported ones alone there, against the test's data, where it cannot run the
-original; both models in the reference implementation."""
+"""Judges: ONNX Runtime runs both models; it runs only the exported ones, which are compared with the test's data; the
+reference implementation runs both models."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """
+    """The judgement of one case.
+
     Attributes:
-      outcome: one of the four.
-      judge: one of the three, if any.
-      runtime_error: why ONNX Runtime does not run the model as it was; empty if it does.
+      outcome: one of the four outcomes.
+      judge: one of the three judges; empty if there is none.
+      runtime_error: why ONNX Runtime does not run the original model; empty if it does.
       reason: what is wrong; empty if nothing is.
     """
 
@@ -63,7 +64,7 @@ def judge(case: Case) -> Verdict:
 
 
 def compare(case: Case, expected: Sequence[object], found: Sequence[object]) -> None:
-    """Raises AssertionError unless the outputs agree; random ones only in their types."""
+    """Raises AssertionError unless the outputs agree; random outputs have to agree in type and shape only."""
     if case.is_random:
         expected, found = ([np.zeros_like(each) for each in outputs] for outputs in (expected, found))
     tolerance = 1e-2 if re.search("f(loat|p)?16|f(loat)?8", case.name.lower()) else 1e-4
@@ -83,12 +84,12 @@ def _exported(case: Case, level: str) -> onnx.ModelProto:
 
 
 def _sizes(case: Case) -> dict[str, int]:
-    """Sizes of symbolic dimensions, as the case's inputs have them."""
+    """Returns the sizes of symbolic dimensions in the case's inputs."""
     return {dim.name: np.shape(case.inputs[dim.input])[dim.axis] for dim in open_dims(case.model.graph)}
 
 
 def _outputs_before(case: Case) -> tuple[str, Sequence[object], str]:
-    """Who judges, the outputs of the model as it was, and why ONNX Runtime cannot run that."""
+    """Returns the judge, the outputs of the original model, and why ONNX Runtime cannot run it."""
     try:
         return RUNTIME, run_in_onnx_runtime(case.model, case.inputs), ""
     except Exception as error:  # its exceptions share no public base class
@@ -98,7 +99,7 @@ def _outputs_before(case: Case) -> tuple[str, Sequence[object], str]:
 def _reference_outputs(case: Case) -> tuple[str, Sequence[object]]:
     try:
         return REFERENCE, run_in_reference(case.model, case.inputs)
-    except Exception:  # the reference implementation lacks operators too, and raises what it likes
+    except Exception:  # the reference implementation also lacks operators, and raises any exception
         return "", []
 
 

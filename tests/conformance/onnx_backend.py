@@ -56,12 +56,12 @@ _REASONS = {
 
 
 def reason_class(error: str) -> str:
-    """Why ONNX Runtime does not run a model, in few words."""
+    """Returns in few words why ONNX Runtime does not run a model."""
     return next((words for pattern, words in _REASONS.items() if re.search(pattern, error)), error)
 
 
 def report(results: Results) -> Iterator[str]:
-    """The Markdown text, line by line."""
+    """Yields the Markdown text, line by line."""
     versions = f"onnx {onnx.__version__} and ONNX Runtime {ort.__version__}"
     yield _INTRODUCTION.format(command=COMMAND, versions=versions, opset=NEWEST_RUNNABLE_OPSET)
     yield from _counts(results)

@@ -1,8 +1,8 @@
 """Judges the verifier by corrupted rules: `python -m tests.conformance.rule_corruptions [--out FILE]`.
 
-Each corruption is a random change of a true rule (rule_mutations.py) that still applies to some graph. Whether it is
-wrong is found without the verifier (rule_truth.py). Then the verifier's exact layer judges it alone, and where that
-accepts a wrong rule, all layers. An interrupted run goes on where it stopped.
+Each corruption is a random change of a true rule (rule_mutations.py) that still applies to some graph.
+rule_truth.py finds without the verifier whether it is wrong. If it is, the verifier's exact layer judges it alone, and
+if that accepts it, all layers do. An interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from tests.conformance.rule_truth import NotRunnableError, UnclearError, differs
 COMMAND = "python -m tests.conformance.rule_corruptions --out experiments/results/rule-judge/table.md"
 CORRUPTIONS = 10_000
 GRAPHS = 8
-"""Fresh graphs on which a corruption is tried before it is called harmless."""
+"""How many fresh graphs a corruption is tried on before it is called harmless."""
 WRONG, HARMLESS, UNCLEAR = "wrong", "harmless", "unclear"
-_DRAWS = 200  # changes tried until one applies; most rules need a few
+_DRAWS = 200  # most changes that are tried until one applies; a few are usual
 
 
 class Judgement(NamedTuple):
-    """What became of one corruption.
+    """The result for one corruption.
 
     Attributes:
-      seed: draws it again.
-      rule, change: what was changed, and how.
+      seed: the seed that draws it again.
+      rule, change: the name of the changed rule, and the kind of change.
       truth: wrong, harmless or unclear.
-      exact: whether the exact layer alone accepts it; only found for wrong ones, the others take longest.
-      accepted: whether all layers do; only found for those that the exact layer accepts.
-      text: of the corrupted rule, where the exact layer accepts it.
+      exact: whether it is wrong and the exact layer alone accepts it; others are not tested, because they take longest.
+      accepted: whether all layers accept it as well; tested only if the exact layer accepts it.
+      text: the text of the corrupted rule if the exact layer accepts it, otherwise "".
     """
 
     seed: int
@@ -62,7 +62,7 @@ class Judgement(NamedTuple):
 
 @cache
 def _true_rules() -> list[tuple[str, str]]:
-    """Names and texts without proofs."""
+    """Returns the names and the texts of the shipped rules, without proofs."""
     rules = RuleSet.default()
     texts = [rules.text(index) for index in range(len(rules))]
     return [(name, text.split("\n  proof")[0] + "\n") for name, text in zip(rules.names, texts, strict=True)]
@@ -87,7 +87,10 @@ def judge(seed: int) -> Judgement:
 
 
 def _truth(text: str, seed: int) -> str | None:
-    """None where the text is no rule any more, applies to nothing, or makes what is no ONNX model."""
+    """Returns whether a rule is wrong, harmless or unclear.
+
+    The result is None if the text is no rule, applies to nothing, or makes a graph that is no ONNX model.
+    """
     try:
         rules = RuleSet.parse(text)
     except ValueError:
@@ -106,7 +109,7 @@ def _truth(text: str, seed: int) -> str | None:
 
 
 def _accepts_exactly(text: str) -> bool:
-    """Whether the first layer, and what is known of dtypes, finds nothing."""
+    """Returns whether the exact layer alone accepts a rule."""
     rules = RuleSet.parse(text)
     try:
         return verify_rule(rules, 0, instances=DEFAULT_SHAPES, float_instances=0, glances=GLANCES).ok
@@ -115,7 +118,7 @@ def _accepts_exactly(text: str) -> bool:
 
 
 def _judgements(count: int, processes: int, path: Path) -> Iterator[Judgement]:
-    """All of them, those of an earlier run first."""
+    """Yields all judgements, those of an earlier run first, and adds the new ones to the log."""
     known = [Judgement(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
     known = [each for each in known if each.seed < count]
     yield from known
@@ -129,7 +132,7 @@ def _judgements(count: int, processes: int, path: Path) -> Iterator[Judgement]:
 
 
 def report(judgements: Sequence[Judgement], command: str) -> str:
-    """The table as Markdown."""
+    """Returns the table as Markdown."""
     wrong = [each for each in judgements if each.truth == WRONG]
     missed = [each for each in wrong if each.exact]
     caught = len(wrong) - len(missed)
@@ -178,12 +181,12 @@ def _count(judgements: Iterable[Judgement], truth: str) -> int:
 
 
 def _percent(part: int, whole: Sequence[object]) -> str:
-    """Rounded down, so that 100 % means all."""
+    """Returns a percentage that is rounded down, so that 100 % means all."""
     return f"{math.floor(1e4 * part / len(whole)) / 100:.2f} %" if whole else "-"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; 1 if the verifier misses the figures it has to reach."""
+    """Runs the command; returns 1 if the verifier misses the figures that it has to reach."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     parser.add_argument("--count", type=int, default=CORRUPTIONS)

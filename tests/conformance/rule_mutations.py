@@ -11,7 +11,7 @@ from taso_ext.verify.rule_reader import split_items
 
 SECTIONS = ("var", "op", "source", "given", "where", "unordered", "least", "target")
 
-# Operators that may stand for one another: of equal arity and result shape.
+# Operators of equal arity and result shape, which may replace one another.
 _ALIKE = (
     ("Add", "Sub", "Mul", "Div"),
     ("Relu", "Tanh", "Sigmoid", "Exp", "Neg", "Abs", "Erf", "Sqrt", "LeakyRelu", "Gelu", "Elu", "HardSwish"),
@@ -24,7 +24,7 @@ _ALIKE = (
 
 @dataclass
 class Call:
-    """`results = op(arguments; attributes)`; op "" is an alias."""
+    """A statement `results = op(arguments; attributes)`; an alias has the op ""."""
 
     results: list[str]
     op: str
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass
 class Draft:
-    """A rule as it is being changed; `calls` are the statements of source, given and target."""
+    """A rule that is being changed; `calls` are the statements of source, given and target."""
 
     name: str
     items: dict[str, list[str]]
@@ -48,8 +48,8 @@ class Draft:
 
     @staticmethod
     def read(text: str) -> Draft:
-        """Of a rule without proof."""
-        bodies: dict[str, str] = {}  # in the order of the text: what is given may be read by the source
+        """Reads a rule without proof."""
+        bodies: dict[str, str] = {}  # in the order of the text, because the source may read what is given
         name = section = ""
         for line in text.splitlines():
             words = line.split("#")[0].split(None, 1)
@@ -89,7 +89,7 @@ def _call(item: str) -> Call:
 def _any(
     rng: random.Random, draft: Draft, fits: Callable[[Call], bool], sides: tuple[str, ...] = ("target",)
 ) -> Call | None:
-    """A statement for which `fits`; of the target, or now and then of another side."""
+    """Draws a statement of `sides` for which `fits` holds; None if there is none."""
     found = [call for side in sides for call in draft.calls[side] if fits(call)]
     return rng.choice(found) if found else None
 
@@ -104,7 +104,7 @@ def swap_inputs(rng: random.Random, draft: Draft) -> bool:
 
 
 def replace_input(rng: random.Random, draft: Draft) -> bool:
-    """Another tensor that can be read there."""
+    """Replaces an operand in the target by another tensor that can be read there."""
     target = draft.calls["target"]
     at = rng.randrange(len(target))
     names = [name.strip() for item in draft.items["var"] for name in item.split(":")[0].split(",")]
@@ -131,7 +131,7 @@ def swap_results(rng: random.Random, draft: Draft) -> bool:
 
 
 def drop_operator(rng: random.Random, draft: Draft) -> bool:
-    """Its first or another operand stands for its result."""
+    """Removes an operator of the target; one of its operands stands for its result."""
     call = _any(rng, draft, lambda c: bool(c.op) and bool(c.arguments) and len(c.results) == 1)
     if call is None:
         return False
@@ -152,7 +152,7 @@ def change_operator(rng: random.Random, draft: Draft) -> bool:
 
 
 def fix_operator(rng: random.Random, draft: Draft) -> bool:
-    """One operator where the rule says: the one that was found."""
+    """Replaces an operator variable in the target by one of its operators."""
     variables = {item.split(":")[0].strip(): item.split(":")[1].split("|") for item in draft.items["op"]}
     call = _any(rng, draft, lambda c: c.op in variables)
     if call is None:
@@ -162,7 +162,7 @@ def fix_operator(rng: random.Random, draft: Draft) -> bool:
 
 
 def widen_operator(rng: random.Random, draft: Draft) -> bool:
-    """An operator variable that stands for one more operator, of other laws."""
+    """Adds one more operator, of other laws, to those that an operator variable stands for."""
     if not draft.items["op"]:
         return False
     at = rng.randrange(len(draft.items["op"]))
@@ -198,7 +198,7 @@ def loosen_condition(rng: random.Random, draft: Draft) -> bool:
 
 
 def widen_shape(rng: random.Random, draft: Draft) -> bool:
-    """A variable whose shape is not looked at any more, or one extent of it is another."""
+    """Lets a variable have any shape, or makes one of its extents another symbol."""
     places = [(i, m) for i, item in enumerate(draft.items["var"]) for m in re.finditer(r"\[[^\]]*\]", item)]
     if not places:
         return False
@@ -216,7 +216,7 @@ def widen_shape(rng: random.Random, draft: Draft) -> bool:
 
 
 def change_attribute(rng: random.Random, draft: Draft) -> bool:
-    """A number, a sign, an order or a symbol inside an attribute of the target."""
+    """Changes a number, a sign, an order or a symbol in an attribute of the target."""
     call = _any(rng, draft, lambda c: any("=" in attribute for attribute in c.attributes))
     if call is None:
         return False
@@ -268,7 +268,7 @@ def _swapped_items(rng: random.Random, value: str) -> str:
 
 
 def forget_attribute(rng: random.Random, draft: Draft) -> bool:
-    """An attribute that source and target demand to be one value, and that now may be any."""
+    """Drops an attribute whose value source and target demand, so that it may have any."""
     every = [call for side in draft.calls.values() for call in side]
     fixed = [a for c in every if any(each.startswith("@") for each in c.attributes) for a in c.attributes if "=" in a]
     if not fixed:
@@ -291,7 +291,7 @@ def change_source_attribute(rng: random.Random, draft: Draft) -> bool:
 
 
 def change_constant(rng: random.Random, draft: Draft) -> bool:
-    """A number in a condition."""
+    """Changes a number in a condition."""
     items = draft.items["where"]
     places = [
         (i, m) for i, item in enumerate(items) for m in re.finditer(r"(?<![\w.])\d+(\.\d+)?(e-?\d+)?(?![\w.])", item)
@@ -338,7 +338,7 @@ MUTATIONS: dict[str, Callable[[random.Random, Draft], bool]] = {
 
 
 def corrupt(text: str, rng: random.Random) -> tuple[str, str] | None:
-    """A changed rule and what was changed; one time in five, two changes. None where the draw does not fit the rule."""
+    """Returns a rule with one change, or two in one case of five, and their names; None if the draw does not fit."""
     draft, done = Draft.read(text), []
     for _ in range(2 if rng.random() < 0.2 else 1):
         name = rng.choice(list(MUTATIONS))

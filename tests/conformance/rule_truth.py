@@ -1,8 +1,8 @@
-"""Whether a rule changes the function, found without the verifier: onnx.reference in float64 on graphs of its own.
+"""A judge of rules that does not use the verifier: it runs onnx.reference in float64 on graphs of its own.
 
-Shapes are larger than any the verifier draws (every extent above 1 that nothing forces is at least 7), seeds are
-others, and values lie in [0.5, 2], once positive and once with both signs: away from zero, where no rounding can hide
-or fake a difference.
+Shapes are larger than any that the verifier draws (every extent above 1 that nothing forces is at least 7), and seeds
+are others. Magnitudes lie in [0.5, 2], once with positive and once with both signs: away from zero, so that rounding
+can neither hide nor fake a difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rewrite = tuple[Graph, Graph]
 
 
 class GlobalMaxPool(OpRun):
-    """onnx.reference's own is wrong for one spatial axis."""
+    """The operator, because that of onnx.reference is wrong for one spatial axis."""
 
     op_domain = ""
 
@@ -46,7 +46,7 @@ class NotRunnableError(Exception):
 
 
 def rewrites(rules: RuleSet, seed: int, graphs: int) -> Iterator[Rewrite]:
-    """Fresh graphs before and after the only rule of a set."""
+    """Yields fresh graphs before and after rewrites by the only rule of a set."""
     for number in range(graphs):
         source = rules.instance(0, FIRST_SEED + seed * graphs + number, STRETCH)
         if source is None:
@@ -59,10 +59,11 @@ def rewrites(rules: RuleSet, seed: int, graphs: int) -> Iterator[Rewrite]:
 
 
 def differs(rewrite: Rewrite, seed: int) -> bool:
-    """Whether the two graphs compute different numbers somewhere the first computes any.
+    """Returns whether the two graphs compute different numbers where the first computes finite ones.
 
     Raises:
-      UnclearError, NotRunnableError: see there.
+      UnclearError: if results differ by more than rounding and less than a mistake would make them.
+      NotRunnableError: if onnx.reference cannot run one of the graphs.
     """
     generator = np.random.default_rng([seed, 77])
     unclear = False
@@ -115,7 +116,7 @@ def _draw(value: Value, generator: np.random.Generator, signed: bool) -> np.ndar
 
 
 def _in_double(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model in float64: declared types, constants and casts."""
+    """Changes declared types, constants and casts of a model to float64 and returns it."""
     for info in (*model.graph.input, *model.graph.output):
         if info.type.tensor_type.elem_type == TensorProto.FLOAT:
             info.type.tensor_type.elem_type = TensorProto.DOUBLE

@@ -1,4 +1,4 @@
-"""Running a test case's model: in ONNX Runtime if it can, else in the standard's reference implementation."""
+"""Functions that run a test case's model, in ONNX Runtime or in the standard's reference implementation."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from onnx.reference import ReferenceEvaluator
 from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR, is_plain
 
 NEWEST_RUNNABLE_OPSET = 26
-"""Of ONNX Runtime 1.31. A newer model is run as one of this opset where that is valid, so that the operators that did
-not change are compared all the same."""
+"""The newest opset of ONNX Runtime 1.31. A newer model is run as one of this opset if that is valid, so that the
+operators that did not change are compared all the same."""
 
 _STAND_INS = {
     **dict.fromkeys((TensorProto.UINT4, TensorProto.UINT2), TensorProto.UINT8),
     **dict.fromkeys((TensorProto.INT4, TensorProto.INT2), TensorProto.INT8),
 }
-"""What to feed and fetch instead of integers that arrays cannot hold; floats of unusual types become float32."""
+"""The types that replace integers which arrays cannot hold; unusual floats become float32."""
 
 
 def run_in_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[object]:
-    """Outputs without any optimisation."""
+    """Returns the outputs of ONNX Runtime without any optimisation."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -35,7 +35,7 @@ def run_in_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, object]) -> 
 
 
 def run_in_reference(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[object]:
-    """Outputs of `onnx.reference`."""
+    """Returns the outputs of `onnx.reference`."""
     with np.errstate(all="ignore"):
         return list(ReferenceEvaluator(model).run(None, dict(feeds)))
 
@@ -58,7 +58,7 @@ def _as_older_opset(model: onnx.ModelProto) -> onnx.ModelProto:
 def _with_plain_interface(
     model: onnx.ModelProto, feeds: Mapping[str, object]
 ) -> tuple[onnx.ModelProto, dict[str, object]]:
-    """The model with casts where inputs or outputs have types that NumPy lacks, and what to feed then."""
+    """Returns the model with casts at inputs and outputs of types that NumPy lacks, and what to feed it."""
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
     arrays, before, after = dict(feeds), [], []
@@ -84,5 +84,5 @@ def _with_plain_interface(
 
 
 def _is_unusual(dtype: int) -> bool:
-    """Whether a tensor type is one that ONNX has and NumPy has not."""
+    """Returns whether a tensor type is one that ONNX has and NumPy has not."""
     return dtype not in (TensorProto.UNDEFINED, TensorProto.STRING) and not is_plain(dtype)

@@ -1,8 +1,8 @@
 """Judges the verifier by rules that are true: `python -m tests.conformance.schema_bodies [--out FILE]`.
 
-For every ONNX operator whose schema has a function body, the body is the source and the operator the target, both
-brought into the engine's normal form by the ordinary import; then the other way round. No operator is treated in a way
-of its own; what cannot be asked (integer operators, control flow, random numbers) is listed with the reason.
+For every ONNX operator whose schema has a function body, the body is the source of a rule and the operator its target;
+then the other way round. The ordinary import brings both into the engine's normal form. No operator is treated in a way
+of its own. What cannot be asked (integer operators, control flow, random numbers) is listed with the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HISTORY = onnx.defs.get_all_schemas_with_history()
 
 
 class Case(NamedTuple):
-    """One operator with attributes and input shapes; a boolean mask says so with the dtype."""
+    """One operator with attributes and input shapes."""
 
     op_type: str
     attributes: dict[str, object]
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 def _cases() -> Iterator[Case]:
-    """Ranks 1 to 5, all axes, and the attributes that change what an operator computes."""
+    """Yields cases for ranks 1 to 5, all axes, and the attributes that change what an operator computes."""
     shapes = [(7,), (3, 4), (2, 3, 5), (2, 3, 4, 2), (2, 1, 3, 2, 2)]
     for name in ("Celu", "Elu", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Softplus", "Softsign"):
         yield from (Case(name, {}, (shape,)) for shape in shapes)
@@ -94,11 +94,12 @@ def _cases() -> Iterator[Case]:
 
 
 class Verdict(NamedTuple):
-    """
+    """The judgement of one case.
+
     Attributes:
-      outcome: of the rule that puts the operator for its body.
-      reason: why it is rejected or was not asked.
-      narrows: why the rule the other way round is rejected; a body that overflows earlier than the operator is one.
+      outcome: the outcome of the rule that replaces the body by the operator.
+      reason: why that rule is rejected or was not asked.
+      narrows: why the rule the other way round is rejected, for example because the body overflows earlier.
     """
 
     case: Case
@@ -108,7 +109,7 @@ class Verdict(NamedTuple):
 
 
 def judge(case: Case) -> Verdict:
-    """Both layers on the operator and its body; the body is ONNX's, also where it depends on types and attributes."""
+    """Judges an operator and its body by both layers; ONNX builds the body, even if it depends on types."""
     try:
         model = _model(case)
         body = _inlined(model, case.op_type)
@@ -134,7 +135,7 @@ def judge(case: Case) -> Verdict:
 
 
 def _rejection(source: Graph, target: Graph) -> str:
-    """Why the layers refuse to put `target` for `source`; empty if they do not."""
+    """Returns why the layers refuse to replace `source` by `target`; empty if they accept it."""
     try:
         agreement = compare_exactly(source, target)
         if agreement.mismatch is not None:
@@ -150,7 +151,7 @@ def _model(case: Case) -> onnx.ModelProto:
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(names, case.shapes, strict=True)]
     opset = max(OPSET, min(s.since_version for s in _HISTORY if s.name == case.op_type and not s.domain))
     schema = onnx.defs.get_schema(case.op_type, opset)
-    # Bodies read attributes by name, and the inliner leaves those out that are not written.
+    # Bodies read attributes by name, and the inliner leaves out those that the node does not have.
     defaults = {
         name: helper.get_attribute_value(a.default_value)
         for name, a in schema.attributes.items()
@@ -165,7 +166,7 @@ def _model(case: Case) -> onnx.ModelProto:
     graph = helper.make_graph([node], "operator", inputs, [helper.make_tensor_value_info("y", dtype, None)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     model = onnx.shape_inference.infer_shapes(model)
-    if not model.graph.output[0].type.tensor_type.HasField("shape"):  # schemas that infer none keep that of their input
+    if not model.graph.output[0].type.tensor_type.HasField("shape"):  # without inference, it is that of the input
         model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     onnx.checker.check_model(model)
     return model
@@ -190,7 +191,7 @@ def _short(error: BaseException) -> str:
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
-    """The table as Markdown."""
+    """Returns the table as Markdown."""
     asked = [each for each in verdicts if each.outcome != NOT_ASKED]
     rejected = [each for each in asked if each.outcome == REJECTED]
     names = sorted({each.case.op_type for each in asked})
@@ -219,13 +220,13 @@ def report(verdicts: Sequence[Verdict]) -> str:
 
 
 def _listed(title: str, verdicts: Sequence[Verdict]) -> list[str]:
-    """A section with a line for each verdict."""
+    """Returns a section with a line for each verdict."""
     lines = [f"- {e.case.op_type} {e.case.attributes} {list(e.case.shapes)}: {e.reason}" for e in verdicts]
     return [f"\n## {title}\n", *(lines or ["None."])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; 1 if more than one pair in a hundred is rejected."""
+    """Runs the command; returns 1 if more than one pair in a hundred is rejected."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     options = parser.parse_args(arguments)

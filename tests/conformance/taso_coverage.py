@@ -1,10 +1,10 @@
-"""Which of TASO's rules ours contain: `python -m tests.conformance.taso_coverage FILE`, FILE being its graph_subst.pb.
+"""Shows which of TASO's rules ours contain: `python -m tests.conformance.taso_coverage FILE` (its graph_subst.pb).
 
-Writes a Markdown page: every rule of the file in one of three classes (sound, sound under a domain, unsound), with a
-counterexample where it is not sound throughout, and for each sound one a derivation, that is at most three of our
-rewrites that lead from random instances of its source to the very graphs that the rule itself makes of them (equal
-hashes). A rule whose source is not connected counts as derived when the form with a Concat behind the source and
-without the Split behind the target is.
+Writes a Markdown page with every rule of the file in one of three classes: sound, sound under a domain, unsound. A rule
+that is not sound throughout has a counterexample. A sound rule has a derivation if one is found: at most three of our
+rewrites that lead from random instances of its source to the graphs that the rule itself makes of them (equal hashes).
+A rule whose source is not connected counts as derived if its form with a Concat after the source and without the Split
+after the target is derived.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _COSTS = CostModel.roofline("rtx2070")  # any will do: whether a rewrite is lega
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one rule.
+    """The result for one rule.
 
     Attributes:
       kind: its class.
-      domain: where it is sound; a remark where no domain has to be told.
-      counterexample: a graph on which it is wrong, where TASO applies it all the same.
-      derivation: how it follows from ours, "" if it does not.
+      domain: the domain on which it is sound, or a remark.
+      counterexample: a graph on which it is wrong although TASO applies it.
+      derivation: how it follows from our rules; "" if it does not.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Row:
 
 
 def connected(rule: Substitution) -> Substitution | None:
-    """`rule` with its results joined by the Concat that its target splits again; None where it has another form."""
+    """Returns `rule` with its results joined by the Concat that its target splits; None if it has another form."""
     *body, split = rule.target
     if split.op_type != "Split" or split.outputs != rule.outputs:
         return None
@@ -65,12 +65,12 @@ def connected(rule: Substitution) -> Substitution | None:
 
 
 def own_domain(rule: Substitution, groups: Groups) -> RuleSet:
-    """The rule where TASO itself applies it: on operands of equal shapes."""
+    """Returns the rule for operands of equal shapes, the only ones that TASO itself applies it to."""
     return RuleSet.parse(rule_text(rule, Domain(False, groups)))
 
 
 def rewritten(graph: Graph, rules: RuleSet) -> set[str]:
-    """Hashes of what the single rule makes of a graph of its source, matched in every way (a sum has two)."""
+    """Returns the hashes of what the only rule makes of a graph, matched in every way (a sum has two)."""
     state = State(graph, rules, _COSTS, _LOCATIONS)
     hashes = set()
     for location in np.flatnonzero(state.location_mask()[0]):
@@ -81,7 +81,7 @@ def rewritten(graph: Graph, rules: RuleSet) -> set[str]:
 
 
 def derivation(graph: Graph, goals: set[str], rules: RuleSet) -> list[str] | None:
-    """Names of at most `LONGEST` rewrites from the graph to one with a hash in `goals`, breadth first."""
+    """Returns the names of at most `LONGEST` rewrites to a hash in `goals`, breadth first; None if there are none."""
     level: list[tuple[State, list[str]]] = [(State(graph, rules, _COSTS, _LOCATIONS), [])]
     known = {level[0][0].hash}
     for _ in range(LONGEST):
@@ -101,7 +101,7 @@ def derivation(graph: Graph, goals: set[str], rules: RuleSet) -> list[str] | Non
 
 
 def with_weights(graph: Graph) -> Graph | None:
-    """`graph` with weights for kernels and right operands of products, as networks have them; None without any."""
+    """Returns `graph` with weights for kernels and right operands of products, as in networks; None without any."""
     values, nodes = graph.values(), graph.nodes()
     right = {node.inputs[1] for node in nodes if node.op_type in ("Conv", "MatMul")}
     weights = right.intersection(graph.inputs).difference(*(node.inputs[:1] for node in nodes))
@@ -122,7 +122,7 @@ def with_weights(graph: Graph) -> Graph | None:
 
 
 def instances(graphs: Iterable[Graph | None], own: RuleSet) -> Iterator[tuple[Graph, set[str]]]:
-    """Different ones of `graphs` to which the rule applies, with the hashes of what it makes of each."""
+    """Yields the different graphs to which the rule applies, with the hashes of what it makes of each."""
     seen: set[str] = set()
     for graph in graphs:
         goals = set() if graph is None or graph.hash in seen else rewritten(graph, own)
@@ -132,7 +132,7 @@ def instances(graphs: Iterable[Graph | None], own: RuleSet) -> Iterator[tuple[Gr
 
 
 def derive(rule: Substitution, groups: Groups, rules: RuleSet) -> str:
-    """The derivation of the first instance, if all have one: `INSTANCES` without weights, and as many with them."""
+    """Returns the derivation of the first instance if all have one: `INSTANCES` without weights, as many with them."""
     own = own_domain(rule, groups)
     plain = instances(source_graphs(rule, seed=_SEED, draws=_DRAWS), own)
     heavy = instances(map(with_weights, source_graphs(rule, seed=_SEED, draws=_DRAWS // 10)), own)
@@ -185,7 +185,7 @@ def _disconnected(rule: TasoRule, outcome: Outcome, row: Row, rules: RuleSet) ->
 
 
 def markdown(table: list[Row], digest: str, ours: RuleSet) -> str:
-    """Counts by class, then one line for each rule."""
+    """Returns the page: counts by class, then one line for each rule."""
     kinds = Counter({"sound": 0, "sound under a domain": 0, "unsound": 0})
     kinds.update(row.kind for row in table)
     derived = Counter(row.kind for row in table if row.derivation)

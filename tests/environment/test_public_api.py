@@ -25,7 +25,7 @@ def loaded_after(code: str) -> set[str]:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded_after("import environment\ndir(environment)") == set()
     assert loaded_after("import environment.costs, environment.statistics") == set()
-    assert "onnxruntime" in loaded_after("import environment\nenvironment.costs.find")  # else the test could not fail
+    assert "onnxruntime" in loaded_after("import environment\nenvironment.costs.find")  # so the test can fail
 
 
 def test_an_environment_is_made_from_names(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Verification proves equality only where it could have seen a difference, and names the rewrite that made one."""
+"""Verification claims equality only if it could have seen a difference, and names the rewrite that made one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
 
 
 def verify(original: onnx.ModelProto, candidate: onnx.ModelProto, **options: Any) -> Verification:
-    """`outputs.verify` of models as onnx has them."""
+    """Calls `outputs.verify` with models as onnx protos."""
     return outputs.verify(CheckedModel.from_proto(original), CheckedModel.from_proto(candidate), **options)
 
 
 def find_first_bad_rewrite(original: onnx.ModelProto, export: Callable[[int], onnx.ModelProto], count: int) -> int:
-    """`outputs.find_first_bad_rewrite` of models as onnx has them."""
+    """Calls `outputs.find_first_bad_rewrite` with models as onnx protos."""
     checked = CheckedModel.from_proto(original)
     return outputs.find_first_bad_rewrite(checked, lambda step: CheckedModel.from_proto(export(step)), count)
 
@@ -51,15 +51,15 @@ def model_of(
 
 
 def scaled(factor: float, dims: int = 8) -> onnx.ModelProto:
-    """y = factor · relu(x)."""
+    """Returns the model y = factor · relu(x)."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Mul", ["r", "f"], ["y"])]
     return model_of(nodes, {"x": ([dims], FLOAT)}, {"y": ([dims], FLOAT)}, {"f": np.float32(factor)})
 
 
 def with_changed_weight(model: onnx.ModelProto, relative: float, seed: int = 0) -> onnx.ModelProto:
-    """The same model with noise of `relative` times its spread on one weight matrix or kernel.
+    """Returns the model with noise of `relative` times its spread on one weight matrix or kernel.
 
-    Noise, because a constant shift can be without effect: added to all keys it cancels in the softmax.
+    A constant shift could have no effect: added to all keys, it cancels in the softmax.
     """
     rng = np.random.default_rng(seed)
     changed = onnx.ModelProto()
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 
 
 def test_a_difference_at_an_edge_alone_is_seen() -> None:
-    """Equal on ordinary numbers, different on large ones: a missing clip."""
+    """The models are equal on ordinary numbers and differ on large ones, because a Clip is missing."""
     nodes = [helper.make_node("Clip", ["x", "", "top"], ["c"]), helper.make_node("Add", ["c", "x"], ["y"])]
     clipped = model_of(nodes, {"x": ([8], FLOAT)}, {"y": ([8], FLOAT)}, {"top": np.float32(50)})
     plain = model_of([helper.make_node("Add", ["x", "x"], ["y"])], {"x": ([8], FLOAT)}, {"y": ([8], FLOAT)})
@@ -181,7 +181,7 @@ def test_results_may_become_finite_but_never_stop_being_so() -> None:
 
 
 def test_ties_between_equal_scores_are_not_a_difference() -> None:
-    """Of two scores that are equal up to rounding either may win, and folding a batch norm changes the rounding."""
+    """Either of two scores that are equal up to rounding may win, and folding a batch norm changes the rounding."""
     rng = np.random.default_rng(0)
     kernel, scale = rng.standard_normal((8, 3, 3, 3)).astype(np.float32), rng.uniform(1, 2, 8).astype(np.float32)
     weights = {"w": kernel, "s": scale, "v": np.full(8, 3, np.float32), "zero": np.zeros(8, np.float32)}
@@ -208,7 +208,7 @@ def test_ties_between_equal_scores_are_not_a_difference() -> None:
 
 
 def token_model(rows: int = 7) -> onnx.ModelProto:
-    """Token ids that pass a Reshape and a Cast before they index a table; a mask; a sequence length."""
+    """Returns a model of token ids that pass a Reshape and a Cast before they index a table, a mask, and indices."""
     nodes = [
         helper.make_node("Reshape", ["ids", "flat"], ["f"]),
         helper.make_node("Cast", ["f"], ["f32"], to=TensorProto.INT32),

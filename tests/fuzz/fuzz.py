@@ -1,10 +1,10 @@
-"""Runs the fuzz targets one after another, counts what they executed, and stops at the first finding.
+"""Runs the fuzz targets one after another and counts what they executed; each target stops at its first finding.
 
     make fuzz                                # half a minute each
     make fuzz FUZZ_SECONDS=600
     make fuzz FUZZ_RUNS=100000 FUZZ_TARGETS=rules
 
-Grown corpora, findings and one line of JSON a run (`runs.jsonl`) are kept in runs/fuzz.
+The folder runs/fuzz keeps grown corpora, findings and one line of JSON for each run (`runs.jsonl`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ KEPT = Path("runs/fuzz")
 NATIVE = {"rules": 2048, "buffers": 128}
 PYTHON = {"models": 4096, "taso_file": 2048}
 MAX_LENGTH = {**NATIVE, **PYTHON}
-HANG_SECONDS = 10  # of one execution
+HANG_SECONDS = 10  # the longest time of one execution
 
-# Stacks of two frames, and little freed memory kept for inspection, are half of the time of an execution.
+# Stacks of two frames and a small store of freed memory halve the time of an execution.
 SANITIZERS = {
     "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=4:thread_local_quarantine_size_kb=64",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -35,10 +35,10 @@ SANITIZERS = {
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a target did.
+    """The result of one run of a target.
 
     Attributes:
-      edges: of the instrumented code that the corpus reaches.
+      edges: how many edges of the instrumented code the corpus reaches.
       finding: the file with the input that failed, if one did.
     """
 
@@ -51,7 +51,7 @@ class Run:
 
 
 def fuzz(target: str, seconds: int, runs: int) -> Run:
-    """Runs a target for `seconds`, or for `runs` executions where that is not 0."""
+    """Runs a target for `seconds`, or for `runs` executions if that is not 0."""
     corpus, seeds = KEPT / "corpus" / target, HERE / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     before = set(KEPT.glob(f"{target}-*"))
@@ -104,13 +104,13 @@ def _last(pattern: str, text: str) -> int:
 
 
 def _total(target: str) -> int:
-    """Executions of a target in all runs that were kept."""
+    """Returns the number of executions of a target in all runs that were kept."""
     lines = (KEPT / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     return sum(run["executions"] for run in map(json.loads, lines) if run["target"] == target)
 
 
 def main() -> int:
-    """Exit status: 1 when a target found something."""
+    """Runs the command; returns 1 if a target found something."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", default=list(MAX_LENGTH), metavar="target", help=", ".join(MAX_LENGTH))
     parser.add_argument("--seconds", type=int, default=30, help="for each target (default: 30)")

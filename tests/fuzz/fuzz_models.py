@@ -1,4 +1,4 @@
-"""ONNX models: any file is loaded or refused with ModelError; what is loaded can be searched and written again."""
+"""A fuzz target for ONNX models: any file is refused with ModelError, or loaded, rewritten and exported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 
 
 if __name__ == "__main__":
-    # Libraries below report what they refuse to the terminal as well.
+    # ONNX Runtime would print what it refuses, too.
     os.environ.setdefault("ORT_DISABLE_ALL_LOGS", "1")
     atheris.Setup(sys.argv, run, custom_mutator=mutate)
     atheris.Fuzz()

@@ -1,4 +1,4 @@
-"""TASO's rule file: any bytes are read or refused with TasoFileError; what is translated, the engine parses."""
+"""A fuzz target for TASO's rule files: any bytes are read or refused with TasoFileError, and nothing else is raised."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from mutate_message import mutate_message
 
 FILE = Path(tempfile.mkdtemp()) / "rules.pb"
-ONE_IN = 64  # verifying takes a thousand times as long as translating
+ONE_IN = 64  # inputs whose rules are verified, which takes a thousand times as long as translating
 
 
 def run(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Mutates a protobuf message field by field: what comes out can be parsed, which mutated bytes rarely can."""
+"""The mutation of protobuf messages field by field: the results can be parsed, which mutated bytes rarely can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mutate_message(message: Any, rng: random.Random) -> None:
     """Changes one field, somewhere in `message`."""
     places = [(owner, field) for owner in _messages(message) for field in owner.DESCRIPTOR.fields]
     owner, field = rng.choice(places)
-    with suppress(UnicodeDecodeError):  # text that is no UTF-8 can be read, but not written
+    with suppress(UnicodeDecodeError):  # text that is not UTF-8 can be read but not written
         _mutate_field(owner, field, message, rng)
 
 
@@ -62,7 +62,7 @@ def _mutate_list(owner: Any, field: Field, whole: Any, rng: random.Random) -> No
 
 
 def _graft(target: Any, whole: Any, rng: random.Random) -> None:
-    """Makes `target` a copy of another message of its kind."""
+    """Makes `target` a copy of another message of its kind, if there is one."""
     alike = [other for other in _messages(whole) if other.DESCRIPTOR is target.DESCRIPTOR and other is not target]
     if alike:
         chosen = type(target)()
@@ -71,7 +71,7 @@ def _graft(target: Any, whole: Any, rng: random.Random) -> None:
 
 
 def _scalar(field: Field, whole: Any, rng: random.Random) -> Any:
-    """A value of the right type: one that stands elsewhere in the message, or an odd one."""
+    """Returns a value of the right type: one from elsewhere in the message, or an odd one."""
     if field.enum_type is not None:
         return rng.choice(field.enum_type.values).number
     if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):

@@ -1,4 +1,4 @@
-"""What recognising composite operators gains: `python -m tests.perf.composites [--out FILE] [--pairs N] [--models]`.
+"""Measures what recognising composites gains: `python -m tests.perf.composites [--out FILE] [--pairs N] [--models]`.
 
 Prints a table and asserts nothing: a clock is no test. Both sides run with ONNX Runtime's full optimisation on one
 thread; a ratio is the median of interleaved pairs of CPU times of the calling thread, with its 95 % interval.
@@ -31,7 +31,7 @@ _LONG = 256  # tokens from which on the runtime's own attention is measured as w
 
 
 def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto, bool]]:
-    """What is written, at which size, the model, and whether the runtime's own operators are used."""
+    """Yields the name of a form, its size, the model, and whether the runtime's own operators are used."""
     for form in (*activations(), *softmaxes(), *norms()):
         yield form.name, f"{TOKENS} × {WIDTH}", form.model(TOKENS, WIDTH, HEADS), False
     by_name: dict[str, Form] = {form.name: form for form in attentions()}
@@ -45,7 +45,7 @@ def cases(models: bool) -> Iterator[tuple[str, str, onnx.ModelProto, bool]]:
 
 
 def compare(original: onnx.ModelProto, pairs: int, *, fuse: bool) -> Timing:
-    """The original against what the rules make of it."""
+    """Times what the rules make of a model against the original."""
     model = OnnxModel.load(original)
     candidate = Variant("recognised", OnnxRuntime(), model.export_checked(recognised(model.graph, fuse=fuse)))
     effort = Effort(resolution=None, pairs=pairs, sessions=3, control=False)

@@ -1,13 +1,13 @@
-"""How fast states are encoded and steps are dreamed: `python -m tests.perf.dream [GRAPH ...] [--out FILE]`.
+"""Measures how fast states are encoded and steps dreamed: `python -m tests.perf.dream [GRAPH ...] [--out FILE]`.
 
 Prints two tables and asserts nothing: a clock is no test. World models have the sizes of the preset best and the
-actions of their random episodes, but are hardly trained: their speed does not depend on the weights. How many threads
-TensorFlow has is said by `TF_NUM_INTRAOP_THREADS` and `TF_NUM_INTEROP_THREADS`. On a busy machine the CPU time is the
-better figure, as long as there is one thread.
+actions of their random episodes, but are hardly trained, because their speed does not depend on the weights.
+`TF_NUM_INTRAOP_THREADS` and `TF_NUM_INTEROP_THREADS` set the number of TensorFlow's threads. With one thread, the CPU
+time is the better figure on a busy machine.
 
-Dreams are timed with a policy that costs next to nothing, the first legal action in a fixed order, and with the one
-that ppo trains. Masks are predicted for both, and only legal actions are taken. XLA compiles steps of a dream, or whole
-rollouts and policies with them (`DreamEnv`, `xla`).
+Dreams are timed with two policies: the first legal action in a fixed order, which costs next to nothing, and the policy
+that ppo trains. Masks are predicted for both, and only legal actions are taken. XLA compiles the steps of a dream, or
+whole rollouts with their policies (`DreamEnv`, `xla`).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from worldmodel.world_model import WorldModel
 GRAPHS = ("squeezenet1.1", "bert-base")
 BATCHES = (1, 32, 256)
 ASKED = {1: 3000, 256: 40_000}
-"""Dreamed steps a second on two cores, by batch."""
+"""The required number of dreamed steps per second on two cores, by batch."""
 ASKED_ENCODED = {"squeezenet1.1": 400, "bert-base": 120}
-"""States a second on two cores."""
+"""The required number of encoded states per second on two cores, by graph."""
 KINDS = ("message_passing", "attention")
 FEW = 2
-"""Episodes of a world model of which only the encoder is timed."""
+"""The number of episodes for a world model of which only the encoder is timed."""
 NEVER = -30.0
-"""Logit of NO-OP at which no rollout ends by it."""
+"""A logit of NO-OP so low that no rollout ends by it."""
 
 
 def dream_rows(name: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int) -> Iterator[list[str]]:
-    """Steps a second by batch, policy and what is compiled."""
+    """Yields rows of steps per second, by batch, policy and what is compiled."""
     policies = {
         "fixed order": FixedOrder(model.num_actions),
         "ppo's": LatentPolicy.for_world_model(model, config=PolicyConfig(noop_logit=NEVER), seed=0),
@@ -60,7 +60,7 @@ def dream_rows(name: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int
 
 
 def encoder_rows(name: str, kind: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int) -> Iterator[list[str]]:
-    """States a second by batch: the start graph, over and over."""
+    """Yields rows of states per second, by batch; the start graph is encoded over and over."""
     graph = buffer.graphs[buffer[0].hashes[0]]
     for batch in (1, 16):
         rates = [
@@ -73,18 +73,18 @@ def encoder_rows(name: str, kind: str, model: WorldModel, buffer: EpisodeBuffer,
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
-    """As markdown; the first two columns are texts, the others numbers."""
+    """Returns a Markdown table; the first two columns are texts, the others numbers."""
     aligned = "|---|---|" + "---:|" * (len(columns) - 2)
     return "\n".join([f"| {' | '.join(columns)} |", aligned, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def timed(name: str, episodes: int, repeats: int) -> tuple[list[list[str]], list[list[str]]]:
-    """Rows of both tables."""
+    """Returns the rows of both tables."""
     env, dreamed, encoded = GraphSubstitutionEnv(name), [], []
     for kind in KINDS:
         sizes = load_config("best", {}).world_model
         sizes = replace(sizes, encoder=replace(sizes.encoder, kind=kind))
-        # Dreams are the same for both: the second world model is only there for its encoder.
+        # Dreams are the same for both kinds, so that only the encoder of the second world model is timed.
         model, buffer = barely_trained(env, FEW if dreamed else episodes, sizes)
         encoded += encoder_rows(name, kind, model, buffer, repeats)
         dreamed += [] if dreamed else dream_rows(name, model, buffer, repeats)

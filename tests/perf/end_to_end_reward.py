@@ -1,9 +1,10 @@
-"""How long an end-to-end reward takes: `python -m tests.perf.end_to_end_reward [GRAPH ...] [--out FILE]`.
+"""Measures how long an end-to-end reward takes: `python -m tests.perf.end_to_end_reward [GRAPH ...] [--out FILE]`.
 
-What an environment under `endtoend:cpu` waits for when its reward looks: the price of a state that was never priced,
-from the graph in the engine to the ratio at 1 % resolution. The start's is taken once for each model. Prints a table
-and asserts nothing: a clock is no test. On a busy machine the CPU time is the better figure, and also that is higher
-than on an idle one: samples that were interrupted are taken again, and caches are shared.
+An environment under `endtoend:cpu` waits for a price when its reward looks at a state that was never priced. The time
+runs from the graph in the engine to the ratio at 1 % resolution; the start graph is priced once for each model.
+
+Prints a table and asserts nothing: a clock is no test. On a busy machine the CPU time is the better figure, but even
+that is higher than on an idle one: samples that were interrupted are taken again, and caches are shared.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from environment.policies.random import random_step
 from taso_ext import OnnxModel, RuleSet, State
 
 LIMITS_S = {"squeezenet1.1": 3.0, "bert-base": 20.0}
-"""Within which it should be done on an idle machine."""
+"""The longest time that a price should take on an idle machine, by graph."""
 MOST_STEPS = 20
-"""Random rewrites of a state that is priced."""
+"""The most random rewrites from the start to a state that is priced."""
 HEADER = [
     "| graph | state | wall [s] | CPU [s] | within [s] | ratio | ± % |",
     "|---|---|---:|---:|---:|---:|---:|",
@@ -36,7 +37,7 @@ HEADER = [
 
 
 def rows(name: str, resolution: float, repeats: int) -> Iterator[str]:
-    """The start, and some states."""
+    """Yields the rows of the start and of some states."""
     model = OnnxModel.load(zoo.build(name))
     prices = EndToEnd("cpu", effort=replace(EFFORT, resolution=resolution)).of(model)
     start = State(model.graph, RuleSet.default(), prices.native, 4096)
@@ -48,7 +49,7 @@ def rows(name: str, resolution: float, repeats: int) -> Iterator[str]:
 
 
 def row(name: str, what: str, prices: EndToEndPrices, state: State, start: State) -> str:
-    """One price."""
+    """Prices a state and returns its row."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     priced = prices.price(state)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
@@ -64,7 +65,7 @@ def main() -> None:
     parser.add_argument("--resolution", type=float, default=0.01, help="half of the interval (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="states of each graph (default: %(default)s)")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", NoisyClockWarning)  # the last column says it
+    warnings.simplefilter("ignore", NoisyClockWarning)  # the last column shows the noise
     lines = [
         "# What an end-to-end reward takes",
         "",

@@ -1,8 +1,8 @@
-"""How long the engine and the environment take: `python -m tests.perf.engine [--csv FILE] [GRAPH ...]`.
+"""Measures how long the engine and the environment take: `python -m tests.perf.engine [--csv FILE] [GRAPH ...]`.
 
-Prints two tables and asserts nothing: a clock is no test. One thread; CPU time; medians over the steps of random
-episodes. `resnet50:basic` is the graph whose batch norms are not folded. The second table shows how a step on BERT
-grows with its layers. `--csv FILE` writes the first table to FILE, the second to FILE with `-scaling` in its name.
+Prints two tables and asserts nothing: a clock is no test. Times are CPU times of one thread, medians over the steps of
+random episodes. `resnet50:basic` is the graph whose batch norms are not folded. The second table shows how a step on
+BERT grows with its layers. `--csv FILE` writes the first table to FILE, the second to FILE with `-scaling` in its name.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def random_action(state: State, rng: np.random.Generator) -> tuple[int, int]:
 
 
 def play(start: State, episodes: int, visit: Callable[[State, tuple[int, int]], None], length: int = 50) -> None:
-    """Calls `visit(state, action)`, which is to take the action, along random episodes; the same ones every time."""
+    """Calls `visit(state, action)`, which has to take the action, along random episodes, the same every time."""
     rng = np.random.default_rng(0)
     for _ in range(episodes):
         state = start.copy()
@@ -70,7 +70,7 @@ def play(start: State, episodes: int, visit: Callable[[State, tuple[int, int]], 
 
 
 def engine_steps(start: State, episodes: int) -> list[float]:
-    """Microseconds of each step with its masks."""
+    """Returns the microseconds of each step with its masks."""
 
     def step(state: State, action: tuple[int, int]) -> None:
         state.step(*action)
@@ -83,7 +83,7 @@ def engine_steps(start: State, episodes: int) -> list[float]:
 
 
 def full_matches(start: State, episodes: int) -> tuple[list[float], list[float]]:
-    """Microseconds of matching each state after a step from scratch, and of pricing one of its rewrites."""
+    """Returns the microseconds of matching each state after a step from scratch, and of pricing one of its rewrites."""
     matching: list[float] = []
     pricing: list[float] = []
 
@@ -156,7 +156,7 @@ def measure_scaling(layers: int, episodes: int) -> Row:
 
 
 def exponent(rows: list[Row]) -> float:
-    """Slope of log time over log operators."""
+    """Returns the slope of log time over log operators."""
     operators, times = ([float(row[key]) for row in rows] for key in ("operators", "step_us"))
     return float(np.polyfit(np.log(operators), np.log(times), 1)[0])
 

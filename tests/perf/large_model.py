@@ -1,10 +1,10 @@
-"""What optimising a model of over 2 GB takes: `python -m tests.perf.large_model [--layers N] [--out FILE]`.
+"""Measures what optimising a model of over 2 GB takes: `python -m tests.perf.large_model [--layers N] [--out FILE]`.
 
-Builds a model with external data (seeded, written to TMPDIR, where four times its size has to be free), runs `rlflow
-optimise` on it in a process of its own, from file to file, and prints the peak memory of that process beside the sizes
-of the files and beside what a process takes that only opens the two ONNX Runtime sessions, of the model and of the
-result, which the measurement needs at once. Anonymous memory is what counts: mapped files are resident too, but the
-system drops their pages when it needs them.
+Builds a model with external data (seeded, written to TMPDIR, where four times its size has to be free) and runs `rlflow
+optimise` on it in a process of its own, from file to file. Prints the peak memory of that process and the sizes of the
+files. Another process, shown for comparison, only opens the two ONNX Runtime sessions that the measurement needs at
+once, of the model and of the result. Anonymous memory is what counts: mapped files are resident too, but the system
+drops their pages when it needs them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.perf.loading import big_model
 
 _SETTINGS = ("measure.pairs=2", "measure.sessions=1", "measure.control=false")
 COMMAND = ["--controller", "greedy", *(part for setting in _SETTINGS for part in ("--set", setting))]
-"""Of `rlflow optimise`, beside the files; the control of the measurement would be a third session."""
+"""Options of `rlflow optimise`; a control in the measurement would be a third session."""
 LAYERS = 15
-"""Of 0.2 GB each."""
+"""The default number of layers, of 0.2 GB each."""
 _POLL_S = 0.01
 
 
 class Peak(NamedTuple):
-    """Largest memory of a process, and how long it ran."""
+    """The largest memory of a process, and how long it ran."""
 
     anonymous_bytes: int
     resident_bytes: int
@@ -44,10 +44,10 @@ class Peak(NamedTuple):
 
 
 def watch(command: Sequence[str]) -> Peak:
-    """Runs a Python command in a process of its own and looks at its memory meanwhile.
+    """Runs a Python command in a process of its own and returns its peak memory and time.
 
     Raises:
-      SystemExit: it fails.
+      SystemExit: if the command fails.
     """
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, *command])
@@ -62,7 +62,7 @@ def watch(command: Sequence[str]) -> Peak:
 
 
 def open_sessions(paths: Sequence[Path]) -> None:
-    """Opens sessions of models of equal inputs, all at once as a measurement does, and runs each once."""
+    """Opens sessions of models with equal inputs, all at once as a measurement does, and runs each once."""
     models = [read_model(path) for path in paths]
     feeds = random_feeds(input_specs(models[0]), np.random.default_rng(0))
     for session in [OnnxRuntime().open(model, feeds) for model in models]:
@@ -70,7 +70,7 @@ def open_sessions(paths: Sequence[Path]) -> None:
 
 
 def measure(layers: int) -> str:
-    """The table, in Markdown."""
+    """Runs the measurement and returns the table in Markdown."""
     with tempfile.TemporaryDirectory() as directory:
         source, result = Path(directory) / "big.onnx", Path(directory) / "out.onnx"
         write_model(big_model(layers), source)
@@ -102,7 +102,7 @@ def measure(layers: int) -> str:
 
 
 def _status(pid: int) -> dict[str, int]:
-    """Bytes by field of a process's status; nothing once it has ended."""
+    """Returns the sizes in a process's status, in bytes by field; none once the process has ended."""
     try:
         lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
     except OSError:

@@ -1,4 +1,4 @@
-"""What loading and exporting a model costs: `python -m tests.perf.loading [--csv FILE] [bert-base|big|FILE ...]`.
+"""Measures loading and exporting of models: `python -m tests.perf.loading [--csv FILE] [bert-base|big|FILE ...]`.
 
 Prints a table and asserts nothing: a clock is no test. Each model is measured in a process of its own. `big` is a model
 of 3 GB with external data, written to a temporary directory (TMPDIR says where).
@@ -48,7 +48,10 @@ Result = TypeVar("Result")
 
 
 def big_model(layers: int = _BIG_LAYERS) -> CheckedModel:
-    """Blocks of a sum of two products, which rules join, and a third: 0.2 GB of weights each, made when asked for."""
+    """Returns a model of blocks of 0.2 GB of weights each, which are made when they are read.
+
+    A block is a sum of two products, which rules join, and a third product.
+    """
     nodes, tensors = [], {}
     for layer in range(layers):
         block = [("MatMul", ["x", "a"], "p"), ("MatMul", ["x", "b"], "q"), ("Add", ["p", "q"], "s"),
@@ -64,7 +67,7 @@ def big_model(layers: int = _BIG_LAYERS) -> CheckedModel:
 
 
 def _noise(name: str, seed: int) -> ir.TensorProtocol:
-    """A random matrix; so small that a block shrinks what differs between two inputs, and with it rounding errors."""
+    """Returns a random matrix, so small that a block shrinks the differences of two inputs, and so rounding errors."""
     shape = (_BIG_WIDTH, _BIG_WIDTH)
     scale = np.float32(0.7 / math.sqrt(_BIG_WIDTH))
 
@@ -75,7 +78,7 @@ def _noise(name: str, seed: int) -> ir.TensorProtocol:
 
 
 def measure(path: Path) -> dict[str, float]:
-    """Times of one model, in this process."""
+    """Returns the times of one model, measured in this process."""
     files = [path, *path.parent.glob(f"{path.name}.data")]
     size = sum(file.stat().st_size for file in files)
     read_s, _ = _timed(lambda: [_read(file) for file in files])
@@ -97,7 +100,7 @@ def measure(path: Path) -> dict[str, float]:
 
 
 def _rewrite(graph: Graph) -> tuple[Graph, int]:
-    """The graph after some rewrites, each the first of those that save most."""
+    """Returns the graph after some rewrites, each the first of those that save most, and their number."""
     state = State(graph, RuleSet.default(), CostModel.roofline("rtx2070"))
     for taken in range(_REWRITES):
         rules, locations, costs = state.candidates()
@@ -126,7 +129,7 @@ def _write_zeros(file: BinaryIO, size: int) -> None:
 
 
 def measure_apart(path: Path) -> dict[str, float]:
-    """`measure` in a process of its own, whose memory is watched meanwhile."""
+    """Runs `measure` in a process of its own and adds the peak of its memory."""
     command = [sys.executable, "-m", "tests.perf.loading", "--measure", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = 0

@@ -1,8 +1,10 @@
-"""What timing kernels more than once brings: `python -m tests.perf.price_timings [GRAPH ...] [--timings N]`.
+"""Measures what repeated timing of kernels brings: `python -m tests.perf.price_timings [GRAPH ...] [--timings N]`.
 
-Prices are means of all timings of a kernel. Here all kernels of the graphs that `rlflow reproduce discrepancy` has
-measured (it measures them now, if it has not) are timed once, once more and so on, in a database that is thrown away,
-and after each pass the prices are asked for predictions. Prints a table and asserts nothing: a clock is no test.
+The price of a kernel is the mean of its timings. This command times all kernels of the graphs that `rlflow reproduce
+discrepancy` has measured (if it has not, they are measured now) several times, in a database that is thrown away. After
+each pass it compares the predictions of the prices with the measurements.
+
+Prints a table and asserts nothing: a clock is no test.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ COLUMNS = ("graph", "timings of each kernel", "rank correlation", "signs right",
 
 
 def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> list[list[str]]:
-    """One for each pass over a graph's kernels."""
+    """Returns one row for each pass over a graph's kernels."""
     costs = Measured("cpu", database=folder / f"{name}.sqlite")
     study = MeasuredGraph(name, RuleSet.default(), costs, "full", 0, progress)
     found = []
@@ -49,7 +51,7 @@ def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> li
 
 
 def median_spread(prices: PriceList) -> float:
-    """Percent."""
+    """Returns the median spread of the prices, in percent."""
     return 100 * float(np.median([price.spread for _, price in prices.items()]))
 
 

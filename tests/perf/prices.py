@@ -1,7 +1,7 @@
-"""How long prices take under `measured:cpu`: `python -m tests.perf.prices [GRAPH ...] [--out FILE]`.
+"""Measures how long prices take under `measured:cpu`: `python -m tests.perf.prices [GRAPH ...] [--out FILE]`.
 
-A new kernel is timed once and kept; whatever was met before is looked up. Prints two tables and asserts nothing: a
-clock is no test. Kernels are timed into a database that is thrown away.
+A new kernel is timed once, and its price is kept; what was met before is looked up. Prints two tables and asserts
+nothing: a clock is no test. Kernels are timed into a database that is thrown away.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ REPEATS = 200
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """As markdown; the first column is text."""
+    """Returns the lines of a Markdown table; the first column is text."""
     lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
-    """Seconds to time each distinct kernel of a graph, the first one, which starts the reference kernel, left out."""
+    """Returns a row of seconds to time each distinct kernel of a graph.
+
+    The first kernel is left out, because with it the reference kernel is timed.
+    """
     kernels = list(dict.fromkeys(each.kernel for each in prices.lowered(model.graph)))
     known, weights_mb, seconds = prices.kernels, model.graph.weights_mb, []
     for kernel in kernels:
@@ -47,7 +50,7 @@ def price_of_kernels(name: str, prices: MeasuredPrices, model: OnnxModel) -> lis
 
 
 def price_of_lookups(name: str, prices: MeasuredPrices, model: OnnxModel) -> list[str]:
-    """Nanoseconds an operator: of the whole price of a graph that was met, and less the signatures."""
+    """Returns a row of nanoseconds per operator: the price of a known graph, its signatures, and the difference."""
     graph, opset = model.graph, model.opset
     operators = len(graph.neighbourhood_signatures(opset))
     graph.cost(prices.native)
@@ -58,7 +61,7 @@ def price_of_lookups(name: str, prices: MeasuredPrices, model: OnnxModel) -> lis
 
 
 def median_ns(work: Callable[[], object]) -> float:
-    """Processor time of one call."""
+    """Returns the median CPU time of a call, in nanoseconds."""
     taken = []
     for _ in range(REPEATS):
         begin = time.thread_time_ns()

@@ -1,4 +1,4 @@
-"""What fast convolutions gain and lose: `python -m tests.perf.winograd [--out DIR] [--pairs N] [--zoo GRAPH ...]`.
+"""Measures gains of fast convolutions: `python -m tests.perf.winograd [--out DIR] [--pairs N] [--zoo GRAPH ...]`.
 
 Each layer stands between two small 1x1 convolutions, as in a network, so that the blocked layout of its neighbours has
 to be left and entered again; ratios are those of the three together. Times are CPU times of one thread, interleaved,
@@ -103,7 +103,7 @@ def rewritten(start: State, names: Sequence[str]) -> State:
 
 
 def variants(start: State) -> list[tuple[str, ...]]:
-    """The rules that apply, and each followed by the one for batches where that applies."""
+    """Returns the rules that apply, and each of them followed by the rule for batches if that applies."""
     found = sorted({(rules().names[rule],) for rule, _ in start.legal_actions() if rules().names[rule] != STACK})
     stack = rules().names.index(STACK)
     return [*found, *((*one, STACK) for one in found if rewritten(start, one).rule_mask()[stack])]
@@ -114,7 +114,7 @@ def run(model: CheckedModel, x: np.ndarray) -> np.ndarray:
 
 
 def exactly(layer: Layer, model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """The convolution in float64, tap by tap."""
+    """Computes the convolution in float64, tap by tap."""
     weight, bias = (numpy_helper.to_array(tensor).astype(np.float64) for tensor in model.graph.initializer)
     top, left, *_ = layer.pads
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (top, top), (left, left)])
@@ -152,7 +152,7 @@ def measure_layer(layer: Layer, pairs: int) -> list[dict[str, object]]:
 
 
 def convolutions(graph: Graph) -> dict[int, Layer]:
-    """By site, those that rules could take."""
+    """Returns the two-dimensional convolutions of a graph, by site."""
     values, found = graph.values(), {}
     for node in graph.nodes():
         if node.op_type == "Conv":

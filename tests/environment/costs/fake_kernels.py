@@ -14,7 +14,7 @@ from environment.runtimes import OnnxRuntime
 
 
 class KernelClock:
-    """Prices kernels by what they read, and a little by their signatures; counts."""
+    """A clock that prices kernels by what they read, and a little by their signatures, and notes the calls."""
 
     def __init__(self) -> None:
         self.timed: list[str] = []
@@ -27,7 +27,7 @@ class KernelClock:
 
 
 def price_without_a_clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
-    """Has all kernels priced by the clock that is returned."""
+    """Makes a new `KernelClock` price all kernels, and returns it."""
     clock = KernelClock()
     monkeypatch.setattr(kernel_prices, "time_kernel", clock)
     monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)

@@ -1,4 +1,4 @@
-"""`endtoend:` prices are ratios to the start graph, each measured once, and only where the reward looks."""
+"""`endtoend:` prices are ratios to the start graph, each measured once, and only if the reward looks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
 
 
 def walk(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> list[dict]:
-    """`info` of a reset and of random rewrites, until the episode ends, with the reward and the globals in it."""
+    """Returns `info` of a reset and of random rewrites until the episode ends, with the reward and the globals."""
     agent, infos = RandomAgent(seed, noop_probability=0.0), []
     observation, info = env.reset(seed=seed)
     infos.append({**info, "reward": 0.0, "globals": observation["globals"]})
@@ -34,7 +34,7 @@ def walk(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> list[dict]:
 
 @pytest.mark.parametrize("name", TINY)
 def test_costs_are_what_the_graphs_take(name: str) -> None:
-    """On a machine whose clock is exact, whatever its speed does."""
+    """The machine's clock is exact, but its speed drifts."""
     runtime = TimedGraphs(FakeMachine(drift=0.005))
     env = GraphSubstitutionEnv(name, costs=fake_costs(runtime), max_steps=6)
     truth = [true_ms(env.model.export_checked(env.state.graph))]
@@ -53,7 +53,7 @@ def test_costs_are_what_the_graphs_take(name: str) -> None:
 
 
 def test_every_graph_is_timed_once() -> None:
-    """Also by another environment with the same object, and by one that loaded the same model again."""
+    """Another environment with the same cost model, which loads the same model again, times nothing."""
     runtime = TimedGraphs()
     costs = fake_costs(runtime)
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", costs=costs, max_steps=5)
@@ -132,12 +132,12 @@ def test_analytic_costs_are_always_fresh_and_without_noise() -> None:
 
 
 def test_noise_is_reported_and_covers_the_truth() -> None:
-    """95 % intervals of 20 prices with 15 % noise: fewer than 15 of them cover with a chance below 0.1 %."""
+    """Of the 95 % intervals of 20 prices with 15 % noise, fewer than 15 cover with a chance below 0.1 %."""
     covered = 0
     for seed in range(4):
         runtime = TimedGraphs(FakeMachine(noise=0.15, seed=seed))
         costs = fake_costs(runtime, replace(EFFORT, resolution=0.02))
-        costs.clock.warn = lambda finding: None  # type: ignore[method-assign]  # whether it warns is not the question
+        costs.clock.warn = lambda finding: None  # type: ignore[method-assign]  # warnings are tested elsewhere
         env = GraphSubstitutionEnv("bert-base-tiny", costs=costs, max_steps=5, reward="incremental")
         start = true_ms(env.model.export_checked(env.model.graph))
         observation, _ = env.reset(seed=seed)
@@ -198,7 +198,7 @@ def test_a_model_that_cannot_be_run_leaves_the_environment_as_it_was(monkeypatch
 
 
 def test_in_onnx_runtime() -> None:
-    """The real thing, as far as it can be known beforehand."""
+    """Real times are not known beforehand, so only their properties are tested."""
     costs = EndToEnd("cpu", effort=replace(EFFORT, resolution=1.0, sessions=1, pairs=4))
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", costs=costs, max_steps=3)
     start, *others = walk(env, 3)

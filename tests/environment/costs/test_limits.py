@@ -1,4 +1,4 @@
-"""What was asked for last is kept."""
+"""`Recent` keeps the values that were asked for last."""
 
 from __future__ import annotations
 

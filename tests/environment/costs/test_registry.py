@@ -22,7 +22,7 @@ MODEL = "squeezenet1.1-tiny"
 
 
 def make(name: str) -> Costs:
-    """A cost model by name; what measures does so on a fake machine."""
+    """Returns a cost model by name; one that measures does so on a fake machine."""
     return fake_costs() if name.startswith("endtoend") else cost_models.find(name)
 
 
@@ -115,7 +115,7 @@ def test_wrappers_pass_it_on(costs: Costs) -> None:
 
 
 def test_what_rewrites_are_predicted_to_cost_is_native(costs: Costs) -> None:
-    """Exactly, but where what an operator costs depends on what stands around it: there it is an estimate."""
+    """The prediction is exact unless the cost of an operator depends on its neighbours; then it is an estimate."""
     env = GraphSubstitutionEnv(MODEL, costs=costs)
     exact = 0.2 if costs.name.startswith("measured") else 1e-9
     env.reset(seed=0)
@@ -128,7 +128,7 @@ def test_what_rewrites_are_predicted_to_cost_is_native(costs: Costs) -> None:
 
 
 def test_a_cost_model_of_a_users_own() -> None:
-    """Anything with the interface will do, whatever the reward looks at."""
+    """Any object with the interface will do, also for a reward that looks at every second graph only."""
 
     class Launches:
         name = "launches:here"

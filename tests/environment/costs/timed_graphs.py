@@ -1,4 +1,4 @@
-"""A machine on which a model takes a known time: of all its operators together, and of no noise unless asked for."""
+"""A fake machine on which a model takes the known time of all its operators, without noise unless it is asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS_PER_OPERATOR = {"Conv": 3.0, "MatMul": 2.0, "Gemm": 2.5}
 
 
 def true_ms(model: CheckedModel) -> float:
-    """What an inference takes on a quiet machine."""
+    """Returns the time of an inference on a quiet machine, in milliseconds."""
     return sum(MS_PER_OPERATOR.get(node.op_type, 1.0) for node in model.skeleton.graph.node)
 
 
@@ -23,7 +23,7 @@ class TimedGraphs(OnFakeMachine):
     """A runtime on a fake machine.
 
     Attributes:
-      timed: models that were opened, by what they truly take, in order.
+      timed: the true times of the models that were opened, in milliseconds and in order.
     """
 
     machine: FakeMachine = field(default_factory=FakeMachine)
@@ -36,6 +36,6 @@ class TimedGraphs(OnFakeMachine):
 
 
 def fake_costs(runtime: TimedGraphs | None = None, effort: Effort = EFFORT) -> EndToEnd:
-    """`endtoend:cpu` on a fake machine, with just as much effort as an exact clock needs."""
+    """Returns `endtoend:cpu` on a fake machine, with only as much effort as an exact clock needs."""
     cheap = replace(effort, sessions=1, pairs=min(effort.pairs, 40), seconds=0.0)
     return EndToEnd("cpu", runtime=TimedGraphs() if runtime is None else runtime, effort=cheap)

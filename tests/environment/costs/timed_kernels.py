@@ -1,4 +1,4 @@
-"""A machine on which every run of a kernel takes a known time, whatever the session; and an inference some more."""
+"""A fake machine on which every run of a kernel takes a known time in every session."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TimedKernels(OnFakeMachine):
     """A runtime on a fake machine.
 
     Attributes:
-      ms: of one run, by operator; of MatMul it is the reference kernel's.
-      opened: the operators of the models that were opened: which, and how many.
+      ms: the time of one run, by operator; that of MatMul is the reference kernel's.
+      opened: the operator of each model that was opened, and how many times the model contains it.
     """
 
     ms: Mapping[str, float]
@@ -44,7 +44,7 @@ class TimedKernels(OnFakeMachine):
 
 
 def run_on(runtime: TimedKernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has kernels timed on a fake machine, by the clock's own routine."""
+    """Makes kernels be timed on a fake machine, by the real timing routine."""
 
     def measure(
         reference: Variant, candidates: Sequence[Variant] = (), effort: Effort | None = None, **options: Any

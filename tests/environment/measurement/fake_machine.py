@@ -1,4 +1,4 @@
-"""A machine whose speed is known: it drifts, its sessions differ, and its clock is a number."""
+"""A fake machine of known speed: it drifts, its sessions differ, and its clock is a number."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 INFERENCE_S = 0.03
-"""Too long to be run again before each sample."""
+"""The usual time of an inference, too long to be repeated before each sample."""
 
 
 @dataclass(eq=False)
 class FakeMachine:
-    """
+    """A machine on which sessions run in a known time.
+
     Attributes:
-      drift: standard deviation of the change of speed between two inferences, which lasts.
-      noise: of each inference alone.
-      session_noise: of each session, for good.
-      opening_s: what opening a session takes.
-      cold: the first inferences after one of another session take so many times as long.
+      drift: standard deviation of the lasting change of speed between two inferences.
+      noise: standard deviation of the speed of each inference alone.
+      session_noise: standard deviation of the lasting speed of each session.
+      opening_s: the time to open a session.
+      cold: the factors by which the first inferences after one of another session take longer.
     """
 
     drift: float = 0.0
@@ -60,7 +61,7 @@ class FakeMachine:
         return Variant(name, FakeRuntime(self, name, ratio * inference_s, scope), CheckedModel(onnx.ModelProto(), {}))
 
     def measure(self, ratios: list[float], effort: Effort, **options: object) -> Timing:
-        """Variants `0`, `1` … against a reference `r`."""
+        """Measures variants `0`, `1` … against a reference `r`."""
         candidates = [self.variant(str(index), ratio) for index, ratio in enumerate(ratios)]
         return measure(self.variant("r"), candidates, effort, feeds={}, now=self.now, **options)  # type: ignore[arg-type]
 
@@ -87,7 +88,7 @@ class FakeRuntime:
 
 
 class OnFakeMachine:
-    """What runtimes of a fake machine have in common."""
+    """The common part of the runtimes of a fake machine."""
 
     machine: FakeMachine
 

@@ -32,7 +32,7 @@ SLACK = 24 * MIB  # what an allocator rounds up, and Python's own objects
 
 @dataclass(frozen=True)
 class Hungry:
-    """Takes memory for good when it opens a session, more while it runs, and then does what `end` says."""
+    """A runtime that takes memory for good when it opens a session, more while it runs, and then ends as `end` says."""
 
     held: int = 0
     passing: int = 0
@@ -70,7 +70,7 @@ class Hungry:
 
 
 def gather(rows: int) -> CheckedModel:
-    """One row of a table of `rows` times 1 KiB."""
+    """Returns a model that reads one row of a table of `rows` times 1 KiB."""
     table = numpy_helper.from_array(np.zeros((rows, 256), np.float32), "table")
     values = [
         helper.make_tensor_value_info("i", TensorProto.INT64, [1]),
@@ -96,7 +96,7 @@ def test_memory_is_that_of_the_session_and_its_peak_counts() -> None:
 
 
 def test_nothing_of_the_parent_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The peak that the system reports of a child begins with the size of its parent; not this one."""
+    """The peak that the system reports of a child process begins with the size of its parent; this peak does not."""
     (tmp_path / "environment.py").write_text("raise SystemExit('found in the current directory')")
     monkeypatch.chdir(tmp_path)
     parents = np.ones(700 * MIB, np.uint8)
@@ -105,7 +105,7 @@ def test_nothing_of_the_parent_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("mib", [30, 200])
 def test_a_real_runtime_needs_its_weights(mib: int) -> None:
-    """Once for good, and once more while it reads them."""
+    """It needs them once for good, and once more while it reads them."""
     assert mib * MIB < measured(OnnxRuntime(), gather(mib * 1024)).session_bytes < 2 * mib * MIB + SLACK
 
 

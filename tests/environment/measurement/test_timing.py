@@ -19,12 +19,12 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.measurement.fake_machine import INFERENCE_S, FakeMachine
 
 ALL = {"resolution": None}
-WARMUP = 3  # inferences of a new session; the last two also say how long one takes
+WARMUP = 3  # inferences of a new session; the last two also show how long one takes
 
 
 @pytest.mark.parametrize("ratio", [0.7, 0.98, 1.0, 1.1])
 def test_ratio_is_found_under_drift(ratio: float) -> None:
-    """A random walk of 5 % a step: over two steps 7 %, of which the median of 100 has 0.9 %; 4.5 % is five of those."""
+    """Speed drifts by 5 % a step, 7 % over two; the median of 100 ratios errs by 0.9 %; 4.5 % is five times that."""
     found = FakeMachine(drift=0.05).measure([ratio], Effort(pairs=100, **ALL))
     assert found.ratio.value == pytest.approx(ratio, rel=0.045)
 
@@ -52,7 +52,7 @@ def test_the_control_is_the_reference_once_more() -> None:
 
 
 def test_intervals_cover_the_ratio_although_it_stops_when_it_likes() -> None:
-    """Drift, noise and sessions that differ, as on real machines. At 90 % coverage fewer than 46 come once in 1,000."""
+    """The machine drifts, is noisy, and its sessions differ. At 90 % coverage, fewer than 46 cover once in 1,000."""
     hits = 0
     for seed in range(60):
         machine = FakeMachine(drift=0.002, noise=0.01, session_noise=0.002, seed=seed)
@@ -61,12 +61,12 @@ def test_intervals_cover_the_ratio_although_it_stops_when_it_likes() -> None:
 
 
 def samples_of(machine: FakeMachine, sessions: int = 1) -> list[str]:
-    """What ran, in order, without the warm-up of each session (which ends with the last one that is opened)."""
+    """Returns what ran after all sessions were opened and warmed up, in order."""
     return machine.ran[len(machine.opened) * WARMUP :]
 
 
 def test_order_is_random_within_pairs_and_of_opening() -> None:
-    """Binomial(200, ½) and Binomial(50, ½): outside with a probability below 1e-7 and 1e-5."""
+    """Counts of Binomial(200, ½) and Binomial(50, ½) are outside with a probability below 1e-7 and 1e-5."""
     machine = FakeMachine()
     machine.measure([1.0], Effort(pairs=200, sessions=1, control=False, **ALL))
     assert 60 < samples_of(machine)[::2].count("r") < 140
@@ -134,7 +134,7 @@ def test_sessions_that_differ_are_made_up_for_by_more_of_them() -> None:
         machine = FakeMachine(session_noise=0.02, seed=seed)
         found = machine.measure([0.9], Effort(resolution=0.015, pairs=1000, sessions=4))
         assert found.ended == "resolution" and found.pairs < 500
-        assert machine.most_alive == 3  # of the reference, the candidate and the control: never two groups at once
+        assert machine.most_alive == 3  # the reference, the candidate and the control, never two groups at once
         sessions.append(found.sessions)
     assert sorted(sessions)[3] > 6
 
@@ -203,13 +203,13 @@ def test_what_comes_before_each_inference_is_not_timed() -> None:
 
 @pytest.mark.parametrize("inference_s", [2e-5, 4e-4, 3e-3])
 def test_short_inferences_are_repeated_with_settled_caches(inference_s: float) -> None:
-    """As a user's loop runs them: the first ones after another session's are not counted."""
+    """They run as in a user's loop: the first ones after those of another session are not counted."""
     machine = FakeMachine(cold=(3.0, 2.0, 1.2, 1.1))
     variants = [machine.variant(name, inference_s=inference_s) for name in ("r", "0")]
     found = measure(*variants[:1], variants[1:], Effort(pairs=4, control=False), feeds={}, now=machine.now)
     assert found.reference.ms.value == pytest.approx(1e3 * inference_s)
     samples = (2 * found.pairs) * max(0.002, inference_s)
-    assert machine.time_s >= 0.8 * samples  # how long one takes was told by one that was still cold
+    assert machine.time_s >= 0.8 * samples  # the time of one was estimated while it was still cold
 
 
 @pytest.mark.parametrize(("inference_s", "settled"), [(0.003, 5), (0.008, 2), (0.015, 1), (0.03, 0)])
@@ -222,7 +222,7 @@ def test_the_longer_an_inference_the_fewer_settle_the_caches(inference_s: float,
 
 
 def test_samples_that_were_interrupted_are_taken_again() -> None:
-    """Every third inference is, and takes ten times as long."""
+    """Every third inference is interrupted and takes ten times as long."""
     machine = FakeMachine()
     passed = machine.factor
 

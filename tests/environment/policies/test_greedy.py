@@ -1,4 +1,4 @@
-"""Greedy play: what it takes, what it never takes, and that its episodes differ."""
+"""Greedy play: which rewrites it takes, which it never takes, and how its episodes differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING: dict[str, object] = {}
 
 
 class Foretelling:
-    """Stands for an environment in a state of cost 1 ms whose rewrites lead to the given costs."""
+    """A stand-in for an environment in a state of cost 1 ms whose rewrites lead to the given costs."""
 
     num_rules = 9
 
@@ -28,7 +28,7 @@ class Foretelling:
 
 
 def shares(agent: GreedyAgent, count: int, draws: int = 4000) -> np.ndarray:
-    """How often each of `count` rewrites is taken."""
+    """Returns the share of draws in which each of `count` rewrites is taken."""
     actions = np.array([agent(NOTHING) for _ in range(draws)])
     np.testing.assert_array_equal(actions[:, 1], 10 * actions[:, 0])
     return np.bincount(actions[:, 0], minlength=count) / draws
@@ -47,7 +47,7 @@ def test_where_nothing_gains_the_less_dear_are_likelier() -> None:
 
 
 def test_some_steps_wander_although_something_gains() -> None:
-    """With two rewrites 1 % apart: e to 1 when wandering."""
+    """When the agent wanders, the odds of two rewrites that are 1 % apart are e to 1."""
     found = shares(GreedyAgent(Foretelling(0.9, 0.9 * np.exp(0.01)), randomness=0.4), 2)
     assert found[1] == pytest.approx(0.4 / (1 + np.e), abs=0.03)
 
@@ -57,7 +57,7 @@ def test_nothing_left_is_noop() -> None:
 
 
 def episode(seed: int) -> tuple[list[tuple[int, int]], float]:
-    """Its actions and by how many percent its best graph is cheaper."""
+    """Plays an episode and returns its actions and by how many percent its best graph is cheaper."""
     env = GraphSubstitutionEnv("bert-base-tiny", max_steps=25, strict=True)
     agent, generator = GreedyAgent(env), np.random.default_rng(seed)
     observation, _ = env.reset()

@@ -29,12 +29,12 @@ def cost(ms: float, memory_bytes: float = 1.0) -> MeasuredCost:
 
 
 def priced(ms: float, noise: float, name: str = "") -> Priced:
-    """A graph that was measured; by itself, or by what is named."""
+    """Returns the price of a measured graph; prices with one `name` share their measurement."""
     return Priced(cost(ms), {name or f"{ms} {noise}": noise * ms})
 
 
 def transition(*ms: float, step: int = 1, done: bool = False) -> Transition:
-    """Of the costs initial, before, after, last measured."""
+    """Returns a transition of the costs initial, before, after, last measured, in milliseconds."""
     return Transition(*(cost(each) for each in ms), step, done)
 
 
@@ -158,7 +158,7 @@ def test_what_is_measured_when() -> None:
 @given(st.lists(POSITIVE, min_size=1, max_size=6), POSITIVE)
 @settings(deadline=None)
 def test_those_that_telescope_pay_nothing_for_a_loop(path: list[float], start: float) -> None:
-    """From a graph through others and back."""
+    """A loop leads from a graph through others and back."""
     loop = [start, *path, start]
     for name in (*rewards.names(), "percent:every=1"):
         reward = rewards.find(name)
@@ -173,7 +173,7 @@ def test_those_that_telescope_pay_nothing_for_a_loop(path: list[float], start: f
 
 
 class TestBadRewards:
-    """A user's reward that returns no number: one paragraph that names everything one needs to find out why."""
+    """A user's reward that returns no number is an error of one paragraph with all that is needed to find the cause."""
 
     @pytest.mark.parametrize(
         "value", [math.nan, math.inf, -np.float32(np.inf), None, "3", 1j, np.zeros(2), np.zeros(()), 10**400]
@@ -239,7 +239,7 @@ class TestNoise:
     @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(1e-6, 0.01), min_size=1), POSITIVE)
     @settings(deadline=None)
     def test_graphs_that_rest_on_the_same_measurements_do_not_differ(self, parts: dict[str, float], ms: float) -> None:
-        """Though each of them alone is unsure: a rewrite that changes nothing of what was measured."""
+        """The reward of a rewrite that changes nothing measured has no noise, although each graph alone is unsure."""
         errors = {name: part * ms for name, part in parts.items()}
         before, after = (Priced(cost(ms), dict(errors)) for _ in range(2))
         for reward in ("incremental", "log_ratio", "combined", "percent"):
@@ -249,14 +249,14 @@ class TestNoise:
         assert alone == pytest.approx(100 * before.noise, rel=1e-3)
 
     def test_what_differs_between_two_graphs_counts(self) -> None:
-        """A kernel that runs ten times before and nine times after, beside one that stays: one run of it."""
+        """If a kernel runs ten times before and nine times after, only the error of one run counts."""
         before = Priced(cost(100.0), {"kernel": 10 * 0.3, "other": 5.0})
         after = Priced(cost(99.0), {"kernel": 9 * 0.3, "other": 5.0})
         found = self.noise("incremental", 100.0, before=before, after=after, last_measured=before)
         assert found == pytest.approx(0.3)
 
     def test_the_unit_errs_too(self) -> None:
-        """Run times in percent of a start graph that was itself measured: in a ratio, what both share cancels."""
+        """The unit is a percentage of a start graph that was itself measured; in the ratio, shared errors cancel."""
         start, half = Priced(cost(10.0), {"kernel": 0.2}), Priced(cost(5.0), {"kernel": 0.1})
         sure = self.noise("new_runtime", 10.0, initial=start, before=start, after=half, last_measured=start)
         assert sure == pytest.approx(0, abs=1e-9)

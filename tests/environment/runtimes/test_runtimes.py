@@ -77,7 +77,7 @@ def test_runtimes_agree(runtime: Runtime, name: str) -> None:
 
 
 def test_runtimes_are_values_that_say_what_they_are(runtime: Runtime) -> None:
-    """Another process is given them; a table prints them."""
+    """They are sent to other processes, and tables print their labels."""
     copy = pickle.loads(pickle.dumps(runtime))
     assert copy == runtime and copy.label == runtime.label
     assert ("2 threads" in runtime.label) != ("1 thread," in runtime.label)
@@ -111,7 +111,7 @@ def test_levels_reach_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_of_strings_run() -> None:
-    """Their values cannot be bound to a session."""
+    """Strings cannot be bound to a session."""
     values = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "strings", values[:1], values[1:])
     model = CheckedModel.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
@@ -164,7 +164,7 @@ def test_a_device_that_is_not_there_is_one_clear_paragraph(device: str, said: st
 
 @pytest.fixture
 def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As onnxruntime-gpu on a machine without CUDA: it lists the provider, and leaves it out of every session."""
+    """Imitates onnxruntime-gpu without CUDA, which lists the provider but leaves it out of every session."""
     providers = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
     onnx_runtime.require_working.cache_clear()
@@ -240,7 +240,7 @@ def test_onnx_runtime_names_the_operator_that_it_cannot_run(case: str) -> None:
 
 @pytest.mark.parametrize("feeds", [{}, {"x": np.zeros(2, np.float32), "xx": np.zeros(2, np.float32)}])
 def test_inputs_that_do_not_fit_are_named(feeds: dict[str, np.ndarray]) -> None:
-    """One too many is found when a session is made, a missing one when it runs."""
+    """An input too many is found when a session is made, a missing one when it runs."""
     model = one_node(helper.make_node("Relu", ["x"], ["y"], name="relu_7"), {"x": (F, [2])})
     with pytest.raises(ModelError, match="no input 'xx'.*it has x" if feeds else "relu_7|Relu") as error:
         OnnxRuntime().open(model, feeds).run()

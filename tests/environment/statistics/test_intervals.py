@@ -1,4 +1,4 @@
-"""Intervals cover what they say: of medians of grouped samples, of means of seeds, of statistics of rows."""
+"""Intervals of medians of grouped samples, of means of seeds and of statistics of rows cover the truth."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def groups_of(
 @pytest.mark.parametrize(
     ("sessions", "samples", "between", "within", "fewest"),
     [
-        (1, 40, 0.0, 0.05, 172),  # at a coverage of 0.93 fewer come once in 10,000 runs, so everywhere below
-        (3, 8, 0.002, 0.01, 176),  # 0.95, what is usual
+        (1, 40, 0.0, 0.05, 172),  # at a coverage of 0.93, fewer cover once in 10,000 runs; so below
+        (3, 8, 0.002, 0.01, 176),  # 0.95, the usual case
         (5, 12, 0.005, 0.005, 165),  # 0.90, sessions that differ as much as samples
-        (5, 12, 0.01, 0.0001, 165),  # 0.90, nothing but sessions
+        (5, 12, 0.01, 0.0001, 165),  # 0.90, only sessions differ
     ],
 )
 def test_intervals_cover_the_median(sessions: int, samples: int, between: float, within: float, fewest: int) -> None:
@@ -71,14 +71,14 @@ def test_estimates_are_ordered_repeatable_and_keep_their_unit(
 
 
 def test_unequal_sessions_count_all_their_samples() -> None:
-    """A short session must not be filled up with anything."""
+    """A short session must not be padded with anything."""
     found = median_of_groups([[2.0], [2.0] * 50], 0)
     assert found == Estimate(2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12])
 def test_intervals_mean_of_seeds_cover_the_mean(count: int) -> None:
-    """At a coverage of 0.92 fewer than 258 of 300 come once in 5,000 runs; plain percentiles cover 0.90 at most."""
+    """At a coverage of 0.92, fewer than 258 of 300 cover once in 5,000 runs; plain percentiles cover at most 0.90."""
     rng = np.random.default_rng(count)
     found = [mean_of_seeds(rng.normal(3.0, 1.0, count), seed=trial) for trial in range(MEAN_TRIALS)]
     assert sum(estimate.covers(3.0) for estimate in found) >= 258
@@ -87,7 +87,7 @@ def test_intervals_mean_of_seeds_cover_the_mean(count: int) -> None:
 def test_intervals_over_episodes_cover_the_mean_of_all() -> None:
     """Windows of an episode are alike, so that intervals over single windows would be far too narrow.
 
-    At a coverage of 0.92, what percentiles of 30 groups have, fewer than 258 of 300 come once in 5,000 runs.
+    At a coverage of 0.92, which percentiles of 30 groups have, fewer than 258 of 300 cover once in 5,000 runs.
     """
     rng, episodes = np.random.default_rng(0), np.repeat(np.arange(30), 8)
     grouped, single = 0, 0
@@ -123,7 +123,7 @@ def test_what_a_few_cannot_tell_is_left_open() -> None:
 
 
 def test_intervals_of_a_mean_are_the_normal_ones_of_many_samples() -> None:
-    """Of a mean the bootstrap's standard error is s / √n, that of the sample itself; both methods converge to it."""
+    """The bootstrap's standard error of a mean is s / √n, as in the normal interval; both methods converge to that."""
     sample = np.random.default_rng(3).normal(5.0, 2.0, 400)
     expected = NORMAL_HALF_WIDTH * sample.std() / math.sqrt(len(sample))
     for method in ("percentile", "BCa"):
@@ -133,7 +133,7 @@ def test_intervals_of_a_mean_are_the_normal_ones_of_many_samples() -> None:
 
 
 def test_the_corrected_interval_follows_a_skewed_sample() -> None:
-    """BCa: of a mean of exponential numbers the upper end is farther, and more so than by percentiles."""
+    """For a mean of exponential numbers, the upper end is farther away, with BCa more so than with percentiles."""
     sample = np.random.default_rng(4).exponential(size=30)
     plain, corrected = (bootstrap(np.mean, [sample], method=m, resamples=4000) for m in ("percentile", "BCa"))
     skew = [(each.high - each.value) / (each.value - each.low) for each in (plain, corrected)]
@@ -147,7 +147,7 @@ def test_an_interval_is_repeatable_and_changes_with_its_seed() -> None:
 
 
 def test_the_width_of_seeds_is_students() -> None:
-    """A quarter each of the drawn means are the ends, so that the interval is their distance, widened."""
+    """A quarter of the drawn means are each of the two seeds, so the interval is their distance, widened."""
     found = mean_of_seeds([1.0, 3.0])
-    student = math.tan(math.pi * 0.475)  # with one degree of freedom: Cauchy's
+    student = math.tan(math.pi * 0.475)  # the quantile for one degree of freedom: Cauchy's
     assert (found.high - found.low) / 2 == pytest.approx(math.sqrt(2) * student / NORMAL_HALF_WIDTH)

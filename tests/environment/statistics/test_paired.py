@@ -1,4 +1,4 @@
-"""Correlations and paired tests, against their definitions."""
+"""Correlations and paired tests agree with their definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ numbers = hnp.arrays(float, 12, elements=st.integers(-5, 5).map(float))
 
 
 def brute_spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Correlation of ranks, a rank being how many values are smaller plus half of those that are equal."""
+    """Returns the correlation of ranks; a rank is the number of smaller values plus half of the equal ones."""
 
     def ranks(values: np.ndarray) -> list[float]:
         return [
@@ -63,7 +63,7 @@ def test_a_resolution_makes_equals_of_what_hardly_differs() -> None:
 
 
 def test_what_does_not_vary_correlates_with_nothing() -> None:
-    """Neither does what varies by rounding only."""
+    """Values that vary only by rounding correlate with nothing, too."""
     rising = [1.0, 2.0, 3.0]
     for constant in ([1.0, 1.0, 1.0], [100.0, 100.0 + 1e-13, 100.0]):
         assert np.isnan(pearson(constant, rising)) and np.isnan(pearson(rising, constant))
@@ -73,7 +73,7 @@ def test_what_does_not_vary_correlates_with_nothing() -> None:
 @given(hnp.arrays(float, 6, elements=st.integers(-4, 4).map(float)))
 @settings(deadline=None, max_examples=50)
 def test_the_permutation_test_counts_signs(differences: np.ndarray) -> None:
-    """Of all 2^n sign patterns, how many have a mean at least as far from zero."""
+    """The p-value is the share of all 2^n sign patterns whose mean is at least as far from zero."""
     means = [abs(np.dot(signs, differences)) for signs in itertools.product((-1, 1), repeat=len(differences))]
     expected = np.mean(np.array(means) >= abs(differences.sum()) - 1e-9)
     found = paired_test(differences + 3.0, np.full(6, 3.0))
@@ -81,7 +81,7 @@ def test_the_permutation_test_counts_signs(differences: np.ndarray) -> None:
 
 
 def test_the_signed_rank_test_is_exact_for_few_pairs() -> None:
-    """All of n differences are positive: 2 of 2^n sign patterns are as extreme."""
+    """If all n differences are positive, 2 of 2^n sign patterns are as extreme."""
     for pairs in (5, 8):
         first = np.arange(1.0, pairs + 1)
         assert paired_test(first, np.zeros(pairs), method="wilcoxon").p_value == pytest.approx(2.0 ** (1 - pairs))
@@ -104,7 +104,7 @@ def test_sides_can_be_exchanged_and_units_do_not_matter(method: Method) -> None:
     assert found.pairs == 20 and found.p_value == paired_test(first, second, method=method, seed=0).p_value
     turned = paired_test(10 * second, 10 * first, method=method)
     assert turned.difference == pytest.approx(-10 * found.difference)
-    assert turned.p_value == pytest.approx(found.p_value, abs=0.01)  # of drawn signs: 0.002 is its standard error
+    assert turned.p_value == pytest.approx(found.p_value, abs=0.01)  # signs are drawn: the standard error is 0.002
     less, greater = (
         paired_test(first, second, method=method, alternative=side).p_value for side in ("less", "greater")
     )
@@ -113,7 +113,7 @@ def test_sides_can_be_exchanged_and_units_do_not_matter(method: Method) -> None:
 
 @pytest.mark.parametrize("method", ["permutation", "wilcoxon", "t"])
 def test_equal_methods_are_seldom_told_apart(method: Method) -> None:
-    """At a level of 5 % or below, more than 25 of 200 come once in 100,000 runs."""
+    """At a level of 5 % or below, more than 25 of 200 pairs are told apart once in 100,000 runs."""
     rng = np.random.default_rng(1)
     assert sum(paired_test(*rng.normal(size=(2, 7)), method=method).p_value <= 0.05 for _ in range(200)) <= 25
 

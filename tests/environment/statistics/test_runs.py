@@ -1,4 +1,4 @@
-"""Aggregates of runs over tasks, against their definitions and closed forms."""
+"""Aggregates of runs over tasks agree with their definitions and closed forms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_probability_of_improvement_of_normal_scores() -> None:
 
 
 def test_tasks_are_not_drawn() -> None:
-    """Tasks that differ much, and runs that do not differ at all, leave nothing uncertain."""
+    """If tasks differ much but runs do not differ at all, nothing is uncertain."""
     scores = np.tile([1.0, 100.0, -7.0], (5, 1))
     found = stratified_bootstrap(np.mean, scores)
     assert found.low == pytest.approx(found.value) and found.high == pytest.approx(found.value)
@@ -54,7 +54,7 @@ def test_the_interval_of_a_mean_has_its_closed_form() -> None:
 
 
 def test_intervals_cover_the_truth() -> None:
-    """At a coverage of 0.92 fewer than 168 of 200 come once in 10,000 runs."""
+    """At a coverage of 0.92, fewer than 168 of 200 intervals cover the truth once in 10,000 runs."""
     rng, covered = np.random.default_rng(3), {"iqm": 0, "improvement": 0}
     for seed in range(TRIALS):
         first, second = rng.normal(0.5, 1.0, (20, 2)), rng.normal(0.0, 1.0, (20, 2))

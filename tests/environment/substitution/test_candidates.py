@@ -1,4 +1,4 @@
-"""The candidate list is the environment in another form: same steps, same rewards, rows that tell rewrites apart."""
+"""The candidate list is the environment in another form: steps and rewards are equal, and rows tell rewrites apart."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from environment import Candidates, GraphSubstitutionEnv, Padded, zoo
 from taso_ext import CostModel, RuleSet, State
 
 TINY = tuple(name for name in zoo.names() if name.endswith("-tiny"))
-M = 192  # no tiny graph has more rewrites than that
+M = 192  # no tiny graph has more rewrites
 
 
 def random_slot(env: Candidates, generator: np.random.Generator) -> int:
-    """Any rewrite, or NO-OP when there is none."""
+    """Draws the slot of a legal rewrite, or returns NO-OP if there is none."""
     return int(generator.choice(np.flatnonzero(env.action_masks())[1:])) if env.action_masks()[1:].any() else 0
 
 
@@ -31,7 +31,7 @@ def test_passes_the_environment_checker(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_plays_the_same_game(name: str) -> None:
-    """By slot or by (rule, location), an episode is the same; every observation lies in its space."""
+    """An episode is the same by slot and by (rule, location), and every observation lies in its space."""
     env, plain = Candidates(GraphSubstitutionEnv(name), M), GraphSubstitutionEnv(name)
     generator = np.random.default_rng(0)
     env.reset(seed=0), plain.reset(seed=0)
@@ -76,7 +76,7 @@ def test_rows_list_the_legal_rewrites_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_cost_change_is_what_the_step_earns(name: str) -> None:
-    """The default reward is 100 ln(cost before / cost after): the look-ahead with the sign turned."""
+    """The default reward, 100 ln(cost before / cost after), is the negative of the predicted cost change."""
     env = Candidates(GraphSubstitutionEnv(name), M, candidate_costs=True)
     assert env.columns[-1] == "cost_change"
     generator = np.random.default_rng(2)
@@ -107,7 +107,7 @@ def test_positions_lead_to_the_sites(name: str) -> None:
 
 @pytest.mark.parametrize("name", ("inception-v3-tiny", "bert-base-tiny"))
 def test_positions_start_as_the_locations(name: str) -> None:
-    """Sites are positions in the start graph; matches of a rule with a site each take these for locations."""
+    """Sites are positions in the start graph; if no two matches of a rule share a site, locations are the sites."""
     env = Candidates(GraphSubstitutionEnv(name), M)
     rows = env.reset(seed=0)[0]["candidates"][env.action_masks()][1:]
     rules, locations, positions = rows[:, :-4].argmax(axis=1), rows[:, -4], rows[:, -3]
@@ -117,7 +117,7 @@ def test_positions_start_as_the_locations(name: str) -> None:
 
 @pytest.mark.parametrize("rule", range(len(RuleSet.default())))
 def test_flops_and_bytes_are_those_of_the_matched_operators(rule: int) -> None:
-    """In a graph made of one match alone, they are those of the whole graph."""
+    """In a graph that consists of one match, they are those of the whole graph."""
     rules, costs = RuleSet.default(), CostModel.roofline("rtx2070")
     graph = rules.instance(rule, 0)
     assert graph is not None

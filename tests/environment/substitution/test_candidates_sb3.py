@@ -31,12 +31,12 @@ STANDARD_ERRORS = 5.0
 
 
 def make() -> Candidates:
-    """Random play makes this graph slower; the best of it takes eight steps."""
+    """Makes an environment in which random play makes the graph slower; its best result takes eight steps."""
     return Candidates(GraphSubstitutionEnv("bert-base-tiny", max_steps=20), max_candidates=64)
 
 
 def returns(policy: Policy) -> npt.NDArray[np.float64]:
-    """[EPISODES], the return of each episode: percent of cost saved."""
+    """Plays episodes and returns the return of each, [EPISODES], in percent of cost saved."""
     env, totals = make(), np.zeros(EPISODES)
     for episode in range(EPISODES):
         observation, _ = env.reset(seed=episode)
@@ -49,7 +49,7 @@ def returns(policy: Policy) -> npt.NDArray[np.float64]:
 
 
 def lead(better: npt.NDArray[np.float64], worse: npt.NDArray[np.float64]) -> float:
-    """Difference of the means in standard errors (Welch)."""
+    """Returns the difference of the means in standard errors (Welch)."""
     return float((better.mean() - worse.mean()) / np.sqrt((better.var(ddof=1) + worse.var(ddof=1)) / EPISODES))
 
 
@@ -67,12 +67,12 @@ def test_finds_the_masks_in_vectorised_environments() -> None:
 
 
 def test_learns_to_beat_random_play_and_doing_nothing() -> None:
-    """Trained and random play (uniform over the legal slots) are compared over as many sampled episodes each.
+    """Trained and random play (uniform over the legal slots) are compared over the same number of sampled episodes.
 
-    An agent that is no better than random passes less than once in 10^6 times: five standard errors, one-sided. One
-    that has learned fails hardly ever: with 24 seeds of the training the lead was 9.1 to 19.7 standard errors and the
-    mean return 4.9 to 12.0, random play's being -8.0; so by counts alone, the false-alarm rate is below 12 % (95 %
-    confidence) for a new seed, and the seed is fixed.
+    An agent that is no better than random passes less than once in 10^6 times: five standard errors, one-sided. An
+    agent that has learned hardly ever fails: with 24 seeds of the training the lead was 9.1 to 19.7 standard errors and
+    the mean return 4.9 to 12.0, while random play returned -8.0. By counts alone, the false-alarm rate is therefore
+    below 12 % (95 % confidence) for a new seed, and the seed is fixed.
     """
     torch.set_num_threads(1)
     generator = np.random.default_rng(0)

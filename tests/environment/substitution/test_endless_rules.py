@@ -1,4 +1,4 @@
-"""Rules that undo one another, or that make graphs grow for ever: every search and every episode still ends."""
+"""Every search and every episode ends, even if rules undo one another or make graphs grow for ever."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ENDLESS = {
 
 
 def model() -> onnx.ModelProto:
-    """Every set applies to it."""
+    """Returns a model to which every rule set applies."""
     return parser.parse_model(
         """
         <ir_version: 9, opset_import: ["" : 17]>
@@ -109,7 +109,7 @@ def model() -> onnx.ModelProto:
 
 
 def assert_ends(search: Callable[..., SearchResult], state: State) -> None:
-    """Within the budget, and at a graph that is no dearer."""
+    """Asserts that the search ends within the budget, at a graph that costs no more than the start."""
     found = search(state, budget=BUDGET)
     assert found.stop_reason in ("exhausted", "local optimum", "budget")
     assert found.expanded <= BUDGET

@@ -89,7 +89,7 @@ def test_candidates_are_priced_exactly(env: GraphSubstitutionEnv) -> None:
 
 
 def test_untouched_rewrites_keep_their_location(env: GraphSubstitutionEnv) -> None:
-    """Taking a rewrite and asking again: most of what was legal elsewhere is legal at the same (rule, location)."""
+    """After a rewrite, at least half of the legal rewrites are still legal at the same (rule, location)."""
     env.reset(seed=0)
     before = {tuple(action) for action in env.legal_actions()}
     rule, location = (int(part) for part in env.legal_actions()[0])
@@ -189,7 +189,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 
 class TestRewards:
-    """Every named reward against its formula, on one random episode."""
+    """Properties of the named rewards on a random episode."""
 
     @pytest.mark.parametrize("name", rewards.names())
     def test_finite_and_zero_for_noop(self, name: str) -> None:
@@ -212,7 +212,7 @@ class TestRewards:
 
     @pytest.mark.parametrize("name", rewards.names())
     def test_an_illegal_last_step_costs_the_penalty_and_nothing_that_is_due(self, name: str) -> None:
-        """NO-OP in the last step earns as much, but for the penalty."""
+        """Apart from the penalty, it earns as much as NO-OP in the last step."""
         totals = []
         for legal in (True, False):
             env = GraphSubstitutionEnv("bert-base-tiny", reward=name, max_steps=8, invalid_reward=-7.0)

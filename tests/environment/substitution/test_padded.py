@@ -1,4 +1,4 @@
-"""Padded observations lose nothing, keep one shape, and refuse what does not fit."""
+"""Padded observations hold the whole graph in one shape, and a graph that does not fit is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TINY = tuple(name for name in zoo.names() if name.endswith("-tiny"))
 
 
 def episode(env: gymnasium.Env, plain: GraphSubstitutionEnv, seed: int) -> Iterator[tuple[dict, dict]]:
-    """The observations of two environments along one random episode."""
+    """Yields the observations of two environments along one random episode."""
     agent = RandomAgent(seed, noop_probability=0.0)
     shown, observation = env.reset(seed=seed)[0], plain.reset(seed=seed)[0]
     yield shown, observation
@@ -130,7 +130,7 @@ def test_can_be_made_again_from_its_spec() -> None:
 
 
 def test_random_play_fits_where_rewrites_multiply_operators() -> None:
-    """A convolution written out as Winograd's algorithm is 25 operators."""
+    """A convolution becomes 25 operators if it is written out as Winograd's algorithm."""
     env, plain = Padded(GraphSubstitutionEnv("resnet18")), GraphSubstitutionEnv("resnet18")
     begun = plain.state.graph.num_runtime_nodes
     largest = max(int(shown["node_mask"].sum()) for seed in range(3) for shown, _ in episode(env, plain, seed))

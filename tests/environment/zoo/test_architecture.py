@@ -15,9 +15,9 @@ from environment import zoo
 
 FULL_SIZE = zoo.published_names()
 
-# Torchvision's weights' metadata (Inception v3: 27,161,264 less the 3,326,696 of the auxiliary head), Hugging Face's
-# `num_parameters()` of bert-base-uncased, Keras's cells for NASNet-A, 16 matrices of 512 x 512 for the NAS cell. Nobody
-# published the last two in these sizes: `test_zoo_transformers` counts them by formula.
+# Sources: the metadata of Torchvision's weights (Inception v3: 27,161,264 less the 3,326,696 of the auxiliary head),
+# Hugging Face's `num_parameters()` of bert-base-uncased, Keras's cells for NASNet-A, 16 matrices of 512 x 512 for the
+# NAS cell. Nobody published the last two in these sizes: test_transformers.py counts them by formula.
 PARAMETERS = {
     "squeezenet1.1": 1_235_496,
     "resnet18": 11_689_512,
@@ -49,8 +49,9 @@ CLASSIFIER = {"GlobalAveragePool": 1, "Flatten": 1, "Gemm": 1}
 
 
 def squeezenet_operators(fires: int, pools: int) -> Counter[str]:
-    """Squeeze and two expansions a fire, one ReLU a convolution, one Concat a fire; a convolution at either end.
+    """Counts the operators of a SqueezeNet.
 
+    A fire module has a squeeze, two expansions and a Concat. Every convolution has a ReLU, and one is at either end.
     Source: Iandola et al. 2016, table 1, with the pools of version 1.1.
     """
     convolutions = 3 * fires + 2
@@ -59,9 +60,10 @@ def squeezenet_operators(fires: int, pools: int) -> Counter[str]:
 
 
 def resnet_operators(blocks: int, convolutions: int, projections: int) -> Counter[str]:
-    """Per block its convolutions, as many norms and ReLUs, one sum; a stem; a projection where the shape changes.
+    """Counts the operators of a ResNet.
 
-    Source: He et al. 2016, table 1.
+    A block has its convolutions, as many norms and ReLUs, and one sum. There is a stem, and a projection (convolution
+    and norm) where the shape changes. Source: He et al. 2016, table 1.
     """
     convs = 1 + blocks * convolutions + projections
     counts = {"Conv": convs, "BatchNormalization": convs, "Relu": 1 + blocks * convolutions, "Add": blocks}
@@ -69,10 +71,10 @@ def resnet_operators(blocks: int, convolutions: int, projections: int) -> Counte
 
 
 def inception_operators(stem: int, stem_pools: int, blocks: str) -> Counter[str]:
-    """Blocks A to E in a string; a norm and a ReLU a convolution.
+    """Counts the operators of an Inception v3, whose `blocks` are letters from A to E.
 
-    Convolutions, average pools, max pools and Concats of a block from Szegedy et al. 2016, figures 5, 10, 6, 10 and 7;
-    an E fans out twice.
+    Every convolution has a norm and a ReLU. The convolutions, average pools, max pools and Concats of a block are those
+    of Szegedy et al. 2016, figures 5, 10, 6, 10 and 7; a block E fans out twice.
     """
     of_block = {"A": (7, 1, 0, 1), "B": (4, 0, 1, 1), "C": (10, 1, 0, 1), "D": (6, 0, 1, 1), "E": (9, 1, 0, 3)}
     convs, means, maxima, concats = (sum(column) for column in zip(*(of_block[kind] for kind in blocks), strict=True))
@@ -82,12 +84,13 @@ def inception_operators(stem: int, stem_pools: int, blocks: str) -> Counter[str]
 
 
 def nasnet_operators(normal: int, reduction: int, projected: int, halved: int) -> Counter[str]:
-    """Zoph et al. 2018, figure 4.
+    """Counts the operators of a NASNet-A.
 
     A cell has 5 sums, 5 separable convolutions (ReLU, depthwise, pointwise, norm, all twice) and a Concat, and projects
     its newer input (ReLU, convolution, norm). Its older input is projected likewise, or halved (ReLU; two average pools
-    and two convolutions, one pair of them shifted by a Pad; Concat, norm), or fits. 3 average pools in a normal cell; 2
-    and 2 max pools in a reduction. Stem and a last ReLU outside.
+    and two convolutions, one pair of them shifted by a Pad; Concat, norm), or fits. A normal cell has 3 average pools,
+    a reduction cell 2 average pools and 2 max pools. Outside are a stem and a last ReLU. Source: Zoph et al. 2018,
+    figure 4.
     """
     cells = normal + reduction
     counts = {
@@ -104,9 +107,10 @@ def nasnet_operators(normal: int, reduction: int, projected: int, halved: int) -
 
 
 def transformer_operators(layers: int) -> Counter[str]:
-    """6 linear layers (MatMul and Add), 2 attention products, scale, softmax, 4 head layouts (Reshape and Transpose:
-    q, k, v, merge), erf-GELU, 2 residual sums and 2 LayerNorms a block.
+    """Counts the operators of the blocks of a transformer encoder.
 
+    A block has 6 linear layers (MatMul and Add), 2 attention products, a scale, a softmax, 4 head layouts (Reshape and
+    Transpose: q, k, v, merge), an erf-GELU, 2 residual sums and 2 LayerNorms.
     Source: Vaswani et al. 2017, section 3, as PyTorch's exporter writes it.
     """
     block = {"MatMul": 8, "Add": 6 + 1 + 2, "Div": 2, "Softmax": 1, "Reshape": 4, "Transpose": 4}
@@ -115,32 +119,41 @@ def transformer_operators(layers: int) -> Counter[str]:
 
 
 def bert_operators(layers: int) -> Counter[str]:
-    """The mask is added to the scores of every layer; 3 embeddings with 2 sums and a LayerNorm, 5 operators for the
-    mask and 3 for the pooler outside. Source: Devlin et al. 2019, section 3.
+    """Counts the operators of a BERT.
+
+    The mask is added to the scores of every layer. Outside are 3 embeddings with 2 sums and a LayerNorm, 5 operators
+    for the mask and 3 for the pooler. Source: Devlin et al. 2019, section 3.
     """
     outside = {"Gather": 4, "Add": 2 + layers, "LayerNormalization": 1, "Unsqueeze": 2, "Cast": 1, "Sub": 1, "Mul": 1}
     return transformer_operators(layers) + Counter({**outside, "Gemm": 1, "Tanh": 1})
 
 
 def vit_operators(layers: int) -> Counter[str]:
-    """Patches by a convolution, laid out as tokens; class token and positions; last norm, first token, classifier.
+    """Counts the operators of a ViT.
 
-    Source: Dosovitskiy et al. 2021, equations 1 to 4.
+    A convolution makes patches, which are laid out as tokens, with a class token and positions. After the blocks come
+    the last norm, the first token and the classifier. Source: Dosovitskiy et al. 2021, equations 1 to 4.
     """
     embeddings = Counter({"Conv": 1, "Reshape": 1, "Transpose": 1, "Concat": 1, "Add": 1})
     return transformer_operators(layers) + embeddings + Counter({"LayerNormalization": 1, "Gather": 1, "Gemm": 1})
 
 
 def nasrnn_operators(steps: int) -> Counter[str]:
-    """8 combinations of 2 products (7 sums), then the tree that `nas_cell` below spells out; a Gather an input."""
+    """Counts the operators of the NAS cell over several steps.
+
+    A step has a Gather of its input, 8 combinations of 2 products (7 are sums), and the tree of `nas_cell` below.
+    """
     step = {"MatMul": 16, "Add": 7 + 4, "Mul": 1 + 4, "Sigmoid": 4 + 1, "Relu": 2, "Tanh": 2 + 6, "Gather": 1}
     return Counter({operator: steps * count for operator, count in step.items()})
 
 
 def dalle_mini_operators(layers: int) -> Counter[str]:
-    """No biases (6 linear layers less 6 sums), a third linear layer in the feed-forward part and a product with it, the
-    mask added, and 2 more LayerNorms a block; 2 embeddings with a sum and a LayerNorm, 5 operators for the mask and a
-    LayerNorm outside. Source: Shleifer et al. 2021, figure 1; Shazeer 2020, equation 6.
+    """Counts the operators of the encoder of DALL·E mini.
+
+    Unlike that of `transformer_operators`, a block has no biases (6 linear layers less 6 sums), a third linear layer in
+    the feed-forward part and a product with it, a sum with the mask, and 2 more LayerNorms. Outside are 2 embeddings
+    with a sum and a LayerNorm, 5 operators for the mask and a LayerNorm.
+    Source: Shleifer et al. 2021, figure 1; Shazeer 2020, equation 6.
     """
     block = {"MatMul": 9, "Add": 3 + 1, "Div": 2, "Softmax": 1, "Reshape": 4, "Transpose": 4}
     block |= {"Erf": 1, "Mul": 3, "LayerNormalization": 4}
@@ -149,11 +162,12 @@ def dalle_mini_operators(layers: int) -> Counter[str]:
 
 
 def transducer_operators(audio: int, label: int) -> Counter[str]:
-    """7 linear layers (that of the positions without a sum), 3 attention products, 2 position biases, a sum of scores,
-    scale, softmax, 6 head layouts (both queries share a Reshape), the shift of the scores (a column, 2 Reshapes, a
-    Slice; another Slice where later tokens count, a mask where they do not), ReLU, 2 residual sums, 2 norms a block.
-    Outside an input layer, an embedding, and the joint network of every pair: 2 linear layers, tanh, log-softmax.
+    """Counts the operators of a transformer transducer.
 
+    A block has 7 linear layers (that of the positions without a sum), 3 attention products, 2 position biases, a sum of
+    scores, a scale, a softmax, 6 head layouts (both queries share a Reshape), the shift of the scores (a column, 2
+    Reshapes, a Slice; another Slice if later tokens count, a mask if they do not), a ReLU, 2 residual sums and 2 norms.
+    Outside are an input layer, an embedding, and the joint network of every pair: 2 linear layers, tanh, log-softmax.
     Source: Zhang et al. 2020, section 2; Dai et al. 2019, section 3.3 and appendix B.
     """
     block = {"MatMul": 7 + 3, "Add": 6 + 2 + 1 + 2, "Div": 1, "Softmax": 1, "Reshape": 5 + 2, "Transpose": 6}
@@ -196,7 +210,7 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
 
 
 def parameters(model: onnx.ModelProto) -> int:
-    """What training learns: neither integer buffers, sinusoids nor the statistics of batch norms."""
+    """Counts what training learns: neither integer buffers nor sinusoids nor the statistics of batch norms."""
     floats = (tensor for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT)
     learned = (tensor for tensor in floats if ".running_" not in tensor.name and not tensor.name.endswith(".pe"))
     return sum(math.prod(tensor.dims) for tensor in learned)
@@ -224,7 +238,7 @@ def test_tiny_variants_have_every_kind_of_operator(name: str) -> None:
 
 
 def test_resnext_convolves_in_32_groups_of_4_channels() -> None:
-    """Xie et al. 2017, table 1: 32x4d in the first stage; the groups stay 32 while the channels double."""
+    """The first stage is 32x4d, and the groups stay 32 while the channels double (Xie et al. 2017, table 1)."""
     graph = zoo.build("resnext50").graph
     dims = {tensor.name: tensor.dims for tensor in graph.initializer}
     grouped = [
@@ -235,14 +249,14 @@ def test_resnext_convolves_in_32_groups_of_4_channels() -> None:
 
 
 def test_inception_factorises_its_convolutions() -> None:
-    """Szegedy et al. 2016, figures 5 to 7: 5x5, 1x7 and 7x1, 1x3 and 3x1 beside the square ones."""
+    """Kernels are square up to 5x5, or 1x7 and 7x1, or 1x3 and 3x1 (Szegedy et al. 2016, figures 5 to 7)."""
     expected = {(1, 1), (3, 3), (5, 5), (1, 7), (7, 1), (1, 3), (3, 1)}
     assert kernels(zoo.build("inception-v3"), "Conv") == expected
     assert kernels(zoo.build("inception-v3-tiny"), "Conv") == expected
 
 
 def test_nasnet_separates_its_convolutions() -> None:
-    """Every window larger than a pixel has one input channel, as large as figure 4 of Zoph et al. 2018 says."""
+    """Every window larger than a pixel has one input channel and a size of figure 4 of Zoph et al. 2018."""
     graph = zoo.build("nasnet-a").graph
     windows = [tensor.dims for tensor in graph.initializer if len(tensor.dims) == 4 and tensor.dims[2] > 1]
     stem, *depthwise = windows
@@ -257,7 +271,7 @@ def test_nasnet_separates_its_convolutions() -> None:
 def nas_cell(
     x: np.ndarray, hidden: np.ndarray, cell: np.ndarray, weights: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One step of the cell of Zoph and Le 2017 in float64, as `tf.contrib.rnn.NASCell` computes it."""
+    """Computes one step of the cell of Zoph and Le 2017 in float64, as `tf.contrib.rnn.NASCell` does."""
 
     def sigmoid(values: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-values))

@@ -21,17 +21,17 @@ def operators(model: onnx.ModelProto) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_composition_has_every_kind_of_block(name: str) -> None:
-    """A fire module has no batch norm, an inception block has; only gated attention has a softmax and an erf."""
+    """A fire module has no batch norm, an inception block has some; only gated attention has a softmax and an erf."""
     counts = Counter(operators(zoo.build(name)))
     assert 60 <= counts.total() <= 200
     assert counts["Softmax"] == counts["Erf"] >= 1 and counts["MatMul"] == 9 * counts["Softmax"]
     assert counts["AveragePool"] >= 1 and counts["Concat"] >= 2
-    without_norm = counts["Conv"] - counts["BatchNormalization"] - 1  # the stem's has none either
+    without_norm = counts["Conv"] - counts["BatchNormalization"] - 1  # the stem's convolution has none either
     assert without_norm >= 3 and without_norm % 3 == 0 and counts["BatchNormalization"] >= 7
 
 
 def test_seeds_give_different_graphs() -> None:
-    """Beyond their weights: the order of the operators and the shapes of the parameters differ."""
+    """Not only the weights differ, but also the order of the operators and the shapes of the parameters."""
     for tiny in ("", "-tiny"):
         first, second = (zoo.build(f"composed-{seed}{tiny}") for seed in (0, 1))
         assert operators(first) != operators(second)

@@ -37,7 +37,7 @@ def assert_equal_outputs(model: onnx.ModelProto, expected: list[np.ndarray]) -> 
 
 
 def batch_norms(graph: onnx.GraphProto) -> tuple[int, int]:
-    """All, and those behind anything but a convolution, which cannot be folded into one."""
+    """Counts all batch norms, and those that follow no convolution and therefore cannot be folded into one."""
     producers = {name: node.op_type for node in graph.node for name in node.output}
     behind = [producers[node.input[0]] for node in graph.node if node.op_type == "BatchNormalization"]
     return len(behind), sum(producer != "Conv" for producer in behind)
@@ -46,7 +46,7 @@ def batch_norms(graph: onnx.GraphProto) -> tuple[int, int]:
 @pytest.mark.parametrize("clean", ["full", "basic"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_engine_keeps_the_function(name: str, clean: str) -> None:
-    """As loaded and after random rewrites; `basic` keeps the batch norms, `full` folds those behind convolutions."""
+    """Before and after random rewrites; the level `basic` keeps batch norms, `full` folds those after convolutions."""
     original = zoo.build(name)
     expected = outputs(original)
     loaded = OnnxModel.load(original, clean=clean)

@@ -1,4 +1,4 @@
-"""DALL·E mini and the transformer transducer against NumPy written from their papers' equations, loop by loop."""
+"""DALL·E mini and the transformer transducer compute the equations of their papers, written as loops in NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON = 1e-5
 
 
 class Reference:
-    """The parameters of a network in float64 and the layers they belong to, one token sequence at a time."""
+    """The parameters of a network in float64, and its layers for one token sequence at a time."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -27,7 +27,7 @@ class Reference:
         return x @ self.parameters[f"{module}.weight"] + self.parameters.get(f"{module}.bias", 0.0)
 
     def layer_norm(self, x: np.ndarray, module: str) -> np.ndarray:
-        """Ba et al. 2016, equation 4."""
+        """Normalises the last axis (Ba et al. 2016, equation 4)."""
         deviations = x - x.mean(axis=-1, keepdims=True)
         normalised = deviations / np.sqrt((deviations**2).mean(axis=-1, keepdims=True) + EPSILON)
         return normalised * self.parameters[f"{module}.weight"] + self.parameters[f"{module}.bias"]
@@ -39,12 +39,15 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """Hendrycks and Gimpel 2016: x times the normal distribution function."""
+    """Returns x times the normal distribution function (Hendrycks and Gimpel 2016)."""
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
 
 def dalle_mini(model: onnx.ModelProto, config: DalleMiniConfig, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """A BART encoder with NormFormer's norms (Shleifer et al. 2021, equation 1) and a GEGLU (Shazeer 2020, eq. 6)."""
+    """Computes a BART encoder with NormFormer's norms (Shleifer et al. 2021, equation 1) and a GEGLU.
+
+    Source of the GEGLU: Shazeer 2020, equation 6.
+    """
     net, width = Reference(model), config.hidden // config.heads
     x = net.parameters["embed_tokens.weight"][ids] + net.parameters["embed_positions.weight"][: len(ids)]
     x = net.layer_norm(x, "layernorm_embedding")
@@ -64,13 +67,16 @@ def dalle_mini(model: onnx.ModelProto, config: DalleMiniConfig, ids: np.ndarray,
 
 
 def sinusoid(distance: int, size: int) -> np.ndarray:
-    """Vaswani et al. 2017, section 3.5, of a distance in place of a position."""
+    """Returns the encoding of Vaswani et al. 2017, section 3.5, for a distance in place of a position."""
     angles = [distance / 10000 ** (2 * (i // 2) / size) for i in range(size)]
     return np.array([math.cos(angle) if i % 2 else math.sin(angle) for i, angle in enumerate(angles)])
 
 
 def relative_attention(net: Reference, x: np.ndarray, module: str, heads: int, causal: bool) -> np.ndarray:
-    """Dai et al. 2019, section 3.3: the four terms of a score, for every query i and key j at distance i - j."""
+    """Computes attention with four terms of a score for every query i and key j at distance i - j.
+
+    Source: Dai et al. 2019, section 3.3.
+    """
     width = x.shape[1] // heads
     q, k, v = (net.linear(x, f"{module}.linear_{role}") for role in "qkv")
     u, w = net.parameters[f"{module}.pos_bias_u"], net.parameters[f"{module}.pos_bias_v"]
@@ -87,7 +93,10 @@ def relative_attention(net: Reference, x: np.ndarray, module: str, heads: int, c
 
 
 def transducer_encoder(net: Reference, x: np.ndarray, encoder: str, layers: int, heads: int) -> np.ndarray:
-    """Zhang et al. 2020, section 2.2: LayerNorm(x) + AttentionLayer(LayerNorm(x)), the same for feed-forward."""
+    """Computes LayerNorm(x) + AttentionLayer(LayerNorm(x)) in each block, and the same for feed-forward.
+
+    Source: Zhang et al. 2020, section 2.2.
+    """
     for block in (f"{encoder}.encoder_layers.{layer}" for layer in range(layers)):
         x = net.layer_norm(x, f"{block}.attention_norm")
         x = x + relative_attention(net, x, f"{block}.self_attn", heads, causal=encoder == "label_encoder")
@@ -98,7 +107,10 @@ def transducer_encoder(net: Reference, x: np.ndarray, encoder: str, layers: int,
 
 
 def transducer(model: onnx.ModelProto, config: TransducerConfig, audio: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Zhang et al. 2020, section 2.1: a softmax over a linear layer of tanh of linear layers of both encoders."""
+    """Computes the log-softmax over a linear layer of tanh of linear layers of both encoders.
+
+    Source: Zhang et al. 2020, section 2.1.
+    """
     net = Reference(model)
     sound = net.linear(audio, "audio_encoder.input_fc")
     sound = transducer_encoder(net, sound, "audio_encoder", config.audio_layers, config.heads)
@@ -154,15 +166,20 @@ def test_transducer_gives_probabilities_that_no_later_label_changes() -> None:
 
 
 def dalle_mini_parameters(config: DalleMiniConfig) -> int:
-    """Two tables; per block 4 square and 3 wide matrices and 4 norms, one of them wide; 2 norms outside. No biases."""
+    """Counts the parameters of DALL·E mini, which has no biases.
+
+    A block has 4 square and 3 wide matrices and 4 norms, one of them wide. Outside are two tables and 2 norms.
+    """
     hidden, wide = config.hidden, config.feed_forward
     block = 4 * hidden**2 + 3 * hidden * wide + 3 * 2 * hidden + 2 * wide
     return (config.vocabulary + config.positions) * hidden + config.layers * block + 2 * 2 * hidden
 
 
 def transducer_parameters(config: TransducerConfig) -> int:
-    """Per block 5 square matrices, 4 of them with a bias, 2 position biases, 2 wide matrices, 2 norms; what feeds the
-    encoders; the joint network.
+    """Counts the parameters of a transformer transducer.
+
+    A block has 5 square matrices, 4 of them with a bias, 2 position biases, 2 wide matrices and 2 norms. Outside are
+    the layers that feed the encoders, and the joint network.
     """
     hidden, wide, classes = config.hidden, config.feed_forward, config.classes
     block = 5 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * wide + wide + hidden + 2 * 2 * hidden
@@ -179,12 +196,12 @@ def transducer_parameters(config: TransducerConfig) -> int:
     ],
 )
 def test_parameters_are_those_of_the_layers(name: str, expected: int) -> None:
-    """Sinusoids are no parameters: training does not change them."""
+    """Sinusoids do not count, because training does not change them."""
     learned = [tensor for tensor in zoo.build(name).graph.initializer if not tensor.name.endswith(".pe")]
     assert sum(math.prod(each.dims) for each in learned if each.data_type == onnx.TensorProto.FLOAT) == expected
 
 
 def test_full_size_parameters_follow_from_the_published_sizes() -> None:
-    """The figures that `test_zoo_architecture` counts in the graphs."""
+    """These are the figures that test_architecture.py counts in the graphs."""
     assert dalle_mini_parameters(DALLE_MINI) == 95_347_712
     assert transducer_parameters(TRANSDUCER) == 48_634_909

@@ -15,11 +15,11 @@ import pytest
 
 from environment import zoo
 
-# The other full-size networks take up to some seconds each, and their tiny twins have the same layers.
+# The other full-size networks take up to several seconds each, and their tiny twins have the same layers.
 QUICK = {name for name in zoo.names() if name.endswith("-tiny")} | {"squeezenet1.1", "resnet18", "nasrnn"}
 NETWORKS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in zoo.names()]
 
-# How many values an integer input takes, in the tiny networks as well.
+# The number of values of each integer input, the same in the tiny networks.
 CODES = {"input_ids": 128, "attention_mask": 2, "token_type_ids": 2, "labels": 10}
 
 MASKED = ["bert-base", "dalle-mini"]
@@ -52,7 +52,7 @@ def network(request: pytest.FixtureRequest) -> Network:
 
 
 def random_feeds(session: onnxruntime.InferenceSession, seed: int = 0) -> dict[str, np.ndarray]:
-    """Unit normals for every float input; ids of tokens and labels, with an attention mask that hides nothing."""
+    """Returns unit normals for float inputs, ids of tokens and labels, and an attention mask that hides nothing."""
     generator = np.random.default_rng(seed)
     feeds = {}
     for node in session.get_inputs():
@@ -65,7 +65,7 @@ def random_feeds(session: onnxruntime.InferenceSession, seed: int = 0) -> dict[s
 
 
 def changed_in_one_place(name: str, values: np.ndarray) -> np.ndarray:
-    """One element moved by one, within the range of the input called `name`."""
+    """Returns `values` with one element moved by one, within the range of the input called `name`."""
     changed, middle = values.copy(), values.size // 2
     old = values.flat[middle]
     changed.flat[middle] = (old + 1) % CODES[name] if name in CODES else old + 1
@@ -73,7 +73,7 @@ def changed_in_one_place(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def test_model_is_valid_with_static_shapes(network: Network) -> None:
-    # full_check copies the model through shape inference, slow at hundreds of megabytes.
+    # full_check copies the model through shape inference, which is slow at hundreds of megabytes.
     onnx.checker.check_model(network.model, full_check=network.name in QUICK)
     assert all(isinstance(dim, int) for node in network.session.get_inputs() for dim in node.shape)
     assert all(node.shape[0] == 1 for node in network.session.get_inputs())
@@ -106,7 +106,7 @@ def test_outputs_react_to_the_smallest_change(network: Network) -> None:
 
 
 def activations(model: onnx.ModelProto) -> list[str]:
-    """The float values computed from the inputs; the mask, which hides nothing whatever the tokens, is none."""
+    """Returns the values that are computed from the inputs, without those of the mask alone, which hides nothing."""
     reached = {value.name for value in model.graph.input} - {"attention_mask"}
     for node in model.graph.node:
         if reached & set(node.input):
@@ -123,9 +123,9 @@ def test_no_layer_vanishes_explodes_or_ignores_the_input(network: Network) -> No
     session = unoptimised_session(opened)
     runs = (session.run(names, random_feeds(session, seed)) for seed in (0, 1))
     for name, *values in zip(names, *runs, strict=True):
-        shown = values[0] > -1e30  # the rest are scores of what a causal mask hides
+        shown = values[0] > -1e30  # the others are scores that a causal mask hides
         first, second = (each[shown] for each in values)
-        magnitude = np.abs(first).mean()  # of a softmax over n tokens 1 / n, of everything else around one
+        magnitude = np.abs(first).mean()  # 1 / n for a softmax over n tokens, otherwise around one
         assert 0.002 < magnitude < 20.0, name
         assert first.std() > 0.03 * magnitude, name
         assert np.abs(first - second).mean() > 0.01 * first.std(), name
@@ -136,7 +136,7 @@ def test_no_layer_vanishes_explodes_or_ignores_the_input(network: Network) -> No
     [f"{name}-tiny" for name in MASKED] + [pytest.param(name, marks=pytest.mark.full) for name in MASKED],
 )
 def test_a_masked_token_is_ignored(name: str) -> None:
-    """The mask does what it says: the other tokens' states no longer depend on the masked one."""
+    """The states of the other tokens no longer depend on the masked one."""
     session = unoptimised_session(zoo.build(name))
     feeds = random_feeds(session)
     feeds["attention_mask"][0, 5] = 0
@@ -148,7 +148,7 @@ def test_a_masked_token_is_ignored(name: str) -> None:
 
 @pytest.mark.parametrize("name", BATCH_NORMED)
 def test_no_batch_norm_is_trivial(name: str) -> None:
-    """Scales, shifts, means and variances all differ from the identity's and from channel to channel."""
+    """Scales, shifts, means and variances all differ from channel to channel."""
     graph = zoo.build(f"{name}-tiny").graph
     tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     norms = [node for node in graph.node if node.op_type == "BatchNormalization"]
@@ -226,7 +226,7 @@ def test_listing_names_builds_and_imports_nothing() -> None:
 
 
 def test_a_network_can_be_built_otherwise() -> None:
-    """Deeper or for other inputs; what both have is the same, and so is what is built next."""
+    """It can be deeper or take other inputs; shared weights are the same, and so is the next default network."""
     usual, deeper = zoo.build("bert-base-tiny"), zoo.build("bert-base-tiny", layers=3)
     counts = [sum(node.op_type == "Softmax" for node in model.graph.node) for model in (usual, deeper)]
     assert counts == [2, 3]

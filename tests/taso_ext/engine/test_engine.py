@@ -1,4 +1,4 @@
-"""Properties of the native engine: equal meaning after rewrites, exact deltas, hashes, errors instead of crashes."""
+"""Properties of the native engine: equal outputs after rewrites, exact costs, hashes, and errors instead of crashes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_cost_of_a_state_is_that_of_its_graph(model: OnnxModel) -> None:
 
 
 def found_rewrites(state: State) -> list[tuple[int, float]]:
-    """Every legal rewrite as (rule, resulting cost), comparable between states that number their sites differently."""
+    """Returns every legal rewrite as (rule, resulting cost), which does not depend on the numbering of sites."""
     rules, _, costs = state.candidates()
     return sorted((int(rule), round(float(cost), 9)) for rule, cost in zip(rules, costs, strict=True))
 
@@ -73,7 +73,7 @@ def test_copies_are_independent(model: OnnxModel) -> None:
 
 
 def test_independent_rewrites_commute() -> None:
-    """Two rewrites in either order give graphs that hash alike, though their nodes were made in another order."""
+    """Two rewrites in either order lead to one hash, although the new nodes are made in another order."""
     model = OnnxModel.load(zoo.build("bert-base-tiny"))
     start = State(model.graph, RuleSet.default(), RTX2070)
     rule = RuleSet.default().names.index("separate-key-transpose")
@@ -88,7 +88,7 @@ def test_independent_rewrites_commute() -> None:
 
 
 def chain(order: str, *, shared: bool = False, op: str = "Relu") -> Graph:
-    """x -> {Tanh, op} -> Add, its two branches built in the given order; `shared` lets one node serve both."""
+    """Returns x -> {Tanh, op} -> Add, with branches built in the given order; with `shared`, one node `op` is both."""
     builder = GraphBuilder()
     x = builder.input("x", FLOAT, [4, 4])
     values = {}
@@ -104,7 +104,7 @@ def chain(order: str, *, shared: bool = False, op: str = "Relu") -> Graph:
 
 
 def twins() -> Graph:
-    """Two equal Relus of x, added."""
+    """Returns a graph that adds two equal Relus of x."""
     builder = GraphBuilder()
     x = builder.input("x", FLOAT, [4, 4])
     a, b = (builder.node("", "Relu", {}, [x], [(name, FLOAT, [4, 4])])[0] for name in "ab")
@@ -140,7 +140,7 @@ def test_taso_search_replays_to_its_cost_and_beats_descent() -> None:
     for rule, location in found.actions:
         state.step(rule, location)
     assert state.cost.ms == pytest.approx(found.cost_ms, rel=1e-12)
-    assert found.cost_ms < 0.9 * start.cost.ms  # descent alone finds nothing: the first step costs nothing or more
+    assert found.cost_ms < 0.9 * start.cost.ms  # greedy descent finds nothing: no first step gains
     assert found.stop_reason in ("budget", "exhausted")
 
 
@@ -210,7 +210,7 @@ def test_rule_files_that_cannot_be_read() -> None:
 
 
 def test_random_bytes_never_crash_the_parser() -> None:
-    """Mutations of the shipped file either parse or raise ValueError."""
+    """Random mutations of shipped rules either parse or raise ValueError."""
     rules = RuleSet.default()
     text = "".join(rules.text(i) for i in range(0, len(rules), 7))
     rng = np.random.default_rng(0)
@@ -228,7 +228,7 @@ def test_random_bytes_never_crash_the_parser() -> None:
 
 
 class TestBuilder:
-    """Whatever is put in, a clear ValueError comes out."""
+    """`GraphBuilder` refuses wrong input with a clear ValueError and accepts unusual graphs."""
 
     def test_values_that_do_not_exist(self) -> None:
         builder = GraphBuilder()
@@ -277,11 +277,11 @@ class TestBuilder:
         builder.output(value)
         graph = builder.build()
         assert graph.num_runtime_nodes == 200_000
-        assert graph.cost(RTX2070).kernel_launches == 1  # the first runs alone, the others fuse into it
+        assert graph.cost(RTX2070).kernel_launches == 1  # the others are fused into the first
 
 
 def test_rewrites_that_would_close_a_cycle_are_not_offered() -> None:
-    """Merging two MatMuls of which one feeds the other's second operand would make the merged one read itself."""
+    """If one MatMul feeds the second operand of another, merging both would make the merged one read itself."""
     rules = RuleSet.parse(
         """
 rule merge

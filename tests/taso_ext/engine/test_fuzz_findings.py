@@ -1,4 +1,7 @@
-"""Inputs that once broke the engine or the reader of models, found by the targets of tests/fuzz, as properties."""
+"""Inputs found by tests/fuzz that once broke the engine or the reader of models.
+
+Comments and docstrings in the past tense describe the former defects.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ RULE = "rule r\n  var x: any[...s]\n  source y = Relu(x)\n"
 
 
 def graph_of(op_type: str, attributes: dict[str, Any], *shapes: list[int], outputs: int = 1) -> Graph:
-    """One operator on inputs of these shapes; its outputs claim to be scalars."""
+    """Returns a graph of one operator on inputs of these shapes; its outputs are declared as scalars."""
     builder = GraphBuilder()
     inputs = [builder.input(f"x{i}", FLOAT, shape) for i, shape in enumerate(shapes)]
     for made in builder.node("", op_type, attributes, inputs, [("", FLOAT, [])] * outputs):
@@ -33,22 +36,22 @@ def state_of(graph: Graph, rules: RuleSet | None = None) -> State:
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        # The walk from results to what they are made of never ended.
+        # The search from results back to their operands never ended.
         ("var x: any\n source y, z = Split(y; axis=0, split=[1, 1])\n target y = x; z = x", "reads 'y' above"),
         ("var x: any\n source y = Add(z, x); z = Add(y, x)\n target y = x; z = x", "'z' is not defined"),
-        # A tensor that the source does not define was looked up among those it does.
+        # A tensor that the source does not define was looked up among those that it defines.
         ("var x: any\n target q = Relu(x); y = Tanh(x)\n source y = Relu(q)", "reads 'q' above"),
         # A variable has no place among the source's operators.
         ("var x: any\n source y = Relu(x)\n unordered x, y\n target y = x", "'x', which is not a result"),
-        # Instances with this many elements were tried; above 2^31 it came out as some other number.
+        # Instances with this many elements were tried, and numbers above 2^31 became other numbers.
         ("var *x: any\n least 99999999999999\n source y = Concat(*x; axis=0)\n target y = Concat(*x; axis=0)", "least"),
         ("var *x: any\n least 0\n source y = Concat(*x; axis=0)\n target y = Concat(*x; axis=0)", "least"),
-        # Which of the two was meant depended on how they were sorted.
+        # The order in which the attributes were sorted decided which of the two counted.
         (
             "var x: any\n source y = Softmax(x; axis=a, axis=b)\n target y = Softmax(x; axis=a)",
             "'axis' is written twice",
         ),
-        # The target's operator was read from where the source had put none.
+        # The target read an operator that the source had not stored.
         ("var x: any\n op f: Relu | Tanh\n source y = Exp(x)\n target y = f(x)", "'f' is not bound by the source"),
         ("var x: any\n source y = Relu(x; @a, @b)\n target y = Relu(x; @a)", "'@' once"),
     ],
@@ -71,7 +74,7 @@ def test_a_rule_whose_operators_read_twice_what_is_above_is_planned_in_time() ->
         ("prod([4194304, 4194304, 1048576]) == 0", False),  # 2^64
         ("sum([9000000, 9000000, 9000000] * 1000000000000) < 0", False),
         ("4600000 * 1000000000000 % (4900000 * 1000000000000) == 4600000 * 1000000000000", True),
-        # The least number of 64 bits has no opposite.
+        # The smallest 64-bit integer cannot be negated.
         ("-(0 - 9223372036 * 1000000000 - 854775808) < 0", False),
         ("prod([3, 4]) == 12 and sum([3, 4]) == 7 and (0 - 7) % 3 == 2 and -(-5) == 5", True),
     ],
@@ -83,7 +86,7 @@ def test_expressions_that_overflow_do_not_hold(condition: str, holds: bool) -> N
 
 @pytest.mark.parametrize("shape", ["999999999999999, 999999999999999", "999999999999999"])
 def test_no_instance_is_made_of_tensors_too_large_to_evaluate(shape: str) -> None:
-    """The extents were multiplied past 64 bits, or all their divisors listed."""
+    """The product of the extents overflowed 64 bits, or all divisors of the extents were listed."""
     rules = RuleSet.parse(
         f"rule r\n var x: any[{shape}]\n source y = Reshape(x; shape=s)\n target y = Reshape(x; shape=s)\n"
     )
@@ -108,7 +111,7 @@ def test_no_instance_is_made_of_tensors_too_large_to_evaluate(shape: str) -> Non
 def test_no_attribute_overflows_the_arithmetic_of_shapes_and_prices(
     op_type: str, attributes: dict[str, Any], shapes: tuple[list[int], ...], huge: int
 ) -> None:
-    """Each attribute in turn is huge, alone and in lists of up to four; `make sanitize` sees what overflows."""
+    """Each attribute in turn is huge, as a number and in lists of up to four; `make sanitize` detects overflows."""
     scalars = ("axis", "group", "keepdims", "mode", "value")
     usual = {name: value if name in scalars else [value] for name, value in attributes.items()}
     for name in usual:
@@ -124,12 +127,12 @@ def test_a_price_is_no_less_than_nothing_whatever_a_kernel_is_called() -> None:
 
 
 def test_split_on_an_axis_before_the_first_is_priced() -> None:
-    """Extents before the first were read."""
+    """The engine read memory before the first extent."""
     assert state_of(graph_of("Split", {"axis": -(2**62), "split": [1, 1]}, [1, 2], outputs=2)).cost.ms >= 0
 
 
 def test_a_rewrite_through_a_tensor_beyond_the_limit_is_not_legal() -> None:
-    """Twice the largest tensor overflowed when it was priced."""
+    """Pricing a tensor of twice the largest size overflowed."""
     rules = RuleSet.parse(
         "rule r\n var x: any[n]\n source y = Relu(x)\n"
         " target c = Concat(x, x; axis=0); s, t = Split(c; axis=0, split=[n, n]); y = Tanh(s)\n"
@@ -152,7 +155,7 @@ def test_attributes_that_the_engine_cannot_hold_are_named(attributes: dict[str, 
 
 
 def test_a_memory_limit_beyond_any_machine_is_none() -> None:
-    """Room for the whole queue was asked for at once."""
+    """The search reserved memory for its whole queue at once."""
     state = state_of(graph_of("Relu", {}, [2]))
     for search in (search_taso, search_beam):
         assert search(state, memory_bytes=2**63 - 1).stop_reason == "exhausted"
@@ -188,7 +191,7 @@ def unchecked(
 
 
 def calling(functions: int, calls: int) -> onnx.ModelProto:
-    """Functions of which each calls the next one so many times; the last one is a Relu."""
+    """Returns a model of local functions; the first is a Relu, each other one calls the one before it `calls` times."""
     opsets = [helper.make_opsetid("", 17), LOCAL]
     made = [helper.make_function("local", "F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])], opsets)]
     for i in range(1, functions):
@@ -200,13 +203,13 @@ def calling(functions: int, calls: int) -> onnx.ModelProto:
 
 
 def two_inputs_of_one_name() -> onnx.ModelProto:
-    """They have a default, which was taken away from the first and missing at the second."""
+    """Returns a model with two inputs 'w' of one default, which was removed at the first and missing at the second."""
     defaults = {"w": np.ones(2, np.float32)}
     return unchecked([node("Add", ["x", "w"], ["y"])], [*X, value("w", [2]), value("w", [2])], defaults)
 
 
 def small_weight_with_two_kinds_of_data() -> onnx.ModelProto:
-    """Only larger ones were looked at before they were handed to onnx's checker."""
+    """Returns a model with a damaged weight; only larger weights were checked before onnx's checker read them."""
     model = unchecked([node("Add", ["x", "w"], ["y"])])
     weight = {"data_type": onnx.TensorProto.INT64, "dims": [1], "int64_data": [1], "int32_data": [1]}
     model.graph.initializer.add(name="w", **weight)
@@ -220,7 +223,7 @@ def two_functions_of_one_name() -> onnx.ModelProto:
 
 
 def older(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Of an IR version without functions, where onnx's checker does not look at them, but its inference does."""
+    """Gives a model an IR version without functions; onnx's checker then ignores them, but shape inference does not."""
     model.ir_version = 7
     return model
 
@@ -232,7 +235,7 @@ def operator_that_calls_itself() -> onnx.ModelProto:
 
 
 def expanded(entries: int) -> onnx.ModelProto:
-    """Before opset 13, shape inference makes a dimension of every entry of the shape."""
+    """Returns a model that expands to `entries` dimensions; before opset 13, shape inference creates each of them."""
     shape = value("shape", [entries], onnx.TensorProto.INT64)
     return unchecked([node("Expand", ["x", "shape"], ["y"])], [*X, shape], opset=9)
 

@@ -1,4 +1,4 @@
-"""Costs that are learned from graphs: neighbourhood signatures, and states and searches that learn on their way."""
+"""Costs learned from graphs: neighbourhood signatures, and states and searches that learn costs on their way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ over_searches = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: s
 
 
 def row(name: int) -> list[float]:
-    """A cost that nothing but the neighbourhood decides."""
+    """Returns the row of costs of a neighbourhood signature."""
     return [1e-3 * (1 + name % 997), float(name % 31), 1.0]
 
 
@@ -36,7 +36,7 @@ PriceOperators = Callable[[Graph, list[int]], npt.NDArray[np.float64]]
 
 
 class Pricer:
-    """Prices operators by their names, and remembers which it was asked for."""
+    """A price function that depends on neighbourhood signatures alone, and notes which it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -66,12 +66,12 @@ def test_a_state_costs_what_its_operators_cost_where_they_stand(name: str) -> No
     for _ in walk(state, 8, seed=1):
         assert state.cost.ms == pytest.approx(expected_ms(state.graph), rel=1e-12)
         assert state.cost.kernel_launches == state.graph.num_runtime_nodes
-    assert len(pricer.asked) == len(set(pricer.asked))  # nothing is asked for twice
+    assert len(pricer.asked) == len(set(pricer.asked))  # no signature is asked for twice
 
 
 @over_searches
 def test_searches_end_with_what_they_say(search: object) -> None:
-    """What a rewrite is predicted to cost may be wrong; what the result is said to cost may not."""
+    """The predicted cost of a rewrite may be wrong, but the reported cost of the result is exact."""
     state = learning_state("bert-base-tiny", Pricer())
     found = search(state, budget=60, threads=2)  # type: ignore[operator]
     again = state.copy()
@@ -93,7 +93,7 @@ def test_what_is_known_is_not_asked_for() -> None:
 
 
 def test_signatures_do_not_depend_on_the_way_to_a_graph() -> None:
-    """Two rewrites that do not touch one another, in either order."""
+    """Pairs of rewrites that do not touch each other are taken in both orders."""
     first = start(zoo_model("bert-base-tiny").graph)
     actions = first.legal_actions().tolist()
     pairs = 0
@@ -138,7 +138,7 @@ def test_errors_of_the_pricer_arrive() -> None:
 
 
 def test_models_of_other_opsets_share_no_names() -> None:
-    """Runtimes know other fusions there; but what no opset below has is written in the one that brought it."""
+    """Runtimes fuse differently in each opset. An opset too old for the operators counts as the first that has them."""
     graph = zoo_model("bert-base-tiny").graph
     names = {opset: set(graph.neighbourhood_signatures(opset).tolist()) for opset in (1, 2, OPSET, OPSET + 1)}
     assert names[1] == names[2]
@@ -146,11 +146,11 @@ def test_models_of_other_opsets_share_no_names() -> None:
 
 
 class Missing(UnpricedError):
-    """As a database says it."""
+    """A stand-in for the error of a price database."""
 
 
 class Partial(Pricer):
-    """Has no price for some of what the start graph does not have."""
+    """A `Pricer` without a price for some signatures that the start graph does not have."""
 
     def __init__(self, start: Graph) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def test_searches_leave_alone_what_has_no_price(search: object) -> None:
     assert found.unpriced > 0
     again = state.copy()
     for rule, location in found.actions:
-        again.step(rule, location)  # has a price
+        again.step(rule, location)  # raises without a price
     assert again.cost.ms == pytest.approx(found.cost_ms, rel=1e-12)
     whole = search(learning_state(name, Pricer()), budget=60)  # type: ignore[operator]
     assert whole.unpriced == 0
@@ -188,7 +188,7 @@ def test_who_asks_for_what_has_no_price_is_told_why() -> None:
         try:
             state.step(rule, location)
             state.undo()
-        except Missing as error:  # of the very class that was raised
+        except Missing as error:  # the very class that the pricer raised
             assert str(error) == "no price of that"
             refused += 1
         assert state.hash == before

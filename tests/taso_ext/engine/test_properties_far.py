@@ -15,7 +15,7 @@ DIMS = [4, 4]
 
 
 class Matrices:
-    """Builds graphs of 4 × 4 matrices."""
+    """A builder of graphs of 4 × 4 matrices."""
 
     def __init__(self) -> None:
         self.builder = GraphBuilder()
@@ -30,13 +30,13 @@ class Matrices:
         return self.builder.node("", op_type, {}, operands, [("", TensorProto.FLOAT, DIMS)])[0]
 
     def far_behind(self, value: int) -> int:
-        """Twelve operators further on, beyond what a rule looks at."""
+        """Returns the value twelve operators further on, beyond the radius of every rule."""
         for op_type in ["Softsign", "Sin"] * 6:
             value = self.apply(op_type, value)
         return value
 
     def joined_and_parted(self, first: int, second: int) -> list[int]:
-        """The two values behind a Concat and a Split, so that each seems to need the other."""
+        """Returns the two values after a Concat and a Split, so that each seems to need the other."""
         (whole,) = self.builder.node("", "Concat", {"axis": 0}, [first, second], [("", TensorProto.FLOAT, [8, 4])])
         parts = [("", TensorProto.FLOAT, DIMS)] * 2
         return self.builder.node("", "Split", {"axis": 0, "split": [4, 4]}, [whole], parts)
@@ -48,7 +48,7 @@ class Matrices:
 
 
 Pair = Callable[[Matrices, str], tuple[Callable[[int], int], Callable[[int], int]]]
-"""Two operators, each of a value still to be chosen, that a rule joins unless one needs the other."""
+"""A function that returns two operators whose operand is still open; a rule joins them unless one needs the other."""
 
 
 def products(m: Matrices, name: str) -> tuple[Callable[[int], int], Callable[[int], int]]:
@@ -62,14 +62,14 @@ def readers(m: Matrices, name: str) -> tuple[Callable[[int], int], Callable[[int
 
 
 def opened_from_afar(m: Matrices, pair: Pair) -> Graph:
-    """The second needs the first, until a Concat and a Split far away cancel."""
+    """Returns a graph whose second operator needs the first until a Concat and a Split far away cancel."""
     first, second = pair(m, "w")
     parts = m.joined_and_parted(m.far_behind(first(m.input("x"))), m.input("q"))
     return m.graph(second(m.far_behind(parts[1])), parts[0])
 
 
 def closed_from_afar(m: Matrices, pair: Pair) -> Graph:
-    """Two pairs: each can be joined, but then the other one cannot."""
+    """Returns a graph with two pairs; each can be joined, but then the other cannot."""
     (first, second), (third, fourth) = pair(m, "v"), pair(m, "w")
     one, other = first(m.input("a")), third(m.input("c"))
     return m.graph(fourth(m.far_behind(one)), second(m.far_behind(other)))
@@ -95,7 +95,7 @@ def test_a_rewrite_far_away_opens_or_closes_a_match(
 
 
 def test_a_rewrite_far_away_changes_the_price_of_what_it_would_free() -> None:
-    """x − chain becomes −x and frees the chain, whose cost another rewrite changes at its far end."""
+    """The rewrite of x − chain to −x removes the chain, whose cost another rewrite changes at its far end."""
     m = Matrices()
     end = m.far_behind(m.apply("Sub", m.input("p"), m.input("q")))
     state = start(m.graph(m.apply("Sub", m.input("x"), end)), rules=RULE_SETS["odd"])
@@ -116,7 +116,7 @@ def assert_prices_are_exact(state: State) -> None:
 
 
 def read_by_its_own_operand(rules: str) -> State:
-    """u = x · a, w = tanh(u), v = x − w, under one rule."""
+    """Returns the state of u = x · a, w = tanh(u), v = x − w under one rule."""
     m = Matrices()
     x = m.input("x")
     u = m.apply("Mul", x, m.input("a"))

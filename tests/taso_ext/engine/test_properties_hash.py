@@ -1,4 +1,4 @@
-"""Hashes: equal for graphs that differ only in names and order, different for graphs that differ in anything else."""
+"""Hashes are equal for graphs that differ only in names and order, and different for all other graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHUFFLES = 3
 
 
 def assert_alike(first: Graph, second: Graph) -> None:
-    """Equal hash, cost and numbers of matches."""
+    """Asserts that two graphs have equal hashes, costs and numbers of matches."""
     assert first.hash == second.hash
     one, other = first.cost(COSTS), second.cost(COSTS)
     assert one.ms == pytest.approx(other.ms, rel=1e-12)
@@ -32,7 +32,7 @@ def assert_alike(first: Graph, second: Graph) -> None:
 
 @sampled_and_full
 def test_isomorphic_graphs_are_alike(effort: Effort) -> None:
-    """Nodes and weights in another order, operands of commutative operators swapped, values renamed."""
+    """Nodes, weights and operands of commutative operators are reordered, and values are renamed."""
 
     def holds(graph: PlainGraph) -> None:
         for seed in range(SHUFFLES):
@@ -42,7 +42,7 @@ def test_isomorphic_graphs_are_alike(effort: Effort) -> None:
 
 
 def assert_is_that_of_its_graph(state: State, shuffle: random.Random) -> None:
-    """Hash and cost of a state are those of its graph, of a copy, and of the same graph built from scratch."""
+    """Asserts that a state has the hash and cost of its graph, also if the graph is built from scratch."""
     rebuilt = PlainGraph.of(state.graph).build(shuffle)
     assert state.hash == state.graph.hash == rebuilt.hash == start(rebuilt).hash
     for cost in (state.graph.cost(COSTS), rebuilt.cost(COSTS)):
@@ -83,7 +83,7 @@ def test_a_single_change_changes_the_hash(kind: str, effort: Effort) -> None:
 @sampled_and_full
 @over_rule_sets
 def test_graphs_of_one_hash_are_equal(rules: RuleSet, effort: Effort) -> None:
-    """Among all graphs that random rewrites lead to, found by different ways."""
+    """The graphs that random rewrites reach in different ways are compared; equal graphs also have one hash."""
     seen: dict[str, object] = {}
 
     def holds(graph: PlainGraph) -> None:
@@ -99,7 +99,7 @@ def test_graphs_of_one_hash_are_equal(rules: RuleSet, effort: Effort) -> None:
 
 @sampled_and_full
 def test_dead_code_does_not_count(effort: Effort) -> None:
-    """Neither in hash nor cost, and as a reader it stands in the way of no rewrite."""
+    """It changes neither hash nor cost, and as a reader of a value it prevents no rewrite."""
 
     def holds(graph: PlainGraph) -> None:
         alive = live(graph)
@@ -117,7 +117,7 @@ def test_dead_code_does_not_count(effort: Effort) -> None:
 
 
 def readers_of_twins(first: list[str], second: list[str]) -> Graph:
-    """Two equal MatMuls of x and w, with the given readers each; every reader is an output, in alphabetical order."""
+    """Returns a graph of two equal MatMuls with the given readers, which are the outputs in alphabetical order."""
     builder = GraphBuilder()
     x = builder.input("x", FLOAT, [4, 4])
     w = builder.weight("w", "w", FLOAT, [4, 4])
@@ -134,7 +134,7 @@ def readers_of_twins(first: list[str], second: list[str]) -> Graph:
 def test_it_counts_which_of_two_equal_operators_is_read() -> None:
     one = readers_of_twins(["Relu", "Softmax", "Tanh"], ["Gelu", "Sigmoid"])
     other = readers_of_twins(["Relu", "Softmax", "Tanh", "Sigmoid"], ["Gelu"])
-    assert one.cost(COSTS).kernel_launches != other.cost(COSTS).kernel_launches  # Gelu fuses only where it is alone
+    assert one.cost(COSTS).kernel_launches != other.cost(COSTS).kernel_launches  # Gelu is fused only as the only reader
     assert one.hash != other.hash
 
 

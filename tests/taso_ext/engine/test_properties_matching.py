@@ -1,4 +1,4 @@
-"""The engine's matches against a second, naive implementation of the rule language, and what masks promise."""
+"""The engine's matches agree with a second, naive implementation of the rule language, and masks are exact."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def read_rules(rules: RuleSet) -> list[RuleText]:
 
 
 def slow_hashes(state: State, rules: RuleSet) -> list[Counter[str]]:
-    """What `hashes_by_rule` should be: every rewrite of the slow matcher, built from scratch."""
+    """Returns the expected `hashes_by_rule`: every rewrite of the slow matcher, built from scratch."""
     graph = PlainGraph.of(state.graph)
     return [Counter(new.build().hash for _, new in legal_rewrites(rule, graph)) for rule in read_rules(rules)]
 
 
 def assert_matches_are_the_slow_ones(state: State, rules: RuleSet = DEFAULT_RULES) -> None:
-    """Equal numbers of matches of each rule, and equal graphs behind them."""
+    """Asserts that each rule has as many matches as in the slow matcher, and that they lead to equal graphs."""
     assert state.truncated_matches == 0
     expected, found = slow_hashes(state, rules), hashes_by_rule(state)
     assert state.location_counts().tolist() == [each.total() for each in found]
@@ -98,7 +98,7 @@ def test_large_zoo_graphs_match_as_the_slow_matcher_says(name: str) -> None:
 @over_rule_sets
 @pytest.mark.parametrize("most", [0, 1, 3, AMPLE])
 def test_incremental_matching_finds_what_full_matching_finds(most: int, rules: RuleSet, effort: Effort) -> None:
-    """Also where there are more matches than locations."""
+    """This also holds if there are more matches than locations."""
 
     def holds(graph: PlainGraph) -> None:
         for state in walk(start(graph.build(), most, rules), effort.steps, seed=len(graph.operators)):
@@ -116,7 +116,7 @@ def test_incremental_matching_of_zoo_graphs(name: str, effort: Effort) -> None:
 
 
 def assert_found_incrementally(state: State, rules: RuleSet) -> None:
-    """The same state matched from scratch, and the same graph at the start of another walk with other sites."""
+    """Compares a state with itself matched from scratch, and with a new state of its graph, which has other sites."""
     again, other = state.rematched(), start(state.graph, state.num_locations, rules)
     unbounded = start(state.graph, AMPLE, rules).location_counts()
     counts = np.minimum(unbounded, state.num_locations).tolist()
@@ -129,7 +129,7 @@ def assert_found_incrementally(state: State, rules: RuleSet) -> None:
 
 
 def offered(state: State) -> Counter[tuple[int, float]]:
-    """Every legal rewrite by rule and price: what does not depend on how sites are numbered."""
+    """Counts the legal rewrites by rule and price, which do not depend on the numbering of sites."""
     rules, _, costs = state.candidates()
     return Counter((int(rule), float(f"{cost:.9g}")) for rule, cost in zip(rules, costs, strict=True))
 
@@ -140,7 +140,7 @@ Found = list[list[tuple[Match, str]]]
 
 
 def untouched(matches: Found, locations: dict[tuple[int, int], str]) -> dict[Any, frozenset[int]]:
-    """Locations by rule and the matches that lead to one graph: which of these has which location cannot be seen."""
+    """Returns the locations of the matches of a rule that lead to one graph; which match has which cannot be seen."""
     at: dict[tuple[int, str], set[int]] = defaultdict(set)
     for (rule, location), hash_ in locations.items():
         at[rule, hash_].add(location)
@@ -178,7 +178,7 @@ def test_a_match_that_a_rewrite_does_not_touch_keeps_its_location(rules: RuleSet
 @sampled_and_full
 @over_rule_sets
 def test_masks_are_legal_and_complete(rules: RuleSet, effort: Effort) -> None:
-    """Every bit of the mask is a rewrite that can be taken, everything else is refused without a change."""
+    """Every action in the mask can be taken, and every other action is refused without a change."""
 
     def holds(graph: PlainGraph) -> None:
         for state in walk(start(graph.build(), 8, rules), effort.steps, seed=len(graph.operators)):

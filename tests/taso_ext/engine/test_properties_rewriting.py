@@ -1,4 +1,4 @@
-"""Rewrites keep the function, and cost what their candidates said."""
+"""Rewrites keep the function, and lead to graphs of the predicted cost."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.taso_ext.samples.onnx_cases import run
 from tests.taso_ext.samples.random_graphs import feeds_of, graphs, model_of
 from tests.taso_ext.samples.random_walks import LARGE, TINY, after, over_rule_sets, start, walk, zoo_model
 
-TOLERANCE = 1e-3  # of the spread; a wrong rewrite is off by about one
+TOLERANCE = 1e-3  # relative to the spread; a wrong rewrite is off by about one spread
 FEEDS = 2
 
 # ---- the function
 
 
 def assert_same_outputs(expected: list[object], found: list[object], where: object) -> None:
-    """Floats up to a share of the output's own spread, integers exactly."""
+    """Asserts that floats agree up to a share of the output's spread, and integers exactly."""
     for index, arrays in enumerate(zip(expected, found, strict=True)):
         a, b = map(np.asarray, arrays)
         assert (a.shape, a.dtype) == (b.shape, b.dtype), where
@@ -34,7 +34,7 @@ def assert_same_outputs(expected: list[object], found: list[object], where: obje
 
 @sampled_and_full
 def test_random_rewrites_of_random_graphs_keep_the_outputs(effort: Effort) -> None:
-    """After each rewrite, in ONNX Runtime with its optimisations off."""
+    """ONNX Runtime computes the outputs after each rewrite, without its optimisations."""
 
     def holds(graph: PlainGraph) -> None:
         model = OnnxModel.load(model_of(graph), clean="none")
@@ -51,7 +51,7 @@ def test_random_rewrites_of_random_graphs_keep_the_outputs(effort: Effort) -> No
 @sampled_and_full
 @pytest.mark.parametrize("name", TINY)
 def test_random_rewrites_of_zoo_graphs_keep_the_outputs(name: str, effort: Effort) -> None:
-    """After some of the rewrites in a sampled run, after each in a full one."""
+    """A sampled run verifies every 25th rewrite and the last one, a full run each."""
     for seed in range(effort.tries):
         every = 1 if effort.varied else 25
         assert_outputs_kept(zoo_model(name), start(zoo_model(name).graph), seed, every)
@@ -65,7 +65,7 @@ def test_random_rewrites_of_large_zoo_graphs_keep_the_outputs(name: str) -> None
 
 
 def assert_outputs_kept(model: OnnxModel, state: State, seed: int, every: int) -> None:
-    """Where no rewrite is left, the last state is checked."""
+    """Verifies the states after every `every` rewrites of a random walk, and the last state."""
     unchecked = 0
     for step, each in enumerate(walk(state, 50, seed)):
         unchecked = step if step % every else 0
@@ -102,7 +102,7 @@ def test_a_rewrite_of_a_zoo_graph_costs_what_its_candidate_said(name: str, effor
 
 
 def assert_candidates_are_exact(state: State) -> None:
-    """One candidate for each legal action, in its order, priced as the rewritten graph is."""
+    """Asserts that there is one candidate for each legal action, in order, with the cost of the rewritten graph."""
     rules, locations, costs = state.candidates()
     assert np.array_equal(np.stack([rules, locations], axis=1), state.legal_actions())
     for rule, location, cost in zip(rules.tolist(), locations.tolist(), costs.tolist(), strict=True):
@@ -115,7 +115,7 @@ def assert_candidates_are_exact(state: State) -> None:
 
 @sampled_and_full
 def test_random_graphs_come_out_as_they_went_in(effort: Effort) -> None:
-    """Without a rewrite, every operator, and loaded again the same graph up to the names of weights."""
+    """A graph that is exported without a rewrite and loaded again has as many operators and the same cost."""
 
     def holds(graph: PlainGraph) -> None:
         model = OnnxModel.load(model_of(graph), clean="none")

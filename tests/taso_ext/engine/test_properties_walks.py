@@ -1,4 +1,4 @@
-"""Copies lead lives of their own, steps can be undone, and a walk may be as long as one likes."""
+"""Copies of a state are independent, steps can be undone, and states stay exact on long walks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.taso_ext.samples.random_walks import (
     zoo_model,
 )
 
-MOST_UNDONE = 256  # steps that a state remembers
-LONG = 700  # steps after which ids of dead operators have been given away again several times
+MOST_UNDONE = 256  # steps that a state can undo
+LONG = 700  # steps, so many that the ids of dead operators are reused several times
 
 
 def everything(state: State) -> dict[str, Any]:
-    """All that can be seen of a state, apart from the ids and the order of its operators."""
+    """Returns everything observable about a state, apart from the ids and the order of its operators."""
     rules, locations, costs = state.candidates()
     return {
         "hash": state.hash,
@@ -49,7 +49,7 @@ def assert_equal_parts(found: Mapping[str, Any], expected: Mapping[str, Any]) ->
 
 
 def over_states(effort: Effort, rules: RuleSet, holds: Callable[[State, np.random.Generator], None]) -> None:
-    """`holds` on the start states of random graphs, with few and with many locations, and of the tiny zoo."""
+    """Calls `holds` on start states of random graphs, with few and with many locations, and of tiny zoo graphs."""
 
     def on_one(graph: PlainGraph) -> None:
         built = graph.build()
@@ -67,7 +67,7 @@ def over_states(effort: Effort, rules: RuleSet, holds: Callable[[State, np.rando
 @sampled_and_full
 @over_rule_sets
 def test_copies_are_independent(rules: RuleSet, effort: Effort) -> None:
-    """A copy takes the same rewrites to the same states, and neither sees those of the other."""
+    """The same rewrite leads a copy to the same state, and neither is changed by the rewrites of the other."""
 
     def holds(state: State, rng: np.random.Generator) -> None:
         for _ in range(effort.steps):
@@ -107,7 +107,7 @@ def test_undo_restores_every_state_of_a_walk(rules: RuleSet, effort: Effort) -> 
 
 @sampled_and_full
 def test_undo_of_a_copy_leaves_the_original(effort: Effort) -> None:
-    """And a copy can undo the steps that were taken before it was made."""
+    """A copy can also undo the steps that were taken before it was made."""
 
     def holds(state: State, rng: np.random.Generator) -> None:
         first = everything(state)
@@ -138,7 +138,7 @@ def test_there_is_nothing_to_undo_at_the_start() -> None:
 @sampled_and_full
 @over_rule_sets
 def test_long_walks_stay_exact(rules: RuleSet, effort: Effort) -> None:
-    """Matches, locations and prices carried along for hundreds of steps are those of a state matched from scratch."""
+    """After hundreds of steps, matches, locations and prices are those of a state matched from scratch."""
     for seed in range(effort.tries):
         taken = 0
         for name in TINY:
@@ -169,10 +169,11 @@ def assert_undone_as_far_as_possible(state: State) -> None:
 
 
 def reachable(state: State, most: int) -> list[str]:
-    """Hashes of all states that rewrites lead to, apart from those that agree in it and in what follows.
+    """Returns the hashes of all states that rewrites lead to; gives up beyond `most`.
 
-    Which of two interchangeable operators comes first follows from their sites, and a graph can be reached with its
-    operators at different ones: such states have one hash and different rewrites. Gives up beyond `most`.
+    States with equal hashes whose rewrites also lead to equal hashes count once. A hash can still occur several times:
+    sites decide the order of interchangeable operators, and a graph can be reached with its operators at different
+    sites, so that states of one hash have different rewrites.
     """
     seen, waiting = set(), [state]
     while waiting and len(seen) <= most:
@@ -187,7 +188,7 @@ def reachable(state: State, most: int) -> list[str]:
 
 @sampled_and_full
 def test_an_exhaustive_search_sees_every_reachable_graph_once(effort: Effort) -> None:
-    """So the hash of a rewrite that is only previewed is that of the graph it leads to."""
+    """This shows that the predicted hash of a rewrite is the hash of the graph that it leads to."""
     searched, most = 0, 60
 
     def holds(graph: PlainGraph) -> None:
@@ -199,7 +200,7 @@ def test_an_exhaustive_search_sees_every_reachable_graph_once(effort: Effort) ->
             result = search_taso(state, alpha=1e6, budget=10 * most)
             assert result.stop_reason == "exhausted"
             assert result.expanded <= graphs_found
-            # Nothing lies within a factor of a graph that costs nothing.
+            # If the best graph costs nothing, no other graph lies within a factor of its cost.
             assert result.expanded == graphs_found or len(found) > graphs_found or result.cost_ms == 0
             searched += 1
 

@@ -1,4 +1,4 @@
-"""The analytic cost model: data that is moved costs the bytes that are read and written."""
+"""In the analytic cost model, moving data costs the bytes that are read and written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHOLE, PARTS = (1, 8, 4, 4), [(1, 3, 4, 4), (1, 5, 4, 4)]
 @pytest.mark.parametrize(
     ("op_type", "attributes", "inputs", "outputs"),
     [
-        ("Split", {"axis": 1, "split": [3, 5]}, [WHOLE], PARTS),  # whose parts lie one behind the other
+        ("Split", {"axis": 1, "split": [3, 5]}, [WHOLE], PARTS),  # the parts are contiguous in memory
         ("Split", {"axis": 1, "split": [3, 5]}, [(2, 8)], [(2, 3), (2, 5)]),
         ("Concat", {"axis": 1}, PARTS, [WHOLE]),
         ("Transpose", {"perm": [0, 2, 3, 1]}, [WHOLE], [(1, 4, 4, 8)]),

@@ -1,4 +1,4 @@
-"""Operators that rules create: the shapes that the engine infers are those that ONNX Runtime computes."""
+"""The engine infers the shapes that ONNX Runtime computes, for operators that rules create."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taso_ext import KNOWN_OPERATORS, CostModel, OnnxModel, RuleSet, State
 
 OPSET = 23
 POOL = "strides=[2, 1], pads=[1, 0, 1, 0], dilations=[1, 2]"
-# What a rule writes, and dims of the operands x0, x1, ...; negative dims: a tensor of bools.
+# An operator as a rule writes it, and the dims of its operands x0, x1, ...; negative dims mark a tensor of bools.
 CASES: list[tuple[str, list[list[int]]]] = [
     ("Gelu(x0)", [[2, 3]]),
     ('Gelu(x0; approximate="tanh")', [[]]),
@@ -69,7 +69,7 @@ CASES: list[tuple[str, list[list[int]]]] = [
 
 
 def model_of(dims: list[list[int]]) -> onnx.ModelProto:
-    """All inputs, flattened and in a row."""
+    """Returns a model that flattens and concatenates all inputs and negates the result."""
     kinds = [TensorProto.BOOL if min([*each, 0]) < 0 else TensorProto.FLOAT for each in dims]
     shapes = [[abs(size) for size in each] for each in dims]
     inputs = [helper.make_tensor_value_info(f"x{i}", k, s) for i, (k, s) in enumerate(zip(kinds, shapes, strict=True))]
@@ -90,7 +90,7 @@ def model_of(dims: list[list[int]]) -> onnx.ModelProto:
 
 
 def rule_of(call: str, dims: list[list[int]], rank: int) -> str:
-    """Keeps what the model does, and adds the sum of the new operator's results."""
+    """Returns a rule that adds the sum of all elements of `call`, a result of rank `rank`, to the model's output."""
     flatten, parts = [], []
     for i, each in enumerate(dims):
         source = f"x{i}"
@@ -98,7 +98,7 @@ def rule_of(call: str, dims: list[list[int]], rank: int) -> str:
         if truths:
             flatten.append(f"c{i} = Cast({source}; to=1)")
             source = f"c{i}"
-        if truths or len(each) != 1:  # else the model's Reshape does nothing, and the clean-up removes it
+        if truths or len(each) != 1:  # otherwise the clean-up removes the model's Reshape
             flatten.append(f"r{i} = Reshape({source}; shape=[{abs(prod(each))}])")
             source = f"r{i}"
         parts.append(source)
@@ -115,7 +115,7 @@ def rule_of(call: str, dims: list[list[int]], rank: int) -> str:
 def test_inferred_shapes_are_computed(call: str, dims: list[list[int]]) -> None:
     model = OnnxModel.load(model_of(dims))
     states = []
-    for rank in range(5):  # of the result: an axis beyond it makes the rule illegal, a missing one leaves no scalar
+    for rank in range(5):  # of the result: an axis too many makes the rule illegal, one too few no scalar
         state = State(model.graph, RuleSet.parse(rule_of(call, dims, rank)), CostModel.roofline("rtx2070"))
         states += [state] if len(state.legal_actions()) == 1 else []
     assert states, f"{call} is never legal"
@@ -164,7 +164,7 @@ def test_operands_that_do_not_fit_make_a_match_illegal(call: str, dims: list[lis
 
 
 def test_first_versions_are_those_of_onnx() -> None:
-    """From opset 7 on, the oldest that is imported; only operators that targets make are asked for."""
+    """Only operators that targets can create are checked, from opset 7 on, the oldest opset that is imported."""
     for name in KNOWN_OPERATORS:
         if "." in name or name in ("Constant", "ConstantOfShape", "EyeLike", "Upsample"):
             continue  # other domains have one version; constants are written as every opset has them

@@ -17,7 +17,7 @@ from taso_ext.generator.wording import InexpressibleError, Wording, rule_text, w
 
 
 def found(domain: Domain, *, seed: int = 0, threads: int = 1, most: int | None = None) -> list[Law]:
-    """The laws of a domain."""
+    """Returns the laws that the generator finds in a domain."""
     result = _generator.enumerate(
         domain.native(seed=seed, threads=threads, most_operators=most), [], lambda level, share: None
     )
@@ -25,7 +25,7 @@ def found(domain: Domain, *, seed: int = 0, threads: int = 1, most: int | None =
 
 
 def written(law: Law) -> frozenset[str]:
-    """Both sides as text, without attributes."""
+    """Returns both sides of a law as text, without attributes."""
     return frozenset(_written(side) for side in (law.left, law.right))
 
 
@@ -94,7 +94,7 @@ def test_convolutions_are_linear_in_both_operands() -> None:
 
 @pytest.mark.parametrize("domain", [SMALL, MATRICES, ELEMENTWISE, LINEAR], ids=lambda domain: domain.name)
 def test_no_law_is_false(domain: Domain) -> None:
-    """Evaluated anew by NumPy on floats, with functions that the generator knows nothing of."""
+    """NumPy evaluates both sides on floats, with functions that the generator does not know."""
     for law in found(domain, most=2):
         generator = np.random.default_rng(7)
         variables: dict[int, np.ndarray[Any, Any]] = {}
@@ -144,7 +144,7 @@ def test_laws_do_not_depend_on_threads() -> None:
 
 
 def test_laws_do_not_depend_on_the_seed() -> None:
-    """Random elements only decide what is equal by chance, and nothing is."""
+    """Random elements could only make expressions equal by chance, and they make none equal."""
     assert found(SMALL, seed=0) == found(SMALL, seed=1)
 
 
@@ -180,7 +180,7 @@ def test_most_laws_are_rules_that_keep_the_function(small_laws: list[Law]) -> No
 
 
 def test_wordings_that_are_too_general_are_refuted() -> None:
-    """A scalar can be reshaped for nothing; [2, 1] that is to be [1, 2] cannot, where [2, 2] is added to it."""
+    """The reshape of a scalar can be dropped, but not that of [2, 1] to [1, 2] before a sum with [2, 2]."""
     domain = Domain(
         "scalars",
         {"m": (2, 3, 4), "k": (3, 4, 2)},
@@ -196,7 +196,7 @@ def test_wordings_that_are_too_general_are_refuted() -> None:
 
 
 def test_extents_differ_between_symbols() -> None:
-    """Two symbols that agreed in all shape sets would be taken for one."""
+    """The generator could not distinguish two symbols with equal extents in all shape sets."""
     for domain in DOMAINS:
         values = [extents for extents in domain.symbols.values() if isinstance(extents[0], int)]
         assert len(set(values)) == len(values), domain.name

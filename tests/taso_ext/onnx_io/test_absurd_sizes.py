@@ -1,4 +1,4 @@
-"""Sizes that no model has: handled in linear time, or refused with the limit named. What is quadratic does not end."""
+"""Absurd sizes are handled in linear time, or refused with the limit named; quadratic code would not end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from taso_ext import CostModel, Graph, GraphBuilder, RuleSet, State, search_greedy
 
 FLOAT = 1
-LONGEST_LIST = 512  # elements of starred names, and readers of a tensor among which rules look for partners
+LONGEST_LIST = 512  # most elements of a starred name, and most readers of a tensor among which rules look for partners
 SOURCE = "rule r\n  var x: any\n  source y = Relu(x)\n"
 TARGET = "  target y = Tanh(x)\n"
 
 
 class Sketch:
-    """A graph of operators with one output each."""
+    """A builder of graphs whose operators have one output each."""
 
     def __init__(self) -> None:
         self.builder = GraphBuilder()
@@ -47,7 +47,7 @@ def state_of(graph: Graph, rules: RuleSet | None = None) -> State:
 
 
 def exercise(state: State) -> None:
-    """Prices, describes and, where it can be, steps and undoes."""
+    """Computes prices and features, and takes and undoes a step if one is legal."""
     assert all(math.isfinite(cost) for cost in state.candidates()[2])
     assert state.features()[0].shape[0] >= state.graph.num_runtime_nodes
     before, actions = state.hash, state.legal_actions()
@@ -124,7 +124,7 @@ def test_a_split_with_a_hundred_thousand_outputs() -> None:
 
 @pytest.mark.parametrize(("inner", "actions"), [(LONGEST_LIST - 2, 1), (LONGEST_LIST + 1, 0)])
 def test_lists_are_matched_up_to_a_length(inner: int, actions: int) -> None:
-    """Two concats in a row are one, unless one of the three has more than 512 operands."""
+    """Two Concats in a row become one unless one of the three has more than 512 operands."""
     rules = RuleSet.parse(
         "rule r\n var *a, *x, *b: any[...]\n source t = Concat(*x; axis=d); y = Concat(*a, t, *b; axis=d)\n"
         " target y = Concat(*a, *x, *b; axis=d)\n"
@@ -205,7 +205,7 @@ def test_rules_may_be_long(rule: str) -> None:
 
 
 def test_operators_that_may_change_places_in_too_many_ways() -> None:
-    """Twelve readers of one tensor have 479 million orders."""
+    """Twelve readers of one tensor can be assigned in 479 million orders."""
     both = "; ".join(f"y{i} = {{0}}(x)" for i in range(12))
     rules = RuleSet.parse(f"rule orders\n var x: any\n source {both.format('Relu')}\n target {both.format('Tanh')}\n")
     with pytest.raises(ValueError, match="rule 'orders' can be matched in too many ways: looked at more than 1000000"):

@@ -1,6 +1,7 @@
-"""ONNX's own test models, loaded into the engine and written back: equal outputs.
+"""ONNX's own test models keep their outputs when they are loaded into the engine and written back.
 
-A sample by default; all of them under the marker `full`. `python -m tests.conformance.onnx_backend` counts them.
+By default a sample is tested, and all models under the marker `full`. `python -m tests.conformance.onnx_backend`
+counts them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ RUNS_NOWHERE = {"test_gradient_of_add", "test_gradient_of_add_and_mul"}
 """Training operators of a preview domain."""
 
 CONTRADICTORY = {"test_affine_grid_3d_expanded", "test_affine_grid_3d_align_corners_expanded"}
-"""Frozen and without clean-up, ONNX Runtime refuses them: a branch that is never taken contradicts constant sizes,
-which it notices only where these are initializers. Folding the shapes removes the branch."""
+"""Cases that ONNX Runtime refuses if they are frozen and not cleaned up: a branch that is never taken contradicts
+constant sizes, which ONNX Runtime notices only if they are initializers. Folding the shapes removes the branch."""
 
 Freeze = Callable[[Case], Case | None]
 
@@ -52,7 +53,7 @@ def test_operators_survive_the_round_trip(nodes: list[Case]) -> None:
 
 @pytest.mark.parametrize("stride", [4 * STRIDE, pytest.param(1, marks=pytest.mark.full)])
 def test_older_versions_of_operators_survive_the_round_trip(nodes: list[Case], stride: int) -> None:
-    """The same inputs as a model of every older opset that has another version of the operator."""
+    """Each case runs as a model of every older opset that has another version of its operator."""
     found = {older.name: judge(older) for case in nodes[::stride] for older in aged(case)}
     wrong = {name: verdict for name, verdict in found.items() if verdict.outcome not in (EQUAL, NOT_RUN)}
     assert not wrong, wrong
@@ -73,17 +74,17 @@ def test_models_survive_the_round_trip(kind: str) -> None:
 
 
 def structure_frozen(case: Case) -> Case | None:
-    """Integer inputs behind the first (axes, sizes, pads, indices) as constants: what real models have there."""
+    """Returns a case whose integer inputs but the first (axes, sizes, pads, indices) are weights, as in real models."""
     return frozen(case, lambda array: array.dtype.kind in "iub")
 
 
 def all_but_first_frozen(case: Case) -> Case | None:
-    """Every input behind the first as a weight."""
+    """Returns a case whose inputs after the first are all weights."""
     return frozen(case, lambda array: True)
 
 
 def frozen(case: Case, choose: Callable[[np.ndarray], bool]) -> Case | None:
-    """A case with some inputs turned into weights; None where there is nothing to turn."""
+    """Returns a case with the chosen inputs as weights, or None if no input can become one."""
     values = list(case.model.graph.input)
     if len(values) != len(case.inputs) or case.model.ir_version < 4:
         return None
@@ -114,7 +115,7 @@ def test_operators_on_weights_survive_the_round_trip(nodes: list[Case], freeze: 
 
 
 def count_equal(cases: list[Case], freeze: Freeze) -> int:
-    """How many frozen cases ran and were equal; none of the others may differ."""
+    """Returns how many frozen cases ran and were equal, and asserts that none of the others differs."""
     changed = [frozen for case in cases if (frozen := freeze(case)) is not None]
     found = {case.name: judge(case) for case in changed if not case.is_random and case.name not in CONTRADICTORY}
     wrong = {name: verdict for name, verdict in found.items() if verdict.outcome not in (EQUAL, NOT_RUN)}

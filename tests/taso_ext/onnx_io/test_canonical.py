@@ -1,4 +1,4 @@
-"""One spelling for every opset: operators come in as the same normal form and go out as each opset writes them."""
+"""Operators of every opset are read into one normal form and written as their opset spells them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.taso_ext.samples.onnx_cases import assert_round_trip, make_model, nod
 X = [2, 3, 4]
 Weights = dict[str, np.ndarray]
 Spelling = Callable[[int], tuple[list[NodeProto], Weights]]
-"""Nodes from x (of dims X) to y, and constants, as an opset writes them."""
+"""A function of an opset that returns nodes from x (of dims X) to y, and constants, as that opset writes them."""
 
 
 def as_attribute_or_input(
@@ -91,7 +91,7 @@ SPELLINGS: dict[str, Spelling] = {
 
 
 def with_inferred_output(nodes: list[NodeProto], dims: list[int], weights: Weights, opset: int) -> onnx.ModelProto:
-    """A model whose output has the rank that shape inference finds (the checker wants one), else that of X."""
+    """Returns a model whose output has the inferred rank, or that of X; the checker demands one."""
     model = make_model(nodes, [value("x", dims)], [value("y", [])], weights, opset=opset)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output[0].type.tensor_type
@@ -167,7 +167,7 @@ def test_reshape_targets_become_static(data: st.DataObject) -> None:
     dims = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     target = data.draw(st.sampled_from(sorted(set(itertools.permutations(dims)))))
     spelled = list(target)
-    for axis in range(len(target)):  # a 0 copies the dimension at its place
+    for axis in range(len(target)):  # a 0 copies the dimension at the same place
         if target[axis] == dims[axis] and data.draw(st.booleans()):
             spelled[axis] = 0
     if data.draw(st.booleans()):
@@ -180,7 +180,7 @@ def test_reshape_targets_become_static(data: st.DataObject) -> None:
 
 
 def test_computed_structure_stays_as_it_is() -> None:
-    """Sizes that arrive at run time: nothing is known, so nothing may be assumed."""
+    """Nothing may be assumed about sizes that are known only at run time."""
     shape = value("k", [2], onnx.TensorProto.INT64)
     cases = {
         "Reshape": node("Reshape", ["x", "k"], ["y"]),
@@ -209,7 +209,7 @@ def test_empty_tensors_keep_their_meaning() -> None:
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 13])
 def test_softmax_of_another_axis_is_written_for_old_opsets(opset: int) -> None:
-    """A rewrite may move a softmax to an axis that old opsets cannot name; exporting it moves the axis instead."""
+    """A rewrite may move a softmax to an axis that old opsets cannot name; the export transposes the axis instead."""
 
     class Names:
         def constant(self, array: np.ndarray, hint: str) -> str:

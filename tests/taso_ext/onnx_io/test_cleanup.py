@@ -1,4 +1,4 @@
-"""The clean-up keeps every function at every opset, folds what is static, and does to random operators nothing."""
+"""The clean-up keeps every function at every opset, folds what is static, and leaves random operators alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.taso_ext.samples.onnx_cases import (
 )
 
 OPSETS = (7, 9, 10, 11, 12, 13, 14, 17, 18, 21, 26)
-"""Where the operators below change, and both ends of what ONNX Runtime runs."""
+"""The opsets in which the operators below change, and the oldest and newest that ONNX Runtime runs."""
 
 Case = tuple[list[NodeProto], list[int], list[int], dict[str, np.ndarray]]
 """Nodes from x to y, dims of x, dims of y, weights."""
@@ -50,7 +50,7 @@ BN = node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"])
 
 
 def clips(opset: int) -> Iterator[tuple[str, Case]]:
-    """Bounds in every spelling: what merges them reads attributes at some opsets and inputs at others."""
+    """Yields clips with bounds in every spelling, which are attributes at some opsets and inputs at others."""
     low, high = {"a": np.float32(-0.5)}, {"b": np.float32(0.3)}
     if opset < 11:
         first, second = node("Clip", ["x"], ["t"], min=-0.5), node("Clip", ["t"], ["y"], max=0.3)
@@ -147,7 +147,7 @@ def test_function_is_kept_at_every_opset_and_level(family, opset: int) -> None:
 
 
 def flatten_by_shape(opset: int) -> onnx.ModelProto:
-    """`x.view(x.size(0), -1)` as PyTorch's exporter writes it."""
+    """Returns a model with `x.view(x.size(0), -1)` as PyTorch's exporter writes it."""
     axes = {"axes": [0]} if opset < 13 else {}
     unsqueeze = [["d"], ["rest"]] if opset < 13 else [["d", "zero"], ["rest", "zero"]]
     nodes = [
@@ -220,7 +220,7 @@ def test_stale_declared_shapes_do_not_count(level: str) -> None:
 
 
 def test_overridable_inputs_are_not_folded() -> None:
-    """A default may be replaced by the caller, even where it makes a batch norm foldable or a branch constant."""
+    """The caller may replace a default, even if a batch norm could be folded with it."""
     weights = {"w": normal(3, 3, 1, 1)} | BATCH_NORM
     model = make_model(
         [node("Conv", ["x", "w"], ["c"]), BN],
@@ -263,7 +263,7 @@ def test_nothing_is_logged_about_what_the_optimizer_leaves(caplog: pytest.LogCap
 
 
 def reference_clean_up(model: CheckedModel) -> Counter[str]:
-    """Operators that onnxscript's own optimizer leaves, with all of its rules at every node."""
+    """Counts the operators that onnxscript's own optimizer leaves if it tries all of its rules at every node."""
     form = to_ir(prepared(model))
     optimizer.optimize_ir(form)
     return Counter(each.op_type for each in form.graph)
@@ -275,7 +275,7 @@ TINY = [name for name in zoo.names() if name.endswith("-tiny")]
 
 @pytest.mark.parametrize("source", [*PYTORCH, *TINY], ids=lambda source: getattr(source, "stem", source))
 def test_nothing_is_left_that_the_optimizer_removes(source: Path | str) -> None:
-    """Rules that are not tried would not have applied."""
+    """The clean-up tries only some of the optimizer's rules; the others would not have applied."""
     given = onnx.load(source) if isinstance(source, Path) else zoo.build(source)
     model = read_model(given, {dim.name: 3 + i for i, dim in enumerate(open_dims(given.graph))})
     found = Counter(each.op_type for each in clean_up(model).skeleton.graph.node)

@@ -1,4 +1,4 @@
-"""Dimensions may stay open where nothing has to be priced on them; elsewhere the error names the flag to give."""
+"""Dimensions may stay open if no price depends on them; otherwise the error names the flag to give."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def annotated_output() -> onnx.ModelProto:
 
 
 def rank_of_it() -> onnx.ModelProto:
-    """The rank is known, however open the sizes are."""
+    """Returns a model that reads only the rank of x, which is known although the sizes are open."""
     nodes = [
         node("Shape", ["x"], ["n"]), node("Shape", ["n"], ["rank"]), node("Cast", ["rank"], ["f"], to=FLOAT),
         node("Add", ["s", "f"], ["y"]),

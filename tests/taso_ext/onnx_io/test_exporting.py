@@ -1,4 +1,4 @@
-"""Awkward models come out as they went in: same function, same names, same metadata, whatever is rewritten inside."""
+"""Exported awkward models keep their function, names and metadata, whatever is rewritten inside."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_awkward_models_survive_the_round_trip(name: str, level: str) -> None:
 
 
 def test_captured_values_are_found_under_new_names() -> None:
-    """The engine may rename what a branch captures; here the copy that a branch names is gone altogether."""
+    """The engine may rename a value that a branch captures; here the copy that a branch reads is gone altogether."""
     exported = assert_round_trip(if_with_captures(), {"x": normal(2, 3), "flag": np.array(False)}, "none")
     assert operators(exported) == ["Relu", "If"]
 
@@ -76,7 +76,7 @@ def test_what_onnx_runtime_cannot_fold_stays() -> None:
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_models_can_be_verified(name: str) -> None:
-    """Verification finds inputs for them by itself, or says why not; it never takes one for different from itself."""
+    """Verification finds inputs for them by itself or says why not, and never finds a model different from itself."""
     model = OnnxModel.load(AWKWARD[name]())
     found = verify(model.source, model.export_checked(model.graph), num_inputs=6)
     assert found.equal or "give real ones" in found.reason, found.reason
@@ -138,7 +138,7 @@ def test_names_of_values_are_unique_after_rewriting() -> None:
 
 
 def small_network(opset: int) -> onnx.ModelProto:
-    """Siblings to merge, constants to fold, layouts to cancel, in operators whose form changes between opsets."""
+    """Returns a network to merge, fold and simplify, of operators whose form changes between opsets."""
     squeeze = {"axes": [2, 3]} if opset < 13 else {}
     flat = ["pooled"] if opset < 13 else ["pooled", "axes"]
     nodes = [

@@ -1,4 +1,4 @@
-"""External data: several files, subfolders and offsets; and every reference that must not be followed."""
+"""External data may lie in several files, in subfolders and at offsets; references out of bounds are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.taso_ext.samples.onnx_cases import assert_same, is_mapped, model_with
 
 
 def external(tensor: onnx.TensorProto, location: str, offset: int | None = None, length: int | None = None) -> None:
-    """Turns a tensor into a reference; its data are written by the caller."""
+    """Turns a tensor into a reference to external data, which the caller writes."""
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     for key, entry in {"location": location, "offset": offset, "length": length}.items():
@@ -23,7 +23,7 @@ def external(tensor: onnx.TensorProto, location: str, offset: int | None = None,
 
 @pytest.fixture
 def scattered(tmp_path: Path) -> tuple[Path, onnx.ModelProto]:
-    """A model with weights in two files, one in a subfolder, at offsets, and the same model in one piece."""
+    """Writes a model with weights in two files, at offsets and in a subfolder; returns its path and the whole model."""
     whole = model_with({name: normal(20, 30, seed=i) for i, name in enumerate("abcd")})
     split = onnx.ModelProto()
     split.CopyFrom(whole)

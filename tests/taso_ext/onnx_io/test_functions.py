@@ -27,7 +27,7 @@ LOCAL = helper.make_opsetid("local", 1)
 
 
 def referring(op_type: str, inputs: list[str], outputs: list[str], **references: str) -> onnx.NodeProto:
-    """A node whose attributes are those of the function that it stands in."""
+    """Returns a node whose attributes refer to those of the function around it."""
     made = node(op_type, inputs, outputs)
     for name, parameter in references.items():
         made.attribute.append(AttributeProto(name=name, ref_attr_name=parameter, type=AttributeProto.FLOAT))
@@ -41,7 +41,7 @@ def with_functions(
 
 
 def attribute_parameters() -> onnx.ModelProto:
-    """One without and one with a default."""
+    """Returns a model of a function with two attributes, one without and one with a default."""
     body = [
         referring("LeakyRelu", ["a"], ["t"], alpha="slope"),
         referring("Elu", ["t"], ["b"], alpha="curve"),
@@ -56,7 +56,7 @@ def attribute_parameters() -> onnx.ModelProto:
 
 
 def functions_in_functions() -> onnx.ModelProto:
-    """Of another domain, with values of equal names, called several times."""
+    """Returns a model whose function calls one of another domain several times, with values of equal names."""
     square = [node("Mul", ["a", "a"], ["t"]), node("Neg", ["t"], ["b"])]
     inner = helper.make_function("other", "Inner", ["a"], ["b"], square, [MAIN])
     calls = [
@@ -71,7 +71,7 @@ def functions_in_functions() -> onnx.ModelProto:
 
 
 def functions_in_branches() -> onnx.ModelProto:
-    """Called inside an If, with a captured operand, and holding an If themselves."""
+    """Returns a model whose functions are called inside an If, read captured values, and contain an If."""
     half = helper.make_function("local", "Half", ["a"], ["b"], [
         node("Constant", [], ["two"], value=helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])),
         node("Div", ["a", "two"], ["b"]),
@@ -94,7 +94,7 @@ def functions_in_branches() -> onnx.ModelProto:
 
 
 def optional_parameters() -> onnx.ModelProto:
-    """An input that a call leaves out."""
+    """Returns a model with a call that leaves out an input of a function."""
     clip = [node("Clip", ["a", "low", "high"], ["b"])]
     bound = helper.make_function("local", "Bound", ["a", "low", "high"], ["b"], clip, [MAIN])
     top = node("Constant", [], ["top"], value_float=0.25)
@@ -102,7 +102,7 @@ def optional_parameters() -> onnx.ModelProto:
 
 
 def large_constants() -> onnx.ModelProto:
-    """A weight inside a function."""
+    """Returns a model with a large weight inside a function."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 500], normal(1500))
     body = [
         node("Constant", [], ["w"], value=weight), node("MatMul", ["a", "w"], ["t"]),
@@ -130,7 +130,7 @@ def test_functions_compute_the_same_inlined(build: Callable[[], onnx.ModelProto]
 
 @pytest.mark.parametrize("function_opset", [14, 17, 18])
 def test_functions_of_another_opset_are_inlined(function_opset: int) -> None:
-    """As long as their operators are the same."""
+    """They are inlined if their operators are the same in both opsets."""
     inner = [node("Mul", ["a", "a"], ["t"]), node("Add", ["t", "a"], ["b"])]
     scale = helper.make_function("local", "Scale", ["a"], ["b"], inner, [helper.make_opsetid("", function_opset)])
     calls = [node("Scale", ["x"], ["t"], domain="local"), node("Scale", ["t"], ["y"], domain="local")]

@@ -1,4 +1,4 @@
-"""Absurd sizes are handled in linear time, or refused with the limit named."""
+"""Models of absurd sizes are handled in linear time, or refused with the limit named."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def model(
     outputs: Sequence[ValueInfoProto],
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> onnx.ModelProto:
-    """Not checked: checking twice takes the time of such tests."""
+    """Returns a model without checking it, because a second check would take most of the time of these tests."""
     initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "graph", list(inputs), list(outputs), initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 SCALED = [node("ReduceSum", ["t"], ["r"], keepdims=0), node("Add", ["x", "r"], ["y"])]
-"""Makes a weight-only value t part of the output."""
+"""Nodes that make a weight-only value t part of the output."""
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -73,7 +73,7 @@ GROWING: dict[str, tuple[NodeProto, dict[str, np.ndarray]]] = {
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", GROWING)
 def test_few_numbers_are_not_turned_into_gigabytes(name: str, level: str) -> None:
-    """Such a constant is left to the runtime: it costs less to make than to keep."""
+    """Such a constant is left to the runtime, because it costs less to compute than to store."""
     growing, weights = GROWING[name]
     dtype = TensorProto.DOUBLE if name == "MatMul" else TensorProto.FLOAT
     given = model([growing, *SCALED], [value("x", [1], dtype)], [value("y", [1], dtype)], weights)
@@ -97,7 +97,7 @@ def test_long_chains_load_and_export(length: int) -> None:
 
 
 def wide_concat(width: int) -> onnx.ModelProto:
-    """Of distinct tensors; most of them equal computations, which a clean-up may merge."""
+    """Returns a Concat of tensors that all compute the same, which a clean-up may merge."""
     nodes = [node("Relu", ["x"], [f"r{i}"]) for i in range(width)]
     joined = node("Concat", [f"r{i}" for i in range(width)], ["y"], axis=0)
     return model([*nodes, joined], [value("x", [2, 3])], [value("y", [2 * width, 3])])
@@ -152,5 +152,5 @@ def test_deeper_files_name_the_limit(tmp_path: Path) -> None:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field as protobuf writes it."""
+    """Returns a length-delimited field as protobuf writes it."""
     return length_delimited(number, len(payload)) + payload

@@ -1,6 +1,6 @@
-"""Models that PyTorch's two exporters wrote: equal outputs at every clean-up level, as they are and rewritten.
+"""Models from PyTorch's two exporters keep their outputs at every clean-up level, with and without rewrites.
 
-`data/export_pytorch_models.py` says how they were made.
+`samples/data/export_pytorch_models.py` made them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.taso_ext.samples.onnx_cases import random_walk
 MODELS = sorted((Path(__file__).parents[1] / "samples" / "data" / "pytorch").glob("*.onnx"))
 REWRITES = 30
 CRASHING = {("bag-dynamo", "none")}
-"""ONNX Runtime 1.31's constant folding kills the process on the original of this one, hence on its equal."""
+"""Cases whose model, exported or not, makes the constant folding of ONNX Runtime 1.31 kill the process."""
 
 
 def load(path: Path, level: str) -> OnnxModel:
-    """The model with its open dimensions bound to sizes that are not those it was exported with."""
+    """Loads the model with its open dimensions bound to other sizes than at its export."""
     dims = {dim.name: 3 + i for i, dim in enumerate(open_dims(onnx.load(path).graph))}
     return OnnxModel.load(path, dims=dims, clean=level)
 
@@ -43,7 +43,7 @@ def test_rewritten_models_compute_the_same(path: Path, level: str) -> None:
 
 
 def test_nodes_keep_their_names_and_metadata() -> None:
-    """Also where the exporter's constants and identities around them are gone."""
+    """This also holds if the exporter's constants and identities around a node are gone."""
     kept = 0
     for path in MODELS:
         before = {node.name: node for node in onnx.load(path).graph.node if node.name}
@@ -62,7 +62,7 @@ def test_there_are_models_of_both_exporters() -> None:
 
 
 def test_dynamo_models_become_as_small_as_torchscript_ones() -> None:
-    """What the newer exporter leaves to its optimiser, the clean-up removes."""
+    """The clean-up removes what the newer exporter leaves to its optimiser."""
     for path in MODELS:
         twin = path.with_name(path.name.replace("dynamo", "torchscript"))
         if path == twin or not twin.exists():

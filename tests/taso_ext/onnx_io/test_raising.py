@@ -1,4 +1,4 @@
-"""Rewrites that need a newer opset than the model's raise it, and what is in the model still computes the same."""
+"""Rewrites that need a newer opset raise that of the model, and the other operators still compute the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ rule gelu
 
 
 def model(opset: int, nodes: list[onnx.NodeProto], dims: list[int]) -> onnx.ModelProto:
-    """Nodes from x [2, 3, 4, 4] to h [*dims], then a GELU of h as exporters write it."""
+    """Returns a model of `nodes` from x [2, 3, 4, 4] to h [*dims] and a GELU of h as exporters write it."""
     constants = {"r": np.sqrt(2), "one": 1.0, "half": 0.5, "low": 0.1}
     initializers = [numpy_helper.from_array(np.float32(value), name) for name, value in constants.items()]
     steps = [("Div", ["h", "r"], "t"), ("Erf", ["t"], "u"), ("Add", ["u", "one"], "v")]

@@ -1,4 +1,4 @@
-"""Every model that cannot be used is refused with one clear paragraph, and nothing else ever comes out."""
+"""Every model that cannot be used is refused with one clear paragraph, and no other error is raised."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def invalid_model() -> bytes:
 
 
 def old_model() -> bytes:
-    """Opset 6 with an operator that the version converter cannot raise."""
+    """Returns a model of opset 6 with an operator that the version converter cannot raise."""
     dtype = onnx.TensorProto.BOOL
     values = [value(name, [2], dtype) for name in "xyz"]
     return make_model([node("And", ["x", "y"], ["z"])], values[:2], values[2:], opset=6).SerializeToString()
@@ -50,7 +50,7 @@ def without_external_data(directory: Path) -> Path:
 
 
 def edited(**changes: object) -> bytes:
-    """Two operators in a row, with some fields of the first node, or of the graph's output, changed."""
+    """Returns a faulty model of two operators in a row; `changes` are fields of the first node or other faults."""
     nodes = [node("Relu", ["x"], ["t"]), node("Add", ["t", "x"], ["y"])]
     model = make_model(nodes, [value("x", [2])], [value("y", [2])])
     first, second = model.graph.node
@@ -111,7 +111,7 @@ def test_bad_file_is_one_clear_paragraph(case: str, tmp_path: Path) -> None:
 
 def test_no_prefix_of_a_model_is_accepted(tmp_path: Path) -> None:
     data = zoo.build("squeezenet1.1-tiny").SerializeToString()
-    # Behind the graph come only the opset import and metadata; without the former the checker refuses the model.
+    # Only the opset import and metadata follow the graph, and the checker refuses a model without opset import.
     cuts = np.random.default_rng(0).integers(1, len(data) - 200, 60)
     for cut in map(int, cuts):
         with pytest.raises(ModelError):

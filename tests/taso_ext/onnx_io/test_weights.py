@@ -25,15 +25,15 @@ from tests.taso_ext.samples.onnx_cases import assert_same, is_mapped, make_model
 
 DTYPES = [number for name, number in TensorProto.DataType.items() if name not in ("UNDEFINED", "STRING")]
 LARGE, SMALL = (40, 61), (2, 3)
-"""Above and below what is moved out of a model's structure."""
+"""Dims above and below the size from which weights are moved out of a model's structure."""
 
 
 def random_tensor(name: str, dtype: int, dims: tuple[int, ...], *, raw: bool = True) -> onnx.TensorProto:
-    """Random bits; without `raw`, in the field of the element type."""
+    """Returns a tensor of random bits, which without `raw` are in the field of the element type."""
     bits = ir.DataType(dtype).bitwidth * int(np.prod(dims))
     array = np.random.default_rng(dtype).integers(0, 2 if dtype == TensorProto.BOOL else 256, -(-bits // 8), np.uint8)
     if bits % 8:
-        array[-1] &= (1 << bits % 8) - 1  # nothing lies beyond the last element
+        array[-1] &= (1 << bits % 8) - 1  # clears the bits after the last element
     data = array.tobytes()
     proto = onnx.TensorProto(name=name, data_type=dtype, dims=dims, raw_data=data)
     if raw:
@@ -43,7 +43,7 @@ def random_tensor(name: str, dtype: int, dims: tuple[int, ...], *, raw: bool = T
 
 
 def passing(tensor: onnx.TensorProto) -> onnx.ModelProto:
-    """A model that gives a weight as it is, and shifts a number."""
+    """Returns a model whose outputs are a weight as it is and the negated input."""
     model = make_model(
         [node("Neg", ["x"], ["y"])],
         [value("x", [2])],
@@ -93,7 +93,7 @@ def test_files_may_be_replaced_while_a_model_is_loaded(tmp_path: Path) -> None:
     onnx.save(zoo.build("squeezenet1.1-tiny"), path)
     loaded = OnnxModel.load(path)
     before = loaded.export(loaded.graph).SerializeToString(deterministic=True)
-    loaded.save(loaded.graph, path)  # onto itself
+    loaded.save(loaded.graph, path)  # over its own file
     assert loaded.export(loaded.graph).SerializeToString(deterministic=True) == before
     assert OnnxModel.load(path).graph.hash == loaded.graph.hash
 
@@ -140,7 +140,7 @@ def test_two_initializers_of_one_name_are_refused() -> None:
 
 
 def nested_weights() -> onnx.ModelProto:
-    """Large weights in both branches of an If under equal names, as initializers and as constants, and at the top."""
+    """Returns a model with large weights, initializers and constants, at the top and in both branches of an If."""
 
     def branch(name: str, seed: int) -> onnx.GraphProto:
         constant = node("Constant", [], ["k"], value=numpy_helper.from_array(normal(40, 50, seed=seed)))
@@ -211,7 +211,7 @@ sizes = st.sampled_from([0, 1, 100, 255, 256, 300, 5000])
 @given(st.lists(st.tuples(sizes, st.booleans(), st.booleans()), max_size=6), st.binary(max_size=40))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_splitting_a_file_loses_nothing(tensors: list[tuple[int, bool, bool]], rest: bytes) -> None:
-    """Whatever lies around the tensors, and whether they lie in initializers or attributes."""
+    """This holds for any fields around the tensors, and for tensors in initializers and in attributes."""
     model = onnx.ModelProto(producer_name=rest.hex())
     for index, (size, in_node, documented) in enumerate(tensors):
         tensor = numpy_helper.from_array(np.arange(size, dtype=np.float32) + index, f"t{index}")
@@ -241,7 +241,7 @@ def all_tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
 @given(st.data())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_splitting_damaged_files_ends(data: st.DataObject) -> None:
-    """Protobuf's parser decides about them afterwards."""
+    """The result does not matter, because protobuf's parser decides about such files afterwards."""
     good = bytearray(model_with({"w": normal(30, 40)}).SerializeToString())
     for _ in range(data.draw(st.integers(1, 5))):
         good[data.draw(st.integers(0, 120) | st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
@@ -269,7 +269,7 @@ def test_reading_by_path_and_from_memory_agree(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_models_over_2_gb_take_little_memory(tmp_path: Path) -> None:
-    """Loaded, exported, written, rewritten, folded and written again."""
+    """The model is loaded, exported, written, rewritten, folded and written again."""
     path = tmp_path / "m.onnx"
     model = loading.big_model(layers=11)
     write_model(model, path)

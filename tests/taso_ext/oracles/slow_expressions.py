@@ -1,4 +1,4 @@
-"""The value of an expression of the rule language, or None where it has none."""
+"""A second implementation of the expressions of the rule language, for the tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_REPEAT = 64
 
 @dataclass(frozen=True)
 class Scope:
-    """What names stand for: symbols, dims and contents of tensors, lengths of lists, attributes behind `@name`."""
+    """The meaning of names: symbols, dims and contents of tensors, lengths of lists, attributes that `@name` binds."""
 
     symbols: Mapping[str, Quantity]
     dims: Mapping[str, Dims]
@@ -32,11 +32,11 @@ class Scope:
 
 
 class NoValueError(Exception):
-    """An unbound symbol, an index out of range, an inexact division, a list where a number is needed, ..."""
+    """An expression has no value: a symbol is unbound, an index out of range, a division inexact, and so on."""
 
 
 def evaluate(expression: ast.expr, scope: Scope) -> Quantity | None:
-    """Comparisons give 1 or 0."""
+    """Returns the value of an expression, or None if it has none; the value of a comparison is 1 or 0."""
     try:
         return _value(expression, scope)
     except NoValueError:
@@ -44,13 +44,13 @@ def evaluate(expression: ast.expr, scope: Scope) -> Quantity | None:
 
 
 def holds(condition: ast.expr, scope: Scope) -> bool:
-    """Whether a condition has a value and is true."""
+    """Returns whether a condition has a value and is true."""
     value = evaluate(condition, scope)
     return isinstance(value, (int, float)) and value != 0
 
 
 def same(a: Quantity, b: Quantity) -> bool:
-    """Equal, reals within two units in the last place of float32."""
+    """Returns whether two values are equal; reals may differ by two units in the last place of float32."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -128,7 +128,7 @@ def _compare(relation: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope)
 
 
 def _elementwise(operator: ast.operator, a: Quantity, b: Quantity) -> Quantity:
-    """A number meeting a list is repeated."""
+    """Applies an operator to two numbers, or element by element; a number beside a list is repeated."""
     if isinstance(a, str) or isinstance(b, str):
         raise NoValueError
     if not isinstance(a, tuple) and not isinstance(b, tuple):
@@ -219,7 +219,7 @@ def _uniform(dims: Dims, content: float | str | None) -> float:
 
 
 def _holds_pattern(name: str) -> Callable[[Dims, float | str | None], int]:
-    """Whether a tensor of that content is the pattern, by writing both down."""
+    """Returns a function that checks whether a tensor of some content is the pattern, by materialising both."""
 
     def holds_pattern(dims: Dims, content: float | str | None) -> int:
         pattern = PATTERNS[name](dims)

@@ -1,4 +1,4 @@
-"""An engine graph as plain Python data, and the way back through GraphBuilder."""
+"""Graphs as plain Python data, made from engine graphs and turned back into them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value; `dims` None is an unknown shape, `handle` and `content` are those of an initializer."""
+    """A value; `dims` is None if the shape is unknown, and only initializers have a `handle` and a `content`."""
 
     name: str
     dtype: int
@@ -32,7 +32,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """A node; operands and results are ids of values, ABSENT for an optional operand that is not there."""
+    """A node; operands and results are ids of values, and ABSENT stands for an optional operand that is left out."""
 
     domain: str
     op_type: str
@@ -41,7 +41,7 @@ class Operator:
     outputs: tuple[int, ...]
     weight_only: bool
     site: int
-    origin: str = ""  # only what the engine has made has one
+    origin: str = ""  # empty unless the engine has made the operator
 
     @property
     def symmetric(self) -> bool:
@@ -50,14 +50,14 @@ class Operator:
 
     @property
     def orders(self) -> list[tuple[int, ...]]:
-        """The ways in which a rule reads the operands: of three and more, only as they stand."""
+        """The orders in which a rule reads the operands: both orders of an interchangeable pair, otherwise one."""
         both = self.symmetric and len(self.inputs) == 2 and self.inputs[0] != self.inputs[1]
         return [self.inputs, self.inputs[::-1]] if both else [self.inputs]
 
 
 @dataclass(frozen=True, repr=False)
 class PlainGraph:
-    """Operators in topological order; of an engine's graph only the live ones."""
+    """Operators in topological order; made from an engine's graph, only its live operators."""
 
     tensors: Mapping[int, Tensor]
     operators: tuple[Operator, ...]
@@ -79,7 +79,7 @@ class PlainGraph:
         return PlainGraph(tensors, operators, tuple(graph.inputs), tuple(graph.outputs))
 
     def __repr__(self) -> str:
-        """One operator a line, as hypothesis shows a failing example."""
+        """Returns the graph as text, one line for each operator, for the failing examples of hypothesis."""
         lines = [f"inputs {', '.join(map(self._text, self.inputs))}"]
         for each in self.operators:
             operands, results = (", ".join(map(self._text, ids)) for ids in (each.inputs, each.outputs))
@@ -88,7 +88,7 @@ class PlainGraph:
         return "\n" + "\n".join([*lines, f"outputs {', '.join(map(self._text, self.outputs))}\n"])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """How hypothesis prints it; of a dataclass it would list the fields."""
+        """Prints the graph for hypothesis, which would otherwise list the fields of the dataclass."""
         printer.text(repr(self))
 
     def _text(self, id_: int) -> str:
@@ -100,12 +100,12 @@ class PlainGraph:
 
     @cached_property
     def producer(self) -> dict[int, Operator]:
-        """The operator that computes a value, by value."""
+        """The operator that computes each value, by the value's id."""
         return {output: operator for operator in self.operators for output in operator.outputs}
 
     @cached_property
     def readers(self) -> dict[int, list[Operator]]:
-        """Operators that read a value, by value; once each."""
+        """The operators that read each value, once each, by the value's id."""
         found: dict[int, list[Operator]] = {id_: [] for id_ in self.tensors}
         for operator in self.operators:
             for value in {*operator.inputs} - {ABSENT}:
@@ -113,7 +113,7 @@ class PlainGraph:
         return found
 
     def build(self, shuffle: random.Random | None = None) -> Graph:
-        """The engine's graph; `shuffle` permutes nodes, weights and interchangeable operands, and renames values."""
+        """Returns the engine's graph; `shuffle` renames values, and permutes nodes, weights and symmetric operands."""
         builder, order = GraphBuilder(), list(self.operators)
         weights = [id_ for id_, tensor in self.tensors.items() if tensor.handle is not None]
         if shuffle is not None:
@@ -140,7 +140,7 @@ class PlainGraph:
 
 
 def topological(operators: Sequence[Operator], shuffle: random.Random | None = None) -> list[Operator] | None:
-    """An order in which producers stand first, a random one of them with `shuffle`; None when there is a cycle."""
+    """Returns the operators in topological order, a random one with `shuffle`, or None if there is a cycle."""
     made_by = {output: index for index, operator in enumerate(operators) for output in operator.outputs}
     needs = [{made_by[value] for value in operator.inputs if value in made_by} for operator in operators]
     needed_by: list[list[int]] = [[] for _ in operators]

@@ -1,4 +1,4 @@
-"""What the names of a rule stand for at one place of a graph."""
+"""Matches of a rule: the meaning of its names at one place of a graph."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.taso_ext.oracles.slow_graph import Operator
 
 @dataclass(frozen=True)
 class Match:
-    """What the names of a rule stand for; grows from the empty one by adding entries to copies.
+    """An immutable assignment of the names of a rule; `bind` makes a copy with one more entry.
 
     Attributes:
       tensors, lists: value ids by name.
       symbols: numbers and lists of numbers by name.
       operators: (op_type, attributes) by operator variable.
       rests: attributes by `@name`.
-      nodes: the operators of each statement by its place in the source; one, or one for each element.
+      nodes: the operators of each statement by its place in the source; one, or one for each list element.
     """
 
     tensors: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Match:
     nodes: Mapping[int, tuple[Operator, ...]] = field(default_factory=dict)
 
     def bind(self, kind: str, name: str, thing: Any) -> Match | None:
-        """With one more entry; None where the name already stands for something else."""
+        """Returns the match with one more entry, or None if the name already stands for something else."""
         known = getattr(self, kind)
         if name in known:
             return self if known[name] == thing else None
@@ -41,12 +41,12 @@ class Match:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for matches that bind the same operators and tensors."""
+        """A value that is equal for matches that bind the same operators and tensors."""
         nodes = (self.nodes[index] for index in sorted(self.nodes))
         named = [(node.op_type, node.inputs, node.outputs) for group in nodes for node in group]
         return (tuple(named), tuple(sorted(self.tensors.items())), tuple(sorted(self.lists.items())))
 
 
 def place(operator: Operator) -> tuple[int, str]:
-    """Place in the order of interchangeable operators: the site, then the origin."""
+    """Returns the sort key of interchangeable operators: the site, then the origin."""
     return operator.site, operator.origin

@@ -1,9 +1,10 @@
-"""A second implementation of matching, for the tests: plain enumeration of what taso_ext/rules/README.md describes.
+"""A second implementation of matching, for the tests: a plain enumeration of what taso_ext/rules/README.md describes.
 
-What that page leaves open is settled here as follows.
+This module settles as follows what that page leaves open.
 
 * A match is an assignment of the source statements to different run-time operators, and of its names to tensors. An
-  operator of two interchangeable operands is read both ways, and each way that gives names another meaning is a match.
+  operator of two interchangeable operands is read in both orders, and each order that gives names another meaning is
+  a match.
 * `*y = F(x, *w)` stands for *all* operators that fit together with one of them, unless its results or a list among its
   operands are fixed by another statement (`y = Concat(*t)`): then there is one operator for each element.
 * Interchangeable operators (`unordered`, elements of a list) are ordered by site, then by origin.
@@ -24,7 +25,7 @@ FLOATS = frozenset((1, 10, 11, 16))  # FLOAT, FLOAT16, DOUBLE, BFLOAT16 of onnx.
 
 
 def matches(rule: RuleText, graph: PlainGraph) -> Iterator[Match]:
-    """Every match of the source, whether or not the target is valid there."""
+    """Yields every match of the source, whether or not the target is valid there."""
     return _Matcher(rule, graph).all()
 
 
@@ -35,12 +36,12 @@ class _Matcher:
         self.candidates = [operator for operator in graph.operators if not operator.weight_only]
 
     def all(self) -> Iterator[Match]:
-        # Statements for one operator come first: they say which lists there are.
+        # Statements for one operator come first, because they bind lists.
         order = sorted(range(len(self.rule.source)), key=lambda index: self.rule.source[index].mapped)
         return (match for match in self.extend(Match(), order) if self.acceptable(match))
 
     def extend(self, match: Match, order: Sequence[int]) -> Iterator[Match]:
-        """All ways to match the statements that are left."""
+        """Yields all ways to match the remaining statements."""
         if not order:
             yield match
             return
@@ -62,7 +63,7 @@ class _Matcher:
                     yield (node,), bound
 
     def near(self, match: Match, statement: Statement) -> Sequence[Operator]:
-        """Operators worth trying: where a result or operand is known already, only those around it can fit."""
+        """Returns the operators to try: if a result or operand is already known, only those that make or read it."""
         for term in statement.results:
             known = match.lists.get(term.name, ())[:1] if term.starred else [match.tensors.get(term.name, ABSENT)]
             for value in known:
@@ -85,9 +86,9 @@ class _Matcher:
         return bound
 
     def assignments(self, statement: Statement, node: Operator) -> Iterator[list[tuple[Term, Any]]]:
-        """All ways to hand the operands to the arguments: an operand to a name, a run of operands to a list.
+        """Yields all ways to assign the operands to the arguments: one operand to a name, a run of operands to a list.
 
-        A lone list has at least `least` elements; of two, either may be empty (`flatten-concats`).
+        A single list has at least `least` elements; if there are two, either may be empty (`flatten-concats`).
         """
         stars = sum(term.starred for term in statement.arguments)
         least = self.rule.least if stars == 1 else 0
@@ -101,7 +102,7 @@ class _Matcher:
             distinct = len({id(node) for node in group}) == len(group)
             if len(group) < self.rule.least or not distinct or any(match.uses(node) for node in group):
                 continue
-            # Of a group that a list tells, the first element leads with each order of its operands.
+            # If a list fixes the group, each operand order of the first element is tried.
             known = statement.results[0].name in match.lists or any(
                 term.name in match.lists for term in statement.arguments
             )
@@ -117,7 +118,7 @@ class _Matcher:
             if all(node is not None and not node.weight_only for node in producers):
                 yield tuple(node for node in producers if node)
         elif operands:
-            # The elements are inner results, so a second reader of one would stand outside the match.
+            # The elements are inner results, so a second reader of one would be outside the match.
             readers = [self.graph.readers[value] for value in operands[0]]
             if all(len(each) == 1 for each in readers):
                 yield tuple(each[0] for each in readers)
@@ -143,7 +144,7 @@ class _Matcher:
     def group_fits(
         self, match: Match, statement: Statement, group: Sequence[Operator], leading: tuple[int, ...] | None
     ) -> Match | None:
-        """Every element in turn, the first with its operands as in `leading`, then the lists they make up."""
+        """Returns the match with all elements and their lists, or None; `leading` is the first one's operand order."""
         bound: Match | None = match
         columns: dict[str, list[int]] = {term.name: [] for term in statement.arguments if term.starred}
         for index, node in enumerate(group):
@@ -164,7 +165,7 @@ class _Matcher:
         orders: Sequence[tuple[int, ...]],
         index: int | None = None,
     ) -> tuple[Match, dict[str, int]] | None:
-        """The names that all elements share, and this element's values of the starred ones."""
+        """Returns the match with the names that all elements share, and this element's values of starred names."""
         fitting = self.operator_fits(match, statement, node)
         if fitting is None or len(node.inputs) != len(statement.arguments) or len(node.outputs) != 1:
             return None
@@ -212,7 +213,7 @@ class _Matcher:
         return bound
 
     def operand_fits(self, match: Match, term: Term, value: Any) -> Match | None:
-        """Binds a name to a value, or a starred name to a tuple of them, and checks the declaration."""
+        """Binds a name to a value, or a starred name to a tuple of values, and checks the declaration."""
         values = value if term.starred else (value,)
         bound = match.bind("lists" if term.starred else "tensors", term.name, value) if ABSENT not in values else None
         variable = self.rule.variables.get(term.name)
@@ -229,7 +230,7 @@ class _Matcher:
         return bound
 
     def variable_fits(self, match: Match, variable: Variable, value: int) -> tuple[Match, list[int]] | None:
-        """Role, dtype and shape; the extents that differ from element to element are given back."""
+        """Checks role, dtype and shape; returns the match and the extents that differ from element to element."""
         tensor = self.graph.tensors[value]
         wrong_role = variable.origin == ("runtime" if tensor.weight_only else "weight")
         if wrong_role or tensor.dims is None or (variable.floating and tensor.dtype not in FLOATS):
@@ -290,7 +291,7 @@ class _Matcher:
         return self.graph.producer[match.tensors[name]]
 
     def closed(self, match: Match) -> bool:
-        """No reader from outside of what goes away, and no variable that the match itself computes."""
+        """Returns whether no reader outside needs a removed result, and the match computes none of its variables."""
         for index, statement in enumerate(self.rule.source):
             for node in () if statement.kept else match.nodes[index]:
                 if any(self.is_read_outside(match, value) for value in node.outputs):
@@ -314,7 +315,7 @@ def _values(match: Match, term: Term) -> tuple[int, ...]:
 
 
 def _runs(terms: Sequence[Term], operands: Sequence[int], least: int) -> Iterator[list[tuple[Term, Any]]]:
-    """All ways to cut `operands` into one operand for each plain term and a run for each starred one."""
+    """Yields all ways to cut `operands` into one operand for each plain term and a run for each starred term."""
     if not terms:
         if not operands:
             yield []
@@ -327,13 +328,13 @@ def _runs(terms: Sequence[Term], operands: Sequence[int], least: int) -> Iterato
 
 
 def _spread(shape: Sequence[Extent], rank: int) -> Sequence[Extent] | None:
-    """The shape if it can have this rank."""
+    """Returns the shape if it can have this rank, otherwise None."""
     is_open = any(extent.kind == "ellipsis" for extent in shape)
     return shape if (len(shape) - 1 <= rank if is_open else len(shape) == rank) else None
 
 
 def _parts(shape: Sequence[Extent], dims: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The dims each entry of a shape stands for."""
+    """Returns the dims that each entry of a shape stands for."""
     parts, at = [], 0
     for extent in shape:
         length = len(dims) - len(shape) + 1 if extent.kind == "ellipsis" else 1
@@ -343,7 +344,7 @@ def _parts(shape: Sequence[Extent], dims: tuple[int, ...]) -> list[tuple[int, ..
 
 
 def _quantity(attribute: object) -> Quantity | None:
-    """An attribute as the rule language sees it: a number, a text or a list of numbers."""
+    """Returns an attribute as the rule language sees it (a number, text or list of numbers), or None for others."""
     if isinstance(attribute, (int, float, str)):
         return attribute
     is_numbers = isinstance(attribute, list) and all(isinstance(each, (int, float)) for each in attribute)
@@ -351,5 +352,5 @@ def _quantity(attribute: object) -> Quantity | None:
 
 
 def _frozen(attributes: Mapping[str, Any]) -> tuple[tuple[str, str, Any], ...]:
-    """Comparable, with 1 and 1.0 kept apart."""
+    """Returns attributes in a form whose comparison distinguishes 1 from 1.0."""
     return tuple((name, type(value).__name__, value) for name, value in sorted(attributes.items()))

@@ -1,4 +1,4 @@
-"""A second implementation of rewriting, for the tests: builds the whole graph after a match is replaced."""
+"""A second implementation of rewriting, for the tests, which builds the whole graph after each rewrite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL_ATTRIBUTES = frozenset(("alpha", "beta", "epsilon", "gamma", "value", "valu
 
 
 def legal_rewrites(rule: RuleText, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
-    """Every legal match of a rule with the graph it leads to."""
+    """Yields every legal match of a rule with the graph that it leads to."""
     for match in matches(rule, graph):
         rewritten = rewrite(rule, graph, match)
         if rewritten is not None:
@@ -29,10 +29,10 @@ def legal_rewrites(rule: RuleText, graph: PlainGraph) -> Iterator[tuple[Match, P
 
 
 def rewrite(rule: RuleText, graph: PlainGraph, match: Match) -> PlainGraph | None:
-    """The graph after the match is replaced.
+    """Returns the graph after the match is replaced, or None if the target is not valid.
 
-    None where the target is not valid: operands do not fit, an output would change its type or become a constant, or
-    the graph would have a cycle.
+    It is not valid if operands do not fit, if an output would change its type or become a constant, or if the graph
+    would have a cycle.
     """
     target = _Target(rule, graph, match)
     if not all(target.add(statement) for statement in rule.target):
@@ -42,7 +42,7 @@ def rewrite(rule: RuleText, graph: PlainGraph, match: Match) -> PlainGraph | Non
 
 
 class _Target:
-    """The operators of the target side as they are added, one statement after the other."""
+    """The target side under construction, one statement after the other."""
 
     def __init__(self, rule: RuleText, graph: PlainGraph, match: Match) -> None:
         self.rule = rule
@@ -59,7 +59,7 @@ class _Target:
         return self.match.lists[term.name] if term.starred else (self.match.tensors[term.name],)
 
     def add(self, statement: Statement) -> bool:
-        """Whether the statement could be added."""
+        """Adds the operators of a statement and returns whether that was possible."""
         if not statement.op:
             self.names[statement.results[0]] = self.names[statement.arguments[0]]
             return True
@@ -88,7 +88,7 @@ class _Target:
         return len(terms) == len(results)
 
     def create(self, statement: Statement, operands: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Adds one operator and gives the ids of its results."""
+        """Adds one operator and returns the ids of its results, or None if the operator is not valid."""
         kind = self.operator(statement, operands)
         types = kind and result_types(*kind, [self.tensors[value].type for value in operands])
         if kind is None or types is None:
@@ -103,7 +103,10 @@ class _Target:
         return ids
 
     def operator(self, statement: Statement, operands: tuple[int, ...]) -> tuple[str, dict[str, Any]] | None:
-        """Operator and attributes: those of the operator variable, or those kept, with those written on top."""
+        """Returns operator type and attributes, or None if an attribute has no value.
+
+        An operator variable gives both. Otherwise the written attributes are added to those that `@name` keeps.
+        """
         if statement.op in self.rule.operators:
             op_type, kept = self.match.operators[statement.op]
             return op_type, {name: value for name, _, value in kept}
@@ -121,7 +124,7 @@ class _Target:
         return statement.op, {**DEFAULTS.get(statement.op, {}), **attributes}
 
     def dtype(self) -> int:
-        """That of the rule's first float variable."""
+        """Returns the dtype of the rule's first float variable, or 0 if there is none."""
         dtypes = [
             self.tensors[id_].dtype for variable in self.rule.variables.values() for id_ in self.bound(variable.term)
         ]
@@ -133,7 +136,7 @@ class _Target:
         return Scope(self.match.symbols, dims, {name: self.tensors[id_].content for name, id_ in tensors.items()})
 
     def replaced(self) -> dict[int, int] | None:
-        """What stands for each output of the rule; None where it may not."""
+        """Returns the replacement of each output of the rule, or None if one does not fit."""
         pairs: dict[int, int] = {}
         for term in self.rule.outputs:
             old, fresh = self.bound(term), self.names[term]
@@ -146,7 +149,7 @@ class _Target:
 
 
 def _attribute(name: str, value: Quantity) -> Any:
-    """As an operator holds it: reals are rounded to float32."""
+    """Returns an attribute as an operator stores it: reals are rounded to float32."""
     if name in REAL_ATTRIBUTES:
         rounded = np.asarray(value, np.float32).astype(float).tolist()
         return rounded if isinstance(value, tuple) else float(rounded)
@@ -154,7 +157,7 @@ def _attribute(name: str, value: Quantity) -> Any:
 
 
 def _assemble(graph: PlainGraph, target: _Target, replaced: Mapping[int, int]) -> PlainGraph | None:
-    """All operators that the outputs still need; None when they form a cycle."""
+    """Returns the graph of all operators that the outputs still need, or None if they form a cycle."""
 
     def moved(operator: Operator) -> Operator:
         inputs = tuple(replaced.get(value, value) for value in operator.inputs)

@@ -1,4 +1,4 @@
-"""Types of the results of operators in normal form, as far as rules create them. None where operands do not fit."""
+"""A second implementation of shape inference, for the tests: operators in normal form that rules create."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 Dims = tuple[int, ...]
 Attributes = Mapping[str, Any]
 
-UNARY = frozenset(  # all that the shipped rules move
+UNARY = frozenset(  # those that the shipped rules move
     ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Erf", "Gelu", "Exp", "Sqrt", "Neg", "Abs", "HardSwish", "Elu")
 )
 BINARY = frozenset(("Add", "Sub", "Mul", "Div"))
 COMMUTATIVE = frozenset(("Add", "Mul", "Sum", "Max", "Min", "And", "Or", "Equal"))
 
 
-CONSTANTS = frozenset(("Constant", "ConstantOfShape", "EyeLike"))  # of nothing but attributes
+CONSTANTS = frozenset(("Constant", "ConstantOfShape", "EyeLike"))  # operators without operands
 
 
 class TensorType(NamedTuple):
@@ -29,15 +29,15 @@ class TensorType(NamedTuple):
 
 
 class MisfitError(Exception):
-    """Operands or attributes that the operator does not accept."""
+    """The operator does not accept its operands or attributes."""
 
 
 def result_types(
     op_type: str, attributes: Attributes, operands: Sequence[TensorType | None]
 ) -> tuple[TensorType, ...] | None:
-    """Types of the results.
+    """Returns the types of the results, or None if the operands do not fit.
 
-    Stricter than ONNX in one place, like the engine: a MatMul of a vector is not created.
+    Like the engine, it is stricter than ONNX in one place: it does not create a MatMul of a vector.
     """
     if op_type in CONSTANTS:
         return _constant(op_type, attributes)

@@ -1,4 +1,4 @@
-"""What a graph is, apart from the names and the order of its parts: the meaning of its hash, spelled out."""
+"""The structure of a graph without the names and the order of its parts, which its hash stands for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.taso_ext.oracles.slow_graph import ABSENT, Operator, PlainGraph
 
 
 def structures(graph: PlainGraph) -> dict[int, int]:
-    """For each value a number that two values of one or several graphs share if they are computed alike."""
+    """Returns a number for each value, which is equal for values that are computed alike, also in other graphs."""
     found = {ABSENT: _number("absent")}
     for position, id_ in enumerate(graph.inputs):
         found[id_] = _number(("input", position, graph.tensors[id_].type))
@@ -35,13 +35,13 @@ def _number(description: Any) -> int:
 
 
 def canonical(graph: PlainGraph) -> Any:
-    """Equal for graphs that should hash alike: the outputs in order, and how often there is an operator of each colour.
+    """Returns a value that is equal for graphs that should have one hash: the outputs, and the operators' colours.
 
-    Operators start with the colour of what they compute, and are told apart by the colours of what they read and of who
-    reads them until no more can be (Weisfeiler and Leman 1968). Those on weights alone do not count: they cost nothing.
+    The first colour of an operator is what it computes. The colours of its operands and readers refine it until no more
+    operators can be told apart (Weisfeiler and Leman 1968). Operators on weights alone do not count: they cost nothing.
 
     Args:
-      graph: live operators only.
+      graph: a graph without dead code.
     """
     found = structures(graph)
     colours = {operator.outputs[0]: found[operator.outputs[0]] for operator in graph.operators}
@@ -70,7 +70,7 @@ def _refined(graph: PlainGraph, colours: dict[int, int]) -> dict[int, int]:
 
 
 def twins(graph: PlainGraph) -> list[tuple[Operator, Operator]]:
-    """Pairs of run-time operators that compute the same, in both orders."""
+    """Returns all pairs of run-time operators that compute the same, in both orders."""
     found = structures(graph)
     alike: dict[int, list[Operator]] = defaultdict(list)
     for operator in graph.operators:

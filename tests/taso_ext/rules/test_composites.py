@@ -55,7 +55,7 @@ def test_attention_becomes_the_runtimes_own() -> None:
 
 @pytest.mark.parametrize("lowest", [-1e4, float(np.finfo(np.float32).min)])
 def test_rows_that_are_masked_out_entirely_stay_as_they_are(lowest: float) -> None:
-    """The mean of all values, not the zeros that ONNX Runtime's Attention gives for a mask of the lowest float."""
+    """Such a row stays the mean of all values; ONNX Runtime's Attention gives zeros for a mask of the lowest float."""
     for form in attentions():
         if not form.inputs:
             continue
@@ -71,7 +71,7 @@ def test_rows_that_are_masked_out_entirely_stay_as_they_are(lowest: float) -> No
 
 
 def whole_models() -> Iterator[tuple[str, onnx.ModelProto, set[str], set[str]]]:
-    """Networks with what must be found in them, and what must be gone."""
+    """Yields the name of a network, the model, the operators that must be found, and those that must be gone."""
     for name in ("bert-base-tiny", "vit-base-tiny"):
         yield name, zoo.build(name), {"Gelu", "Attention"}, {"Erf", "Softmax"}
     for exporter in ("torchscript", "dynamo"):

@@ -1,4 +1,4 @@
-"""Rule files: families, proofs, digests, and where an error is said to stand."""
+"""Rule files: families, proofs, digests, and the places that errors name."""
 
 from __future__ import annotations
 

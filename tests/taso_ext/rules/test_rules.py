@@ -214,7 +214,7 @@ def test_a_source_that_always_divides_by_zero_is_said_to() -> None:
 
 
 def test_a_declared_kernel_without_channels_has_no_instance() -> None:
-    """Drawing one divided by its channels, which ended the process."""
+    """Drawing such a kernel divided by its channels, which ended the process."""
     text = "rule r\n  var    x: float[2, 1, 1, 1]; w: weight float[2, 0, 1, 1]\n  source y = Mul(x, w)\n"
     rules = RuleSet.parse(f"{text}  where  is_identity_kernel(w)\n  target y = Mul(w, x)\n")
     assert "cannot be verified" in str(verify_rule(rules, 0, instances=2))

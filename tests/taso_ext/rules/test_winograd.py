@@ -25,7 +25,7 @@ Matrix = list[list[Fraction]]
 
 
 def constant(rule: str, name: str) -> Matrix:
-    """The matrix that a rule writes as constant `name`."""
+    """Returns the matrix that a rule writes as constant `name`."""
     found = re.search(rf"\b{name} = Constant\(; shape=\[([^]]*)\], values=\[([^]]*)\]\)", rule)
     assert found, f"no constant {name} in {rule}"
     values = [Fraction(number) for number in found[2].split(",")]
@@ -64,9 +64,9 @@ def test_no_other_rule_may_round_like_these() -> None:
 
 
 def test_elementwise_accuracy_is_not_claimed() -> None:
-    """Without `rounding(normwise)` the verifier refuses: a small result beside large data takes on their errors."""
+    """Without `rounding(normwise)` the verifier refuses the rule: a small result takes on errors of large data."""
     text = RULES.text(RULES.names.index("winograd-f4x4-3x3")).partition("proof")[0]
-    text = text.replace("  where  c >= 32 and o >= 32\n", "")  # sums over few channels meet few large numbers
+    text = text.replace("  where  c >= 32 and o >= 32\n", "")  # sums over few channels have few large terms
     verification = verify_rule(RuleSet.parse(text), 0, instances=12)
     assert verification.counterexample is not None
     assert verification.counterexample.stage == "differential"
@@ -104,7 +104,7 @@ def rules_that_apply(model: onnx.ModelProto) -> set[str]:
 @pytest.mark.parametrize("height", [1, 4, 7, 13])
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 1, 1, 1], [2, 1, 0, 3]], ids=str)
 def test_any_extents_and_pads(height: int, pads: list[int]) -> None:
-    """Tiles need not divide the result; where the source has a result, the rules apply."""
+    """Tiles need not divide the result: the rules apply whenever the convolution has a result."""
     exists = height + pads[0] + pads[2] >= 3
     if exists:
         applied = rules_that_apply(convolution((2, 33, height, 9), (40, 33, 3, 3), pads=pads))
@@ -134,13 +134,13 @@ def test_grouped_convolutions_are_left_alone() -> None:
     assert not rules_that_apply(convolution((2, 80, 16, 16), (40, 40, 3, 3), group=2))
 
 
-# Largest error against float64 relative to the spread of the results; the direct convolution's own is near 1e-6.
+# Largest error against float64, relative to the spread of the results; that of the direct convolution is near 1e-6.
 ERRORS = {"winograd-f4x4-3x3": 1e-5, "winograd-f2x2-3x3": 5e-6}
 
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_exported_model_computes_the_same(name: str) -> None:
-    """The whole way: rewritten, weights folded at export, run by ONNX Runtime with its optimisations."""
+    """The graph is rewritten, its weights are folded at export, and ONNX Runtime runs it with its optimisations."""
     source = convolution((1, 32, 13, 18), (48, 32, 3, 3), pads=[1, 1, 1, 1])
     model = OnnxModel.load(source, clean="none")
     state = State(model.graph, RULES, COST_MODEL)

@@ -1,4 +1,4 @@
-"""Small models of what is unusual in ONNX: captured values, other domains, strings, sparse and empty tensors."""
+"""Small models with unusual features of ONNX: captured values, other domains, strings, sparse and empty tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def branch(name: str, nodes: list[onnx.NodeProto], output: str) -> onnx.GraphPro
 
 
 def if_with_captures() -> onnx.ModelProto:
-    """Branches read an input, a weight, a computed value and a renamed copy of one; one branch has an inner If."""
+    """Returns a model whose branches read an input, a weight, a computed value and its copy; one has an inner If."""
     inner_then = branch("inner_then", [node("Mul", ["t", "w"], ["it"])], "it")
     inner_else = branch("inner_else", [node("Sub", ["copy", "x"], ["ie"])], "ie")
     inner = node("If", ["flag"], ["in"], then_branch=inner_then, else_branch=inner_else)
@@ -72,7 +72,10 @@ def scan() -> onnx.ModelProto:
 
 
 def shadowed_names() -> onnx.ModelProto:
-    """A branch defines a name that exists outside: forbidden, but exporters write it and ONNX Runtime runs it."""
+    """Returns a model with a branch that defines a name which exists outside.
+
+    This is forbidden, but exporters write it and ONNX Runtime runs it.
+    """
     then = branch("then", [node("Neg", ["x"], ["t"]), node("Add", ["t", "x"], ["a"])], "a")
     otherwise = branch("else", [node("Add", ["t2", "x"], ["b"])], "b")
     return make_model(
@@ -88,7 +91,7 @@ def shadowed_names() -> onnx.ModelProto:
 
 
 def several_outputs_of_one_value() -> onnx.ModelProto:
-    """An input, a weight and a computed value as outputs, the latter two times."""
+    """Returns a model whose outputs are an input, a weight, a folded weight and, twice, a computed value."""
     return make_model(
         [
             node("Relu", ["x"], ["r"]),
@@ -110,7 +113,7 @@ def input_as_output() -> onnx.ModelProto:
 
 
 def shared_weights() -> onnx.ModelProto:
-    """One weight used twice, and an equal one of another name."""
+    """Returns a model that reads one weight twice, and an equal weight of another name."""
     weight = normal(3, 3)
     return make_model(
         [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["b"]), node("MatMul", ["b", "twin"], ["y"])],
@@ -121,7 +124,7 @@ def shared_weights() -> onnx.ModelProto:
 
 
 def weight_arithmetic() -> onnx.ModelProto:
-    """Everything between the weights and the first MatMul depends on weights alone."""
+    """Returns a model in which everything between the weights and the MatMuls depends on weights alone."""
     return make_model(
         [
             node("Transpose", ["w"], ["wt"], perm=[1, 0]),
@@ -149,7 +152,7 @@ def half_precision() -> onnx.ModelProto:
 
 
 def brain_float() -> onnx.ModelProto:
-    """Weights of a type that NumPy does not have, cast when used."""
+    """Returns a model with a weight of a type that NumPy does not have, which is cast when it is used."""
     weight = helper.make_tensor("w", TensorProto.BFLOAT16, [3, 4], list(normal(12)))
     model = make_model(
         [node("Cast", ["w"], ["f"], to=FLOAT), node("MatMul", ["x", "f"], ["y"])],
@@ -163,7 +166,7 @@ def brain_float() -> onnx.ModelProto:
 
 
 def brain_float_used_twice() -> onnx.ModelProto:
-    """A computed weight that must stay, because NumPy lacks its type, and that a foldable one needs as well."""
+    """Returns a model with a computed weight that a folded one reads and that must stay, as NumPy lacks its type."""
     return make_model(
         [
             node("Cast", ["w"], ["b"], to=TensorProto.BFLOAT16),
@@ -180,7 +183,7 @@ def brain_float_used_twice() -> onnx.ModelProto:
 
 
 def large_captures() -> onnx.ModelProto:
-    """Branches read weights that are large enough to be handed to a session as arrays."""
+    """Returns a model whose branches read weights so large that a session gets them as arrays."""
     then = branch("then", [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["tt"])], "tt")
     otherwise = branch("else", [node("Relu", ["x"], ["ee"])], "ee")
     return make_model(
@@ -192,7 +195,7 @@ def large_captures() -> onnx.ModelProto:
 
 
 def quantised() -> onnx.ModelProto:
-    """Int8 weights stay int8: folding their DequantizeLinear would undo the quantisation."""
+    """Returns a model with int8 weights; folding their DequantizeLinear would undo the quantisation."""
     return make_model(
         [
             node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
@@ -219,7 +222,7 @@ def strings() -> onnx.ModelProto:
 
 
 def classifier_with_map_output() -> onnx.ModelProto:
-    """A sequence of maps, which onnxscript has no type for."""
+    """Returns a model whose output is a sequence of maps, for which onnxscript has no type."""
     model = make_model(
         [node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[10, 20])],
         [value("x", [3, 2])],
@@ -232,7 +235,7 @@ def classifier_with_map_output() -> onnx.ModelProto:
 
 
 def custom_domain() -> onnx.ModelProto:
-    """A contributed operator between known ones; only the file knows the type of its result."""
+    """Returns a model with a contributed operator between known ones; only the file states its result type."""
     model = make_model(
         [
             node("MatMul", ["x", "w"], ["a"]),
@@ -265,7 +268,7 @@ def sparse_weights() -> onnx.ModelProto:
 
 
 def optional_operands() -> onnx.ModelProto:
-    """Absent inputs and outputs in the middle."""
+    """Returns a model whose operators leave out inputs and outputs before others."""
     return make_model(
         [
             node("LSTM", ["x", "w", "r", "", "", "h"], ["", "last", "cell"], hidden_size=4),
@@ -278,7 +281,7 @@ def optional_operands() -> onnx.ModelProto:
 
 
 def unused_outputs() -> onnx.ModelProto:
-    """Outputs that nothing reads, named or left out, in the middle and at the end."""
+    """Returns a model with unread outputs of operators, named or left out, in the middle and at the end."""
     return make_model(
         [
             node("TopK", ["x", "k"], ["top", "places"], axis=1),
@@ -294,7 +297,7 @@ def unused_outputs() -> onnx.ModelProto:
 
 
 def empty_tensors() -> onnx.ModelProto:
-    """Tensors without elements: an input, a weight, the results of operators, an output."""
+    """Returns a model with tensors without elements: an input, a weight, results of operators and outputs."""
     return make_model(
         [
             node("Concat", ["x", "none", "e"], ["joined"], axis=0),

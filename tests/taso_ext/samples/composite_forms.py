@@ -1,4 +1,4 @@
-"""Composite operators as exporters write them: small ONNX models, and what rules should make of each."""
+"""Composite operators as exporters write them: small ONNX models, and the operator that each should become."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _IR_VERSION = 8
 
 @dataclass(frozen=True)
 class Form:
-    """
+    """A composite operator in one of its forms.
+
     Attributes:
       name: what is written, and how.
-      operator: what it should become.
-      text: nodes, as onnx.parser reads them: from `x` to `y`, both [1, tokens, width], with constants of `_NUMBERS`.
+      operator: the operator that it should become.
+      text: the nodes from `x` to `y`, both [1, tokens, width], in onnx.parser's syntax; they may read `_constants`.
       inputs: declarations of further inputs.
     """
 
@@ -31,7 +32,7 @@ class Form:
     inputs: str = ""
 
     def model(self, tokens: int = 6, width: int = 8, heads: int = 2) -> onnx.ModelProto:
-        """The model at these sizes; `heads` divides `width`."""
+        """Returns the model at these sizes; `heads` divides `width`."""
         sizes = {"tokens": tokens, "width": width, "heads": heads, "half_depth": width // heads // 2}
         tensor = f"float[1,{tokens},{width}]"
         inputs = ", ".join(filter(None, [f"{tensor} x", self.inputs.format(**sizes)]))
@@ -77,7 +78,7 @@ _TANH_ARGUMENTS = {
 
 
 def activations() -> Iterator[Form]:
-    """Gelu, by erf and by tanh, and other pointwise functions."""
+    """Yields Gelu, by erf and by tanh, and other pointwise functions."""
     erf_arguments = {"divided": "d = Div(x, root_two)", "multiplied": "d = Mul(x, inverse_root_two)"}
     for (argument, first), (halving, last) in product(erf_arguments.items(), _HALVINGS.items()):
         yield Form(f"gelu, {argument}, {halving}", "Gelu", f"{first} e = Erf(d) a = Add(e, one) {last}")
@@ -103,7 +104,7 @@ def activations() -> Iterator[Form]:
 
 
 def softmaxes() -> Iterator[Form]:
-    """Softmax and its logarithm, as their definitions."""
+    """Yields Softmax and its logarithm, written as their definitions."""
     shifted = "m = ReduceMax<axes = [-1]>(x) d = Sub(x, m) e = Exp(d)"
     total = "s = ReduceSum(e, last)"
     yield Form("softmax", "Softmax", f"{shifted} {total} y = Div(e, s)")
@@ -111,7 +112,7 @@ def softmaxes() -> Iterator[Form]:
 
 
 def norms() -> Iterator[Form]:
-    """Layer and RMS norms, with scale and bias."""
+    """Yields layer norms with scale and bias, and RMS norms with scale."""
     squares = {"power": "q = Pow({c}, two)", "product": "q = Mul({c}, {c})"}
     roots = {
         "divided": "r = Sqrt(v) n = Div({c}, r)",
@@ -136,7 +137,7 @@ def norms() -> Iterator[Form]:
 
 
 def attentions() -> Iterator[Form]:
-    """Attention with heads separated from [1, tokens, width], in the ways to scale, to mask and to turn the keys."""
+    """Yields attention on heads of [1, tokens, width], for the ways to scale, to mask and to transpose the keys."""
     keys = {
         "keys turned once": "k = Transpose<perm = [0, 2, 3, 1]>(k0)",
         "keys turned twice": "k1 = Transpose<perm = [0, 2, 1, 3]>(k0) k = Transpose<perm = [0, 1, 3, 2]>(k1)",
@@ -166,7 +167,7 @@ def attentions() -> Iterator[Form]:
 
 
 def rotary_embeddings() -> Iterator[Form]:
-    """x * cos + rotate_half(x) * sin, with the angles of one half written twice."""
+    """Yields x * cos + rotate_half(x) * sin, with the angles of one half repeated."""
     halves = {
         "split": "a, b = Split<axis = -1>(q)",
         "sliced": "a = Slice(q, first, middle, last) b = Slice(q, middle, end, last)",
@@ -187,7 +188,7 @@ FORMS = (*activations(), *softmaxes(), *norms(), *attentions(), *rotary_embeddin
 
 
 _RULES = RuleSet.default()
-# By the beginnings of their names: each rule recognises something or leaves fewer operators in the way.
+# Prefixes of the names of rules that recognise something or remove operators that are in the way.
 _USED = (
     *("recognise-", "scale-into-", "bias-into-", "join-heads-of-", "join-heads-batch-", "separate-heads-batch-"),
     *("transpose-before-separating-", "compose-", "remove-identity-"),
@@ -197,12 +198,12 @@ _MOST_STEPS = 1000
 
 
 def recognised(graph: Graph, *, fuse: bool = False) -> Graph:
-    """The graph after all rewrites that recognise composites, whichever of them is first in the rule set first.
+    """Returns the graph after all rewrites that recognise composites, always the first in the order of the rule set.
 
     Args:
-      fuse: also into operators of the runtime's own domain.
+      fuse: whether to recognise operators of the runtime's own domain, too.
     Raises:
-      RuntimeError: if they do not come to an end.
+      RuntimeError: if the rewrites do not end.
     """
     state, used = State(graph, _RULES, CostModel.roofline("rtx2070")), _USED + (_FUSING if fuse else ())
     for _ in range(_MOST_STEPS):

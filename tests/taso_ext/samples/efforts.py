@@ -1,4 +1,4 @@
-"""How much of a property is tried: a sample in every run, far more under `-m full`."""
+"""The effort with which properties are tested: a sample in every run, far more under `-m full`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Effort(NamedTuple):
-    """How many random graphs, how many rewrites of each, and whether every run tries others."""
+    """The number of random graphs, the number of rewrites of each, and whether every run draws other graphs."""
 
     examples: int
     steps: int
@@ -21,7 +21,7 @@ class Effort(NamedTuple):
 
     @property
     def tries(self) -> int:
-        """Repetitions where one is as expensive as several random graphs."""
+        """The number of repetitions if one is as expensive as several random graphs."""
         return max(1, self.examples // 50)
 
 
@@ -37,7 +37,7 @@ def for_all(strategy: st.SearchStrategy[T], holds: Callable[[T], None], effort: 
     options = settings(
         max_examples=effort.examples,
         derandomize=not effort.varied,
-        deadline=None,  # nothing is asserted on a clock
+        deadline=None,  # no test asserts on a clock
         phases=(Phase.reuse, Phase.generate, Phase.shrink) if effort.varied else (Phase.generate, Phase.shrink),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],  # graphs take many choices
     )

@@ -1,4 +1,4 @@
-"""Small models as exporters write them, one for each hand-written rule that no other test drives, and what is left."""
+"""Small models as exporters write them, one for each hand-written rule that no other test applies."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from onnx import numpy_helper, parser
 
 OPSET = 17
 Weight = tuple[int, ...] | float | np.ndarray
-"""Dims of random elements, one number, or all elements."""
+"""The dims of random elements, one number, or all elements."""
 
 
 @dataclass(frozen=True)
 class FamilyForm:
-    """A model to which `rule` applies once.
+    """A model to which `rule` applies.
 
     Attributes:
-      signature: inputs and outputs, as ONNX' text format has them.
-      body: the operators.
-      weights: initializers by name; those that begin with `v` are positive.
-      left: operators after the rewrite, those on weights alone not counted, in alphabetical order.
+      signature: the inputs and outputs in ONNX's text format.
+      body: the operators in that format.
+      weights: the initializers by name; those whose names begin with `v` are positive.
+      left: the operators after the rewrite in alphabetical order, without those on weights alone.
     """
 
     rule: str
@@ -32,7 +32,7 @@ class FamilyForm:
     left: str = ""
 
     def model(self) -> onnx.ModelProto:
-        """The model; the same every time."""
+        """Returns the model, with the same weights every time."""
         graph = parser.parse_graph(f"g {self.signature} {{ {self.body} }}")
         generator = np.random.default_rng(0)
         for name, weight in self.weights.items():

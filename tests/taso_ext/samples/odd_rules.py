@@ -1,4 +1,7 @@
-"""Rules that use what the shipped ones do not. They need not keep the function: only where they apply is tested."""
+"""Rules with features that the shipped rules do not use.
+
+They need not keep the function, because tests only look at where they apply and what they lead to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small ONNX models for the tests of the ONNX side, and running them."""
+"""Small ONNX models for the tests of `onnx_io`, and functions that run and compare them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_model(
     ir_version: int = 8,
     **extra: object,
 ) -> onnx.ModelProto:
-    """A checked model; `extra` goes to make_model, such as `functions`, or further `domains` as {name: version}."""
+    """Returns a checked model; `extra` goes to make_model, except further `domains` as {name: version}."""
     domains: dict[str, int] = extra.pop("domains", {})  # type: ignore[assignment]
     initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "graph", list(inputs), list(outputs), initializers)
@@ -41,7 +41,7 @@ def make_model(
 
 
 def model_with(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """A model that adds weights of one shape to its input."""
+    """Returns a model that adds weights of one shape to its input."""
     names = ["x", *(f"s{i}" for i in range(len(weights)))]
     adds = [node("Add", [names[i], name], [names[i + 1]]) for i, name in enumerate(weights)]
     dims = next(iter(weights.values())).shape
@@ -53,7 +53,7 @@ def normal(*dims: int, seed: int = 0) -> np.ndarray:
 
 
 def is_mapped(tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor's values are a view of a mapped file."""
+    """Returns whether a tensor's values are a view of a mapped file."""
     array = getattr(tensor, "raw", None)
     while isinstance(array, np.ndarray):
         array = array.base
@@ -61,7 +61,7 @@ def is_mapped(tensor: ir.TensorProtocol) -> bool:
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[object]:
-    """Outputs without any optimisation."""
+    """Returns the outputs of ONNX Runtime without any optimisation."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -71,7 +71,7 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[object]:
 
 
 def random_feeds(model: onnx.ModelProto, seed: int = 0, scale: float = 3.0) -> dict[str, np.ndarray]:
-    """Normal floats and small integers for all inputs that are tensors without a default."""
+    """Returns normal floats and small integers for all inputs without a default, which must be tensors."""
     rng = np.random.default_rng(seed)
     known = {tensor.name for tensor in model.graph.initializer}
     feeds = {}
@@ -86,7 +86,7 @@ def random_feeds(model: onnx.ModelProto, seed: int = 0, scale: float = 3.0) -> d
 
 
 def assert_same(expected: object, found: object, tolerance: float = 1e-4) -> None:
-    """Equal types, shapes and values; sequences and maps element by element."""
+    """Asserts that types, shapes and values are equal; sequences are compared element by element."""
     if isinstance(expected, (list, tuple)):
         assert isinstance(found, (list, tuple))
         assert len(expected) == len(found)
@@ -111,7 +111,7 @@ def assert_round_trip(
     *,
     tolerance: float = 1e-4,
 ) -> onnx.ModelProto:
-    """Loads and exports without rewriting: the result is valid, has the same interface and computes the same."""
+    """Loads and exports a model; asserts that the result is valid and computes the same outputs, and returns it."""
     loaded = OnnxModel.load(model, clean=clean)
     exported = loaded.export(loaded.graph)
     onnx.checker.check_model(loaded.cleaned.to_proto())
@@ -123,7 +123,7 @@ def assert_round_trip(
 
 
 def random_walk(graph: Graph, rng: np.random.Generator, steps: int) -> list[Graph]:
-    """The graph, and what it becomes with each random rewrite: a random rule that applies, at a random place."""
+    """Returns the graph, and the graph after each random rewrite: a random rule that applies, at a random place."""
     state = State(graph, RuleSet.default(), CostModel.roofline("rtx2070"))
     graphs = [state.graph]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""What random graphs are made of: each fragment adds a few operators to a sketch."""
+"""The fragments of random graphs; each adds a few operators to a sketch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unary(sketch: Sketch) -> None:
 
 
 def with_weight(sketch: Sketch) -> None:
-    """x ∘ w, w a scalar, a row, a channel or of full shape, perhaps twice in a row."""
+    """Adds x ∘ w, once or twice in a row; w is a scalar, a row, a channel or of full shape."""
     x = sketch.value(rank=(1, 9))
     for _ in range(sketch.integer(1, 2)):
         dims = sketch.dims(x)
@@ -45,7 +45,7 @@ def with_weight(sketch: Sketch) -> None:
 
 
 def binary(sketch: Sketch) -> None:
-    """Two run-time values of one shape, or one and its row mean."""
+    """Adds an operator on two run-time values of one shape, or on a value and its row mean."""
     x = sketch.value(rank=(1, 9))
     dims = sketch.dims(x)
     alike = [i for i in sketch.pool if sketch.tensors[i].type == sketch.tensors[x].type]
@@ -58,7 +58,7 @@ def binary(sketch: Sketch) -> None:
 
 
 def linears(sketch: Sketch) -> None:
-    """Products of one value with weights, their biases, and what joins them."""
+    """Adds products of one value with weights, perhaps their biases, and what joins them."""
     x = sketch.value(rank=(2, 4))
     *batch, k = sketch.dims(x)
     siblings, width, biased = sketch.integer(1, 4), sketch.integer(1, 5), sketch.chance()
@@ -71,7 +71,7 @@ def linears(sketch: Sketch) -> None:
 
 
 def product(sketch: Sketch) -> None:
-    """A batched product of two run-time values."""
+    """Adds a batched product of two run-time values."""
     x = sketch.value(rank=(2, 4))
     *batch, m, k = sketch.dims(x)
     if sketch.chance():
@@ -86,7 +86,7 @@ def product(sketch: Sketch) -> None:
 
 
 def convolutions(sketch: Sketch) -> None:
-    """Convolutions of one value, mostly alike, biased or not, and what joins them."""
+    """Adds convolutions of one value, mostly alike, biased or not, and what joins them."""
     x = sketch.value(rank=(3, 4))
     _, channels, *space = sketch.dims(x)
     group = sketch.pick([1, 1, 1, channels])
@@ -110,7 +110,7 @@ def convolutions(sketch: Sketch) -> None:
 
 
 def join(sketch: Sketch, values: list[int], axis: int) -> None:
-    """Nothing, an operator each, a Concat or a sum of some values."""
+    """Adds a Concat or a sum of some values, an operator on each of them, or nothing."""
     alike = [value for value in values if sketch.dims(value) == sketch.dims(values[0])]
     choice = sketch.integer(0, 4)
     if choice == 0 and len(values) > 1:
@@ -124,7 +124,7 @@ def join(sketch: Sketch, values: list[int], axis: int) -> None:
 
 
 def split(sketch: Sketch) -> None:
-    """The parts of a value, perhaps something done to each, perhaps together again."""
+    """Splits a value, perhaps applies an operator to each part, and perhaps concatenates the parts."""
     x = sketch.value(rank=(1, 4), floating=False)
     dims = sketch.dims(x)
     axis = sketch.integer(0, len(dims) - 1)
@@ -146,7 +146,7 @@ def split(sketch: Sketch) -> None:
 
 
 def concat(sketch: Sketch) -> None:
-    """Values of one shape end to end; perhaps one of them is a Concat, perhaps the whole is taken apart again."""
+    """Concatenates values of one shape; perhaps splits the whole again, and perhaps concatenates it once more."""
     x = sketch.value(rank=(1, 4), floating=False)
     dims = sketch.dims(x)
     alike = [i for i in sketch.pool if sketch.tensors[i].type == sketch.tensors[x].type]
@@ -163,7 +163,7 @@ def concat(sketch: Sketch) -> None:
 
 
 def layout(sketch: Sketch) -> None:
-    """Transposes and reshapes in a row, perhaps with a unary operator in between."""
+    """Adds Transposes and Reshapes in a row, perhaps with a Relu in between."""
     x = sketch.value(rank=(1, 4), floating=False)
     for _ in range(sketch.integer(1, 3)):
         choice = sketch.integer(0, 4)
@@ -176,7 +176,7 @@ def layout(sketch: Sketch) -> None:
 
 
 def regrouped(sketch: Sketch, dims: Dims) -> list[int]:
-    """Another shape of as many elements, or the same one."""
+    """Draws another shape of as many elements, or the same shape."""
     if len(dims) < 2:
         return sketch.pick([[*dims], [1, *dims], [*dims, 1]])
     at = sketch.integer(0, len(dims) - 2)
@@ -185,7 +185,7 @@ def regrouped(sketch: Sketch, dims: Dims) -> list[int]:
 
 
 def windows(sketch: Sketch) -> None:
-    """Slices, padding, pooling."""
+    """Adds a Slice, a Pad or a pooling operator."""
     x = sketch.value(rank=(3, 4))
     batch, channels, *space = sketch.dims(x)
     choice = sketch.integer(0, 3)
@@ -206,7 +206,7 @@ def windows(sketch: Sketch) -> None:
 
 
 def norms(sketch: Sketch) -> None:
-    """Softmax, layer and batch normalization, reductions."""
+    """Adds a softmax, a layer or batch normalization, or a reduction."""
     x = sketch.value(rank=(2, 4))
     dims = sketch.dims(x)
     choice = sketch.integer(0, 3)
@@ -228,7 +228,7 @@ def norms(sketch: Sketch) -> None:
 
 
 def entangled(sketch: Sketch) -> None:
-    """Operators that could be joined if one did not need the result of the other."""
+    """Adds operators that could be joined if one did not need the result of the other."""
     x = sketch.value(rank=(2, 3))
     *batch, m, _ = sketch.dims(x)
     k = sketch.dims(x)[-1]
@@ -246,7 +246,7 @@ def entangled(sketch: Sketch) -> None:
 
 
 def constant_operand(sketch: Sketch) -> None:
-    """An operator on weights alone, read by a product: it is never matched itself."""
+    """Adds an operator on weights alone, which no rule matches, and a product that reads it."""
     x = sketch.value(rank=(2, 3))
     *batch, k = sketch.dims(x)
     n = sketch.integer(1, 4)
@@ -255,7 +255,7 @@ def constant_operand(sketch: Sketch) -> None:
 
 
 def instance(sketch: Sketch) -> None:
-    """A random instance of a rule, reading what is there where that has the right shape."""
+    """Adds a random instance of a rule, which often reads existing values of the right shape."""
     drawn = rule_instance(sketch.rules, sketch.pick(range(len(sketch.rules))), sketch.pick(range(INSTANCE_SEEDS)))
     if drawn is None:
         return
@@ -282,9 +282,9 @@ def rule_instance(rules: RuleSet, rule: int, seed: int) -> PlainGraph | None:
 
 
 def foreign(sketch: Sketch) -> None:
-    """What looks like an operator of a rule and is none: of another domain, of unknown shape, of integers.
+    """Adds operators that only look like those of rules: of another domain, of unknown shape, of integers.
 
-    And tensors without elements, to which rules do apply.
+    Or it adds operators on tensors without elements, to which rules do apply.
     """
     x = sketch.value(rank=(2, 4))
     dims, dtype = sketch.dims(x), sketch.tensors[x].dtype
@@ -307,7 +307,7 @@ def foreign(sketch: Sketch) -> None:
 
 
 def inferred(sketch: Sketch, op_type: str, attributes: dict[str, Any], operands: list[int]) -> int:
-    """Adds an operator whose type the shape functions know; the first result."""
+    """Adds an operator whose result types slow_shapes.py knows, and returns its first result."""
     types = result_types(op_type, attributes, [sketch.tensors[value].type for value in operands])
     assert types is not None, (op_type, attributes, [sketch.dims(value) for value in operands])
     return sketch.add(op_type, attributes, operands, *(each.dims for each in types))[0]
@@ -322,7 +322,7 @@ def replaced(dims: Dims, axis: int, size: int) -> Dims:
 
 
 FRAGMENTS = [
-    *[instance] * 9,  # without them few rules would match
+    *[instance] * 9,  # so often, because few rules would match without them
     *[linears, convolutions] * 2,
     split,
     concat,

@@ -1,8 +1,8 @@
 """Random small graphs for property tests: `graphs()` is a hypothesis strategy.
 
 A graph grows by fragments (random_fragments.py) that are chosen so that rules often match: siblings that share an
-operand, layout operators in a row, whole instances of rules grafted onto what is there. All numbers stay of moderate
-size when inputs and weights are those of `model_of` and `feeds_of`.
+operand, layout operators in a row, whole instances of rules on existing values. All numbers have moderate size if
+the weights and inputs are those of `model_of` and `feeds_of`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from taso_ext.onnx_io.weights.content import PATTERNS, materialise
 from tests.taso_ext.oracles.slow_graph import ABSENT, Operator, PlainGraph, Tensor
 
 OPSET, IR_VERSION = 20, 9  # opset 20 has all operators of the fragments (Gelu is the newest)
-LARGEST = 30.0  # estimated magnitude from which on a value is squashed before it is used again
+LARGEST = 30.0  # estimated magnitude above which Tanh is applied to a value before it is used again
 MOST_ELEMENTS = 600
 MOST_OPERATORS = 25
-POSITIVE = "positive"  # beginning of names of inputs and handles of weights without negative elements
+POSITIVE = "positive"  # prefix of the names of inputs and the handles of weights without negative elements
 
 FOLDER = Path(taso_ext.__file__).parent / "rules"
-FAMILIES = ("merging", "algebra", "folding", "layout")  # of operators that slow_shapes.py knows
+FAMILIES = ("merging", "algebra", "folding", "layout")  # slow_shapes.py knows their operators
 DEFAULT_RULES = RuleSet.parse("\n".join((FOLDER / f"{family}.rules").read_text() for family in FAMILIES))
 Dims = tuple[int, ...]
 T = TypeVar("T")
 
 
 class Sketch:
-    """A graph under construction; fragments add operators to it through hypothesis' choices.
+    """A graph under construction, to which fragments add operators that hypothesis chooses.
 
     Attributes:
-      rules: those whose instances are grafted on.
-      pool: values that fragments may read, each of 1 to MOST_ELEMENTS elements.
+      rules: the rules whose instances are added.
+      pool: the values that fragments may read, each of 1 to MOST_ELEMENTS elements.
     """
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], rules: RuleSet) -> None:
@@ -88,25 +88,25 @@ class Sketch:
         return id_
 
     def _content(self, dims: Dims) -> float | str:
-        """A number that a division may meet, or a pattern."""
+        """Draws the content of a weight: a pattern that fits, or a number by which values can be divided."""
         fitting = [name for name, pattern in PATTERNS.items() if pattern(dims) is not None]
         return self.pick([*fitting, 1.0, 0.5, -1.0])
 
     def weight(self, dims: Dims, *, positive: bool = False) -> int:
-        """A weight of these dims, sometimes one that is read elsewhere too."""
+        """Returns a weight of these dims, sometimes one that exists already."""
         kind = POSITIVE if positive else "weight"
         alike = [i for i, t in self.tensors.items() if t.dims == dims and t.handle and t.handle.startswith(kind)]
         if alike and self.integer(0, 3) == 0:
             return self.pick(alike)
         id_ = len(self.tensors)
-        handle = f"{kind}{id_}x{'x'.join(map(str, dims))}"  # like a content hash, it says what the shape is
+        handle = f"{kind}{id_}x{'x'.join(map(str, dims))}"  # like a content hash, it determines the shape
         content = None if positive or self.integer(0, 3) else self._content(dims)
         self.tensors[id_] = Tensor(f"w{id_}", TensorProto.FLOAT, dims, handle, True, content)
         self._magnitude[id_] = 1.5
         return id_
 
     def value(self, *, rank: tuple[int, int] = (0, 9), floating: bool = True) -> int:
-        """A run-time value of this range of ranks; a new input where there is none or by chance."""
+        """Returns a run-time value of a rank in this range; a new input if there is none, and by chance."""
         found = [i for i in self.pool if self._suits(i, rank, floating)]
         if not found or self.integer(0, 9) == 0:
             dtype = TensorProto.FLOAT if floating or self.integer(0, 3) else TensorProto.INT64
@@ -119,7 +119,7 @@ class Sketch:
         return rank[0] <= len(self.dims(value)) <= rank[1] and (is_float or not floating)
 
     def foreign(self, domain: str, op_type: str, operands: Sequence[int], dtype: int, dims: Dims | None) -> int:
-        """Adds an operator whose result, perhaps of unknown shape, no fragment goes on with."""
+        """Adds an operator whose result may have an unknown shape and is in no pool."""
         id_ = len(self.tensors)
         self.tensors[id_] = Tensor("", dtype, dims, None, weight_only=False)
         self.operators.append(Operator(domain, op_type, {}, tuple(operands), (id_,), weight_only=False, site=0))
@@ -147,7 +147,7 @@ class Sketch:
         return self.add(op_type, attributes, operands, self.dims(operands[0]) if dims is None else dims)[0]
 
     def finish(self) -> PlainGraph:
-        """Every result that nobody reads is an output, or dead code by chance; inner results may be outputs too."""
+        """Returns the graph; most unread results become outputs, the others dead code; some inner ones are outputs."""
         made = [id_ for operator in self.operators for id_ in operator.outputs if not operator.weight_only]
         read = {value for operator in self.operators for value in operator.inputs}
         outputs = [i for i in made if (self.integer(0, 7) > 0 if i not in read else self.integer(0, 7) == 0)]
@@ -156,7 +156,7 @@ class Sketch:
 
 
 def _magnitude(op_type: str, operands: list[float], dims: Dims) -> float:
-    """A rough upper bound of the results' magnitude; weights of products are scaled by their fan-in."""
+    """Returns a rough upper bound of the results' magnitude; weights of products are scaled by their fan-in."""
     match op_type:
         case "Tanh" | "Sigmoid" | "Erf" | "Softmax":
             return 1.0
@@ -182,13 +182,13 @@ def _magnitude(op_type: str, operands: list[float], dims: Dims) -> float:
 def graphs(
     draw: Callable[[st.SearchStrategy[Any]], Any], rules: RuleSet = DEFAULT_RULES, *, foreign: bool = False
 ) -> PlainGraph:
-    """Graphs of 3 to about 25 operators in normal form, dead code among them.
+    """Draws a graph of 3 to about 25 operators in normal form, which may contain dead code.
 
     Args:
-      rules: those that are to match often.
-      foreign: also operators and types that rules must leave alone; ONNX Runtime cannot run these.
+      rules: the rules that should match often.
+      foreign: whether to add operators and types that rules must leave alone; ONNX Runtime cannot run these.
     """
-    from tests.taso_ext.samples.random_fragments import FOREIGN, FRAGMENTS  # it needs Sketch
+    from tests.taso_ext.samples.random_fragments import FOREIGN, FRAGMENTS  # it imports Sketch
 
     sketch = Sketch(draw, rules)
     fragments = [*FRAGMENTS, *(FOREIGN if foreign else [])]
@@ -202,7 +202,7 @@ def graphs(
 
 
 class _Initializers:
-    """Receives the structural constants that lowering turns from attributes back into inputs."""
+    """The structural constants that lowering turns from attributes back into inputs."""
 
     def __init__(self) -> None:
         self.tensors: list[onnx.TensorProto] = []
@@ -216,7 +216,7 @@ class _Initializers:
 
 
 def model_of(graph: PlainGraph) -> onnx.ModelProto:
-    """The graph as a model with weights of moderate size that depend on their handles alone."""
+    """Returns the graph as a checked model, whose weights have moderate size and depend on their handles alone."""
     initializers = _Initializers()
     for id_, tensor in graph.tensors.items():
         if tensor.handle is not None:
@@ -230,7 +230,7 @@ def model_of(graph: PlainGraph) -> onnx.ModelProto:
 
 
 def feeds_of(graph: PlainGraph, seed: int) -> dict[str, np.ndarray]:
-    """Inputs for `model_of(graph)`."""
+    """Returns random inputs for `model_of(graph)`."""
     generator = np.random.default_rng(seed)
     feeds = {}
     for id_ in graph.inputs:
@@ -257,13 +257,13 @@ def _weights(graph: PlainGraph, id_: int) -> np.ndarray:
 
 
 def _numbers(dims: Dims, generator: np.random.Generator, *, positive: bool) -> np.ndarray:
-    """Magnitudes from 0.5 to 1.5: division by them is well conditioned."""
+    """Draws numbers of magnitude 0.5 to 1.5, by which division is well conditioned."""
     signs = 1.0 if positive else generator.choice((-1.0, 1.0), dims)
     return np.asarray(signs * generator.uniform(0.5, 1.5, dims), np.float32)
 
 
 def _normal(operator: Operator, graph: PlainGraph) -> NormalNode:
-    # The permutation of a scalar is an empty list, which has no type in protobuf; left out it means the same.
+    # The permutation of a scalar is an empty list, which has no type in protobuf; without it, it is the default.
     attributes = {name: value for name, value in operator.attributes.items() if value != [] or name == "shape"}
     types = [ValueType(graph.tensors[id_].dtype, graph.tensors[id_].dims) for id_ in operator.inputs if id_ != ABSENT]
     inputs, outputs = ([*map(_name, ids)] for ids in (operator.inputs, operator.outputs))

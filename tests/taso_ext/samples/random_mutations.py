@@ -22,13 +22,13 @@ ORDERED = ("Sub", "Div", "MatMul", "Concat")
 
 
 def live(graph: PlainGraph) -> PlainGraph:
-    """The graph without dead code."""
+    """Returns the graph without dead code."""
     return PlainGraph.of(graph.build())
 
 
 @st.composite
 def mutants(draw: Callable[[st.SearchStrategy[Any]], Any], kind: str) -> tuple[PlainGraph, PlainGraph]:
-    """A graph and one that a single change of this kind made of it."""
+    """Draws a graph and what a single change of this kind makes of it."""
 
     def pick(choices: Sequence[T]) -> T:
         assume(choices)
@@ -38,7 +38,7 @@ def mutants(draw: Callable[[st.SearchStrategy[Any]], Any], kind: str) -> tuple[P
     if kind == "reader-moved-to-a-twin":
         graph = live(operator_duplicated(graph, pick))
     mutant = MUTATIONS[kind](graph, pick)
-    # A change may lead to an isomorphic graph, as when the inputs of x + y change places.
+    # A change may lead to an isomorphic graph, for example if the inputs of x + y change places.
     assume(canonical(live(mutant)) != canonical(graph))
     return graph, mutant
 
@@ -102,7 +102,7 @@ def _results(graph: PlainGraph) -> list[int]:
 
 
 def operand_rewired(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """One operand becomes a value that is computed differently and stands earlier."""
+    """Replaces one operand by an earlier value that is computed differently."""
     index = pick(range(len(graph.operators)))
     old = graph.operators[index]
     place = pick(range(len(old.inputs)))
@@ -126,13 +126,13 @@ def operand_added(graph: PlainGraph, pick: Pick) -> PlainGraph:
 
 
 def operands_swapped(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """Of an operator that is not commutative."""
+    """Swaps two operands of an operator that is not commutative."""
     old = pick([each for each in graph.operators if each.op_type in ORDERED and len(each.inputs) > 1])
     return _with(graph, old, replace(old, inputs=(old.inputs[1], old.inputs[0], *old.inputs[2:])))
 
 
 def operator_duplicated(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """Common subexpression elimination undone: one reader gets a copy of its own."""
+    """Undoes common subexpression elimination: one reader gets a copy of an operator of its own."""
     shared = [each for each in graph.operators if not each.weight_only and len(_readers(graph, each)) > 1]
     old = pick(shared)
     fresh = {id_: max(graph.tensors) + 1 + port for port, id_ in enumerate(old.outputs)}
@@ -145,7 +145,7 @@ def operator_duplicated(graph: PlainGraph, pick: Pick) -> PlainGraph:
 
 
 def reader_moved_to_a_twin(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """One of the readers of an operator reads another one instead that computes the same."""
+    """Makes one reader of an operator read another operator that computes the same."""
     old, twin = pick(twins(graph))
     fresh = dict(zip(old.outputs, twin.outputs, strict=True))
     readers = _readers(graph, old)
@@ -164,7 +164,7 @@ def output_dropped(graph: PlainGraph, pick: Pick) -> PlainGraph:
 
 
 def output_added(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """Perhaps one that is an output already."""
+    """Adds an output, perhaps a value that is an output already."""
     return replace(graph, outputs=(*graph.outputs, pick(_results(graph))))
 
 
@@ -186,7 +186,7 @@ def another_weight(graph: PlainGraph, pick: Pick) -> PlainGraph:
 
 
 def weight_for_input(graph: PlainGraph, pick: Pick) -> PlainGraph:
-    """A weight where an input was: no longer a run-time value."""
+    """Replaces an input that an operator reads by a weight, which is no run-time value."""
     old = pick([each for each in graph.operators if set(each.inputs) & set(graph.inputs)])
     value = pick([value for value in old.inputs if value in graph.inputs])
     fresh, kind = max(graph.tensors) + 1, graph.tensors[value]

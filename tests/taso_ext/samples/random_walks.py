@@ -1,4 +1,4 @@
-"""States of random rewrites, and what the engine makes of every legal rewrite of one."""
+"""Random walks of states, and the results of all legal rewrites of a state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.taso_ext.samples.random_graphs import DEFAULT_RULES
 RULE_SETS = {"default": DEFAULT_RULES, "odd": ODD_RULES}
 over_rule_sets = pytest.mark.parametrize("rules", RULE_SETS.values(), ids=RULE_SETS)
 COSTS = CostModel.roofline("rtx2070")
-AMPLE = 4096  # locations: more than any tiny graph has matches of one rule
+AMPLE = 4096  # locations, more than one rule has matches in any tiny graph
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny")]
 LARGE = [name for name in zoo.names() if not name.endswith("-tiny")]
@@ -33,7 +33,7 @@ def start(graph: Graph, max_locations: int = AMPLE, rules: RuleSet = DEFAULT_RUL
 
 
 def random_action(state: State, rng: np.random.Generator) -> tuple[int, int] | None:
-    """Uniform over the rules that apply, then over their locations, so that no rule drowns another."""
+    """Draws a rule that applies, then one of its locations, both uniformly, so that no rule dominates."""
     legal = state.legal_actions()
     if not len(legal):
         return None
@@ -43,7 +43,7 @@ def random_action(state: State, rng: np.random.Generator) -> tuple[int, int] | N
 
 
 def walk(state: State, steps: int, seed: int) -> Iterator[State]:
-    """The state itself, then the same object after each of up to `steps` random rewrites."""
+    """Yields the state itself, then the same object after each of up to `steps` random rewrites."""
     rng = np.random.default_rng(seed)
     yield state
     for _ in range(steps):
@@ -55,19 +55,19 @@ def walk(state: State, steps: int, seed: int) -> Iterator[State]:
 
 
 def after(state: State, rule: int, location: int) -> State:
-    """A copy of the state, one rewrite further."""
+    """Returns a copy of the state, one rewrite further."""
     stepped = state.copy()
     stepped.step(rule, location)
     return stepped
 
 
 def rewrites(state: State) -> dict[tuple[int, int], str]:
-    """The hash each legal (rule, location) leads to."""
+    """Returns the hash that each legal (rule, location) leads to."""
     return {(rule, location): after(state, rule, location).hash for rule, location in state.legal_actions().tolist()}
 
 
 def hashes_by_rule(state: State) -> list[Counter[str]]:
-    """For each rule, how often its rewrites lead to each hash."""
+    """Returns for each rule how many of its rewrites lead to each hash."""
     found: list[Counter[str]] = [Counter() for _ in state.rule_mask()]
     for (rule, _), hash_ in rewrites(state).items():
         found[rule][hash_] += 1

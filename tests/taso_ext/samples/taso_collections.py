@@ -45,7 +45,7 @@ def transpose(x: Tensor) -> Op:
 
 
 def collection(rules: Sequence[Rule]) -> Any:
-    """The protobuf of `rules`; operators count from 0, external inputs are negative."""
+    """Returns the protobuf message of `rules`; operators count from 0, external inputs are negative."""
     message = collection_class()()
     for source, target, outputs in rules:
         rule = message.rule.add()
@@ -69,7 +69,7 @@ def write(path: Path, *rules: Rule) -> Path:
 
 
 def translated(rule: Rule) -> Substitution:
-    """`rule` as it is read back from a file."""
+    """Returns `rule` as it is read back from a file."""
     with tempfile.TemporaryDirectory() as directory:
         return substitution(read_taso_file(write(Path(directory) / "rules.pb", rule))[0])
 

@@ -1,4 +1,4 @@
-"""Files of TASO's rules: broken ones are refused in one paragraph, and the command reports on good ones."""
+"""Broken files of TASO's rules are refused in one paragraph, and the command reports on good files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_unreadable_file_is_refused(tmp_path: Path, name: str) -> None:
 def test_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], length: int
 ) -> None:
-    """Whatever is read can be translated or says why not; nothing else is ever raised."""
+    """Every rule that is read can be translated or says why not; no other error is ever raised."""
     data = bytearray(VALID)
     for at, byte in changes:
         data[at] = byte

@@ -1,4 +1,4 @@
-"""TASO's rule files: what is sound is loaded for the shapes it is sound for, all else is reported, nothing crashes."""
+"""TASO's rule files: sound rules are loaded for the shapes where they are sound, and all others are reported."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from tests.taso_ext.samples.taso_collections import (
     write,
 )
 
-pytestmark = pytest.mark.xdist_group("taso rules")  # one worker: what most look at is loaded once
+pytestmark = pytest.mark.xdist_group("taso rules")  # one worker, so that the module's fixtures are made once
 
-INSTANCES = 12  # enough to refute what is refuted here; the command takes more
+INSTANCES = 12  # enough to refute the wrong rules of these tests; the command uses more
 SHIPPED = Path(__file__).parents[4] / "shared" / "taso" / "graph_subst.pb"
 needs_shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="TASO's own rule file is not there")
 
@@ -103,7 +103,7 @@ WRONG: dict[str, Rule] = {
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory: pytest.TempPathFactory) -> TasoRules:
-    """All sound rules, then all wrong and all inexpressible ones: its proofs take longer than all else here."""
+    """Loads all sound, then all wrong, then all inexpressible rules, and only once, because the proofs take long."""
     rules = (*SOUND.values(), *WRONG.values(), *(rule for rule, _ in INEXPRESSIBLE.values()))
     path = write(tmp_path_factory.mktemp("rules") / "rules.pb", *rules)
     return load_taso_rules(path, instances=INSTANCES)
@@ -112,7 +112,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> TasoRules:
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_rule_is_loaded_and_keeps_the_function(collection: TasoRules, name: str) -> None:
     position = collection.rules.names.index(f"taso-{[*SOUND].index(name)}")
-    # The loader's verdict is reproduced from the text alone, on graphs it has not seen.
+    # The verifier has to accept the written text alone as well, on graphs that the loader has not seen.
     fresh = source_graphs(translated(SOUND[name]), seed=1, draws=400)
     verification = verify_rule(RuleSet.parse(collection.text), position, instances=INSTANCES, sources=fresh)
     assert verification.ok, str(verification)
@@ -185,7 +185,7 @@ def test_inexpressible_rule_is_reported_by_index_and_reason(
 
 
 def test_rule_that_never_applies_is_not_loaded(load: Callable[..., TasoRules]) -> None:
-    """Its second operator is read by nobody, so no graph has it."""
+    """Nothing reads the result of its second operator, so no graph contains the whole source."""
     loaded = load(([matmul(-1, -4), relu(0), matmul(0, -5)], ASSOCIATE[1], [(2, 1)]))
     assert [outcome.verdict for outcome in loaded.outcomes] == [Verdict.UNTESTED]
     assert "too few to trust it" in loaded.rejected[0][1]
@@ -209,7 +209,7 @@ def test_repeated_rule_is_loaded_once(load: Callable[..., TasoRules]) -> None:
 def test_rules_are_the_same_under_renaming_and_commutation(
     names: list[int], swaps: list[bool], product_as_sum: bool
 ) -> None:
-    """…and only then: one operator exchanged makes another rule."""
+    """If one operator is exchanged, a product for a sum, it is another rule."""
     operators = [add(-1, -2), add(-3, 0), matmul(1, -4), add(-4, -1), matmul(-3, 0)]
 
     def renamed(operator: Op, swap: bool) -> Op:
@@ -234,7 +234,7 @@ def test_target_that_only_swaps_operands_changes_nothing() -> None:
 
 
 def two_convolutions(channels: int, filters: tuple[int, int], groups: tuple[int, int]) -> Graph:
-    """Two convolutions of their own inputs, concatenated."""
+    """Returns a graph that concatenates two convolutions, each with inputs of its own."""
     builder = GraphBuilder()
     results = []
     for name, count, group in zip("ab", filters, groups, strict=True):
@@ -259,7 +259,7 @@ def merge(tmp_path_factory: pytest.TempPathFactory) -> TasoRules:
 def test_convolutions_are_merged_into_groups_only_where_all_groups_have_equally_many_filters(
     merge: TasoRules, filters: tuple[int, int], groups: tuple[int, int], applies: bool
 ) -> None:
-    """TASO's own rule joins convolutions with 2 and 6 filters into one with 2 groups of 4: another function."""
+    """TASO itself joins convolutions with 2 and 6 filters into one with 2 groups of 4, which is another function."""
     detail = merge.outcomes[0].detail
     assert detail.startswith("equally many filters in every group; not for any groups: finite-field test on"), detail
     state = State(two_convolutions(3, filters, groups), merge.rules, CostModel.roofline("rtx2070"))
@@ -267,7 +267,7 @@ def test_convolutions_are_merged_into_groups_only_where_all_groups_have_equally_
 
 
 def test_operands_broadcast_only_without_convolutions(load: Callable[..., TasoRules]) -> None:
-    """A convolution pads; one row repeated before it is not one row repeated behind it."""
+    """A convolution pads, so repeating a row before it differs from repeating a row of its result."""
     rule: Rule = ([add(-7, -8), conv(0, -10)], [conv(-7, -10), conv(-8, -10), add(0, 1)], [(1, 2)])
     distribute: Rule = ([add(-7, -8), matmul(0, -10)], [matmul(-7, -10), matmul(-8, -10), add(0, 1)], [(1, 2)])
     details = [outcome.detail for outcome in load(rule, distribute).outcomes]
@@ -317,7 +317,7 @@ def test_shipped_rules_are_all_translated() -> None:
 @needs_shipped
 @pytest.mark.full
 def test_shipped_rules_known_to_be_wrong_are_restricted(tmp_path: Path) -> None:
-    """99 and 130 are wrong for unequal output channels, all of these on grouped convolutions."""
+    """Rules 99 and 130 are wrong for unequal output channels, and all six rules for grouped convolutions."""
     suspects = [98, 99, 105, 126, 127, 130]
     shipped, chosen = collection_class()(), collection_class()()
     shipped.ParseFromString(SHIPPED.read_bytes())

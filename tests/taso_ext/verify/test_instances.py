@@ -1,4 +1,4 @@
-"""The random graphs that rules are tested on: what they have to be like for wrong rules to show."""
+"""Properties that the random graphs for tests of rules need so that wrong rules are found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def instances(body: str, stretch: int = 0) -> list[Graph]:
 
 
 def extents(graph: Graph) -> list[list[int]]:
-    """Shapes of what the graph reads."""
+    """Returns the shapes of a graph's inputs and weights."""
     made = {id_ for node in graph.nodes() for id_ in node.outputs}
     return [list(value.dims or ()) for id_, value in graph.values().items() if id_ not in made]
 

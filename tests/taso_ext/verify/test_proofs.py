@@ -1,4 +1,4 @@
-"""Proofs: what they record, that they are enforced, and that editing rule or proof is noticed."""
+"""Proofs record what was shown, they are enforced, and an edit of the rule or its proof is noticed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from taso_ext.verify.prove import prove_rule
 from taso_ext.verify.rule_file import read_rule_file, with_proofs
 
 RULE = "rule min-commutes\n  var    x, y: float[...]\n  source z = Min(x, y)\n  target z = Min(y, x)\n"
-"""No axiom speaks of Min, so its proof has a domain."""
+"""A rule whose proof has a domain, because no axiom is about Min."""
 NEXT = "\n# Another one.\n\nrule other\n  var    x: float[m, n]\n  source y = Neg(x); z = Neg(y)\n  target z = x\n"
 INSTANCES = 12
 
 
 @pytest.fixture
 def proven(tmp_path: Path) -> Path:
-    """A file of two rules, the first of which bears its proof."""
+    """Writes a file of two rules, the first with its proof, and returns its path."""
     path = tmp_path / "some.rules"
     path.write_text(RULE + NEXT)
     path.write_text(with_proofs(path, {"min-commutes": prove_rule(RULE, instances=INSTANCES).proof_text}))

@@ -1,4 +1,4 @@
-"""Rules that look right and are not: each fails on shapes, attributes or numbers that networks seldom have."""
+"""Rules that look right but are wrong: each fails on shapes, attributes or numbers that networks seldom have."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_corrupted_rules_are_rejected() -> None:
     wrong = [each for each in judgements if each.truth == rule_corruptions.WRONG]
     assert len(wrong) >= len(SAMPLE) // 3
     assert not any(each.accepted for each in wrong)
-    # One in a thousand may pass the exact layer: none of a sample this small does but once in a hundred rule sets.
+    # One wrong rule in a thousand may pass the exact layer; in a sample this small, one in a hundred rule sets has one.
     assert not any(each.exact for each in wrong), next(each for each in wrong if each.exact).text
 
 

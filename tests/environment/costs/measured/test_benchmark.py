@@ -1,4 +1,4 @@
-"""Kernels are timed by copies of them beside a reference kernel: on a machine whose times are known, and for real."""
+"""Copies of a kernel are timed beside a reference kernel, on a fake machine of known times and on the real one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RELU = Kernel("", "Relu", 14, "{}", (X,), (True,))
 
 
 def gemm(rows: int) -> Kernel:
-    """One that reads `2 * rows` kilobytes of weights."""
+    """Returns a kernel that reads `2 * rows` kilobytes of weights."""
     return Kernel("", "Gemm", 13, "{}", (X, Operand(F, (512, rows), True)), (True,))
 
 
@@ -75,7 +75,7 @@ SMALL, LARGE, HUGE = gemm(512), gemm(16384), gemm(70000)  # 1, 34 and 143 MB
 def test_a_price_is_what_a_run_takes(
     kernel: Kernel, weights_mb: int, ms: float, copies: int, reference_ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the milliseconds that the reference kernel took when the database was begun: the machine may be faster now."""
+    """It is in milliseconds of the reference kernel when the database was begun; the machine may be faster now."""
     runtime = TimedKernels({kernel.op_type: ms, "MatMul": REFERENCE_MS}, FakeMachine(drift=0.0005))
     run_on(runtime, monkeypatch)
     price = time_kernel(kernel, weights_mb, RUNTIME, reference_ms)
@@ -97,7 +97,7 @@ def test_a_price_is_what_a_run_takes(
 def test_weights_come_from_where_the_rest_of_the_graph_leaves_them(
     kernel: Kernel, weights_mb: int, ms: float, swept_mb: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before each run of the copies, and not of the reference kernel; it is not timed."""
+    """Memory is swept before each run of the copies, but not of the reference kernel, and the sweep is not timed."""
     swept: list[float] = []
     runtime = TimedKernels({kernel.op_type: ms, "MatMul": REFERENCE_MS})
 
@@ -117,7 +117,7 @@ def test_a_sweep_reads_as_much_as_it_says() -> None:
 
 
 def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And never surer than sessions of one model agree: a single one of them cannot know."""
+    """Its spread is never below the difference between sessions, which a single session cannot show."""
     spreads = []
     for noise in (0.0, 0.02, 0.2):
         run_on(TimedKernels({"Relu": 0.5, "MatMul": REFERENCE_MS}, FakeMachine(noise=noise)), monkeypatch)
@@ -129,7 +129,7 @@ def test_a_price_says_how_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prices_cover_the_truth_where_sessions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By 0.3 %, both the kernel's and the reference kernel's; of 30 prices fewer than 23 cover it once in 10^4."""
+    """Those of both kernels differ, together by 0.3 %; of 30 prices, fewer than 23 cover the truth once in 10^4."""
     covered = 0
     for seed in range(30):
         machine = FakeMachine(noise=0.002, session_noise=0.003 / math.sqrt(2), seed=seed)
@@ -140,7 +140,7 @@ def test_prices_cover_the_truth_where_sessions_differ(monkeypatch: pytest.Monkey
 
 
 def test_a_price_is_less_sure_where_the_machine_is_not_as_fast_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others slow the reference kernel down, and nobody knows how much the kernel."""
+    """Other processes slow the reference kernel down, and nobody knows how much they slow the kernel down."""
     spreads = []
     for slower in (1.0, 1.1, 1.5):
         run_on(TimedKernels({"Relu": 0.5, "MatMul": slower * REFERENCE_MS}, FakeMachine(noise=0.002)), monkeypatch)
@@ -156,7 +156,7 @@ def test_the_reference_kernel_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch
 
 
 def test_other_models_too_are_timed_in_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the machine's speed is at the time."""
+    """This holds whatever the machine's speed is at the time."""
     (model, feeds), effort = copies_model(RELU, 10), Effort(pairs=20, seconds=60, sessions=2, control=False)
     for speed in (1.0, 0.3):
         ms = {"Relu": 0.5 / speed, "MatMul": REFERENCE_MS / speed}
@@ -174,7 +174,7 @@ def test_a_kernel_that_cannot_be_run_alone_is_refused_before_anything_runs(monke
     assert not runtime.opened
 
 
-# For real
+# On the real machine
 
 
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-tiny"]
@@ -182,14 +182,14 @@ NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "inception-v3-tiny", "nasrnn-ti
 
 @cache
 def kernels_of(name: str) -> tuple[Kernel, ...]:
-    """Each kernel of a graph once."""
+    """Returns each kernel of a graph once."""
     model = OnnxModel.load(zoo.build(name))
     placed = lower(model.sketch(model.graph).model, RUNTIME)
     return tuple({each.kernel.signature: each.kernel for each in placed}.values())
 
 
 def test_copies_read_inputs_that_were_not_read_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as take `RECENT_MB`, one after the other, all of one value."""
+    """They read in turn as many inputs as take `RECENT_MB`, all of one value."""
     model, feeds = copies_model(SMALL, 7, 3)
     read = [node.input[0] for node in model.skeleton.graph.node]
     assert len(set(read)) == 3 and read[:3] == read[3:6] and set(read) == set(feeds)
@@ -248,7 +248,7 @@ QUANTISED = [TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *QUANTISED], ids=TensorProto.DataType.Name)
 def test_no_two_copies_have_equal_weights(dtype: int) -> None:
-    """ONNX Runtime would keep them once, and read them from a cache."""
+    """ONNX Runtime would keep equal weights once, and read them from a cache."""
     kernel = Kernel("", "MatMul", 13, "{}", (X, Operand(dtype, (512, 6), True)), (True,))
     model, _ = copies_model(kernel, MOST_COPIES)
     contents = {bytes(content_bytes(name, tensor)) for name, tensor in model.tensors.items()}
@@ -280,7 +280,7 @@ def test_no_two_copies_of_a_real_kernel_have_equal_weights(name: str) -> None:
     ids=lambda operand: operand.description,
 )
 def test_indices_and_zero_points_stay_zero(operand: Operand) -> None:
-    """Others might lie outside of what is indexed, or be refused."""
+    """Other values might be indices out of bounds, or be refused."""
     model, _ = copies_model(Kernel("", "Gather", 13, "{}", (X, operand), (True,)), 5)
     assert all(not np.any(tensor.numpy()) for tensor in model.tensors.values())
 
@@ -295,6 +295,6 @@ def test_quantised_kernels_run_with_weights_of_their_own() -> None:
 
 
 def test_what_is_wanted_is_within_the_bounds() -> None:
-    """The constants fit one another, else the cases above test something else."""
+    """If the constants do not fit one another, the cases above test something else."""
     assert weight_bytes(LARGE) / 1e6 > MOST_MB / FEWEST_COPIES > weight_bytes(SMALL) / 1e6
     assert weight_bytes(HUGE) / 1e6 > MOST_MB and LONG_MS == 20.0

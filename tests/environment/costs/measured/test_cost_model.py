@@ -160,7 +160,7 @@ def test_prices_of_a_device_that_is_not_here_are_replayed_as_far_as_they_were_me
 
 
 def test_an_episode_ends_where_recorded_prices_do(clock: KernelClock, tmp_path: Path) -> None:
-    """Cut short, not at its end: the rewrite is not made. Who is strict gets the error."""
+    """It is truncated, and the rewrite is not made; a strict environment raises the error."""
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     costs = Recorded(tmp_path / "prices.sqlite")
@@ -189,7 +189,7 @@ def test_an_episode_cannot_start_from_what_has_no_price(clock: KernelClock, tmp_
 
 
 def walked_ms(start: State, steps: int) -> list[float]:
-    """The costs of the graphs on a random walk."""
+    """Returns the costs of the graphs on a random walk, in milliseconds."""
     state, rng, found = start.copy(), np.random.default_rng(0), [start.cost.ms]
     for _ in range(steps):
         random_step(state, rng)
@@ -207,9 +207,9 @@ def test_kernels_are_timed_once(clock: KernelClock, tmp_path: Path) -> None:
 
 
 def test_what_other_processes_have_said_counts(clock: KernelClock, tmp_path: Path) -> None:
-    """The second to price an operator takes over what the first has kept."""
+    """A process takes over the cost of an operator that another process has kept."""
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
-    mine = MeasuredPrices(model, RUNTIME, prices(tmp_path))  # has read what there is: nothing
+    mine = MeasuredPrices(model, RUNTIME, prices(tmp_path))  # has read the empty database
     theirs = prices(tmp_path)
     names = model.graph.neighbourhood_signatures(model.opset).tolist()
     theirs.put("0 made up", Price(1000.0, 0.0))
@@ -233,7 +233,7 @@ def test_models_share_what_is_known_of_operators(clock: KernelClock, tmp_path: P
 
 
 def test_a_new_timing_changes_what_graphs_cost(clock: KernelClock, tmp_path: Path) -> None:
-    """Of who opens the database afterwards: operators are kept as kernels, not as milliseconds."""
+    """Whoever opens the database afterwards sees it, because operators are kept as kernels, not as milliseconds."""
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
     before = model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     for key, price in list(prices(tmp_path).items()):
@@ -244,7 +244,7 @@ def test_a_new_timing_changes_what_graphs_cost(clock: KernelClock, tmp_path: Pat
 
 
 def test_old_models_are_forgotten(clock: KernelClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all that is known of them: nothing in the engine may hold it."""
+    """All that is known of them is freed as well: nothing in the engine may hold it."""
     monkeypatch.setattr(measured, "_MOST_MODELS", 1)
     costs = Measured(database=tmp_path / "prices.sqlite")
     model, other = (OnnxModel.load(zoo.build(name)) for name in ("squeezenet1.1-tiny", "nasrnn-tiny"))
@@ -259,7 +259,7 @@ def test_old_models_are_forgotten(clock: KernelClock, tmp_path: Path, monkeypatc
 
 
 def test_levels_have_prices_of_their_own(clock: KernelClock, tmp_path: Path) -> None:
-    """A graph has other kernels at each."""
+    """A graph has other kernels at each level."""
     model, path = OnnxModel.load(zoo.build("squeezenet1.1-tiny")), tmp_path / "prices.sqlite"
     launches = {}
     for level in ("disabled", "all"):
@@ -310,7 +310,7 @@ class TestNoise:
     def test_what_two_graphs_share_does_not_blur_their_difference(
         self, model: OnnxModel, costs: MeasuredPrices
     ) -> None:
-        """Only kernels that one of them runs more often do."""
+        """Only kernels that one of them runs more often count."""
         before = State(model.graph, RuleSet.default(), costs.native)
         old, found = costs.price(before), []
         for rule, location in before.legal_actions().tolist():
@@ -320,7 +320,7 @@ class TestNoise:
             changed = {key: new.errors.get(key, 0) - old.errors.get(key, 0) for key in new.errors | old.errors}
             differ = [each for each in changed.values() if abs(each) > 1e-12]
             noise = reward_noise("incremental", old, new)
-            # The start graph's own time, the unit, is wrong as well; that hardly shows in a small difference.
+            # The unit, the start graph's time, also has an error, which hardly shows in a small difference.
             scale, unit = 100 / old.cost.ms, abs(old.cost.ms - new.cost.ms) / old.cost.ms * 100 * old.noise
             assert abs(noise - scale * math.hypot(*differ)) <= 1.01 * unit + 100 * old.noise**3
             found.append((noise, 100 * math.hypot(old.noise, new.noise)))
@@ -340,14 +340,14 @@ class TestNoise:
 
 
 def reward_noise(reward: str, old: Priced, new: Priced) -> float:
-    """Of a first step."""
+    """Returns the noise of the reward of a first step."""
     transition = Transition(old.cost, old.cost, new.cost, old.cost, step=1, done=False)
     prices = {"initial": old, "before": old, "after": new, "last_measured": old}
     return rewards.reward_noise(rewards.find(reward), transition, prices, "")
 
 
 def test_what_decides_the_costs_of_operators_has_a_version() -> None:
-    """If this fails, raise OPERATOR_COSTS: databases hold what was found in another way. Then correct the digest."""
+    """If this fails, raise OPERATOR_COSTS, as databases hold costs found in another way; then correct the digest."""
     digest = hashlib.sha256(f"{operator_costs.DISTANCE} {operator_costs._WHOLE}".encode())
     for name in ("bert-base-tiny", "squeezenet1.1-tiny"):
         graph = OnnxModel.load(zoo.build(name)).graph

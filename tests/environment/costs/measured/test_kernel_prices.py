@@ -1,4 +1,4 @@
-"""Prices of kernels: measured by turns, means where they are timed anew, unsure ones warned of."""
+"""Prices of kernels are measured in turns, are means of all timings, and cause a warning if they are unsure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SURE, UNSURE = 0.01, 0.2
 
 
 class Clock:
-    """Says how sure the next prices are, and counts them."""
+    """A clock that gives the next prices the given spreads, and notes what it timed."""
 
     def __init__(self, *spreads: float) -> None:
         self.spreads = list(spreads)
@@ -79,7 +79,7 @@ def test_a_replay_times_nothing(prices: PriceList, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unsure_price_is_warned_of_once(prices: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all models together."""
+    """All models together warn once."""
     timed_by(monkeypatch, SURE, UNSURE, UNSURE)
     assert SURE < NOISY < UNSURE
     clock = NoisyClock("measured:cpu")
@@ -95,7 +95,7 @@ def test_an_unsure_price_is_warned_of_once(prices: PriceList, monkeypatch: pytes
 def test_what_another_process_has_timed_meanwhile_is_not_timed_again(
     prices: PriceList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had the turn before."""
+    """The other process had the turn before."""
     clock = timed_by(monkeypatch)
     other = PriceDatabase(prices.place).setting(HERE)
     known = Price(7.0, SURE)

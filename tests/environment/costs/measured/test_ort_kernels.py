@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime makes of a model: of all types of weights, on the device that was named, or not at all."""
+"""The kernels that ONNX Runtime makes of a model: for all types of weights, and only on the named device."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_weights_of_four_bits() -> None:
     assert Kernel.of_signature(dequantising.signature) == dequantising
 
 
-# What kernels cannot be told by
+# What profiles do not show
 
 
 SPLIT = helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)
@@ -87,7 +87,7 @@ SEQUENCES = {
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_sequences_are_refused(name: str) -> None:
-    """Profiles leave them out, and what follows them would be taken for them."""
+    """Profiles leave them out, so that the next operands would be taken for them."""
     operator = {"read": "SequenceAt reads", "made": "SplitToSequence makes"}[name]
     with pytest.raises(ModelError, match=f"operator {operator} something else than tensors.*endtoend:") as error:
         kernels(SEQUENCES[name])
@@ -110,7 +110,7 @@ def test_types_that_nobody_knows_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_sessions_are_those_in_which_graphs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for what makes them tell their kernels. Without `enable_fallback=0` they might be of another device."""
+    """They differ only in what shows their kernels. Without `enable_fallback=0` they might run on another device."""
     seen = []
     real = ort.InferenceSession
 
@@ -130,7 +130,7 @@ def test_sessions_are_those_in_which_graphs_are_run(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As onnxruntime-gpu on a machine without CUDA: it lists the provider, and leaves it out of every session."""
+    """Imitates onnxruntime-gpu without CUDA, which lists the provider but leaves it out of every session."""
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
     onnx_runtime.require_working.cache_clear()
@@ -152,7 +152,7 @@ def test_kernels_of_another_device_are_not_taken_for_its_own(
 
 
 def test_a_model_that_fails_when_it_runs_is_one_error() -> None:
-    """Here by an index that its shapes do not rule out."""
+    """Here it fails at an index that its shapes do not rule out."""
     indices = numpy_helper.from_array(np.full(70, SIZE + 1, np.int64), "i")
     with pytest.raises(ModelError, match=r"cannot run the model: .*Gather") as error:
         kernels(model([helper.make_node("Gather", ["x", "i"], ["y"])], [indices]))

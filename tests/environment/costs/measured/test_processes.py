@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> KernelClock:
 
 
 class Make:
-    """Makes an environment in whatever process it is called in, with kernels priced without a clock there."""
+    """A function that makes an environment in any process, in which kernels are priced without a clock."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -53,7 +53,7 @@ def test_a_copy_measures_into_the_same_database(clock: KernelClock, tmp_path: Pa
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_environments_in_several_processes_share_prices(context: str, clock: KernelClock, tmp_path: Path) -> None:
-    """Forked processes inherit a cost model that is in use; spawned ones are sent it."""
+    """Forked processes inherit a cost model that is in use, and spawned ones get a pickled copy."""
     costs = Measured("cpu", database=tmp_path / "prices.sqlite")
     start = GraphSubstitutionEnv(MODEL, costs=costs)
     env = AsyncVectorEnv([Make(costs)] * 2, shared_memory=False, context=context)

@@ -1,4 +1,4 @@
-"""Which kernels are timed again: those that make it unsure what two graphs differ by, and no others."""
+"""Only those kernels are timed again that make the difference of two graphs unsure."""
 
 from __future__ import annotations
 

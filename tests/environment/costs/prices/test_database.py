@@ -1,4 +1,4 @@
-"""The database of measured prices: shared, interrupted, copied, and of files that are something else."""
+"""The database of measured prices can be shared, interrupted and copied, and refuses files of another kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_prices_outlive_the_process_that_measured_them(path: Path) -> None:
 
 
 def test_a_price_is_the_mean_of_all_its_timings(path: Path) -> None:
-    """As sure as they agree, whatever they say of themselves."""
+    """Its spread shows how well they agree, whatever spreads they state themselves."""
     with PriceDatabase(path) as prices:
         here = prices.setting(CPU)
         here.put("Relu", PRICE)
@@ -63,7 +63,7 @@ def test_no_timing_outweighs_others_for_being_noisy_or_quiet() -> None:
 
 
 def test_means_of_many_timings_are_as_sure_as_they_say() -> None:
-    """Timings that own up to 1 % and differ by 10 % (standard deviation): 95 % intervals of the means of 20."""
+    """Timings state a spread of 1 % and differ by 10 % (standard deviation); intervals are those of means of 20."""
     rng, covered = np.random.default_rng(0), 0
     for _ in range(200):
         price = Price(math.exp(rng.normal(0, 0.1)), 0.01)
@@ -116,7 +116,7 @@ def _record(path: Path, first: int, count: int) -> None:
 
 
 def test_several_processes_record_at_once(path: Path) -> None:
-    """They also all create the file at the same time, and half of their signatures are the same."""
+    """All of them also create the file at the same time, and half of their signatures are the same."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_record, args=(path, 50 * number, 100)) for number in range(3)]
     for process in processes:
@@ -130,7 +130,7 @@ def test_several_processes_record_at_once(path: Path) -> None:
 
 
 def test_creation_waits_for_who_holds_the_empty_file(path: Path) -> None:
-    """SQLite itself does not, where the journal's mode is to change."""
+    """SQLite itself does not wait if the journal's mode has to change."""
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("begin immediate")  # others may read
     release = threading.Timer(0.3, lambda: other.execute("rollback"))
@@ -160,7 +160,7 @@ def _count(path: Path) -> int:
 
 
 def test_a_database_that_nobody_closed_is_one_file(path: Path) -> None:
-    """Its newest prices would else be beside it, and be lost where it is copied."""
+    """Otherwise its newest prices would be in a file beside it, and a copy would lose them."""
     code = (
         f"import ctypes, sys\nsys.path[:] = {sys.path!r}\nfrom tests.environment.costs.prices.test_database import *\n"
         f"prices = PriceDatabase({str(path)!r})\nprices.setting(CPU).put('Relu', PRICE)\n"
@@ -236,7 +236,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_prices_of_a_faster_machine_are_scaled_to_this_one(tmp_path: Path) -> None:
-    """What is kept are ratios to the reference kernel, stated in the milliseconds that it took in each file."""
+    """The database keeps ratios to the reference kernel, in the milliseconds that this took in each file."""
     with PriceDatabase(tmp_path / "mine.sqlite") as mine, PriceDatabase(tmp_path / "theirs.sqlite") as theirs:
         assert mine.setting(CPU).keep_reference_ms(2.0) == 2.0
         assert theirs.setting(CPU).keep_reference_ms(1.0) == 1.0
@@ -266,7 +266,7 @@ def test_what_operators_take_is_kept(path: Path) -> None:
 
 
 def test_processes_agree_on_what_operators_take(path: Path) -> None:
-    """The first one to say it has said it, and the others are told."""
+    """The first process to state a cost decides it, and the others get that cost."""
     with PriceDatabase(path) as mine, PriceDatabase(path) as theirs:
         here, there = mine.setting(CPU), theirs.setting(CPU)
         there.put("Relu", PRICE)
@@ -340,7 +340,7 @@ insert into part values (2, 5, 6);
 pragma application_id = 0x524C4643;
 pragma user_version = 2;
 """
-"""A file as the second version wrote it."""
+"""The contents of a file as version 2 wrote it."""
 
 
 def of_version_2(path: Path) -> None:
@@ -355,7 +355,7 @@ def test_an_older_file_becomes_one_of_this_version(path: Path) -> None:
             assert set(prices.settings()) == {CPU, replace(CPU, device="cuda")}
             here = prices.setting(CPU)
             assert here.reference_ms == 2.5 and dict(here.items()) == {"Relu": Price(0.5, 0.01)}
-            # Of two readings of surroundings the present one's.
+            # Only operator costs of the present version are kept.
             assert here.operator_costs == {0x0202030405060708: OperatorCost({"Relu": 6}, 4.0)}, (
                 "what another reading made is not"
             )
@@ -385,7 +385,7 @@ def test_an_older_file_that_cannot_be_written_says_why_it_has_to_be(
 
 
 def test_those_who_measure_into_one_file_take_turns(path: Path) -> None:
-    """Each opens it anew, as processes do."""
+    """Each thread opens the file anew, as processes do."""
     at_work: list[int] = []
     most: list[int] = []
 

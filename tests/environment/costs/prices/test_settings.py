@@ -1,4 +1,4 @@
-"""What tells prices of different machines apart: the processor's name, and the level of optimisation."""
+"""Settings tell prices of different machines apart: the processor's name, and the level of optimisation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from taso_ext.onnx_io.session import LEVELS
 
 @dataclass
 class FakeDriver:
-    """NVIDIA's driver, which shows a process some GPUs.
+    """A stand-in for NVIDIA's driver that shows a process some GPUs.
 
     Attributes:
-      visible: their names, in the order that CUDA_VISIBLE_DEVICES gives them.
+      visible: the names of the GPUs, in the order of CUDA_VISIBLE_DEVICES.
     """
 
     visible: list[str]
@@ -49,7 +49,7 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_gpu_is_called_what_its_driver_calls_the_first_that_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nvidia-smi may not be here, and lists those of others too."""
+    """nvidia-smi may not be installed, and it also lists GPUs that are not visible."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver(["NVIDIA H200", "NVIDIA T4"]))
     assert setting_of(OnnxRuntime("cuda")).processor == "NVIDIA H200"
@@ -87,7 +87,7 @@ model name\t: another
 
 
 def test_processors_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their model, and by the instructions that ONNX Runtime chooses its kernels by; not by others."""
+    """The model and the instructions by which ONNX Runtime chooses its kernels count, other instructions do not."""
     monkeypatch.setattr(settings, "CPU_INFORMATION", tmp_path / "cpuinfo")
     names = []
     for model, flags in ((207, "avx512f ht"), (207, "avx512f"), (143, "avx512f"), (207, "avx512f amx_tile")):

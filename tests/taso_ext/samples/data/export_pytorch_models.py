@@ -1,6 +1,6 @@
 """Writes the models of `pytorch/`: `pip install torch==2.13.0 onnxscript && python export_pytorch_models.py`.
 
-Every network is exported by both of PyTorch's exporters, the TorchScript one and the one on torch.export ("dynamo"),
+PyTorch's two exporters, the TorchScript one and the one on torch.export ("dynamo"), export every network that they can,
 with seeded weights. The files are test data; PyTorch is not a dependency of the project.
 """
 
@@ -21,12 +21,13 @@ OPSETS = {"torchscript": 17, "dynamo": 20}
 
 @dataclass(frozen=True)
 class Network:
-    """
+    """A network and how it is exported.
+
     Attributes:
-      make: builds it.
+      make: a function that builds the network.
       inputs: example inputs.
-      dynamic: names of the open dimensions of each input, by axis.
-      exporters: those that can export it.
+      dynamic: the names of the open dimensions of each input, by axis.
+      exporters: the exporters that can export it.
       script: whether the TorchScript exporter gets it scripted instead of traced, which keeps its control flow.
     """
 
@@ -203,7 +204,7 @@ NETWORKS = {
 
 
 def trained(network: Network) -> nn.Module:
-    """The network in evaluation mode, with weights and statistics that are not the initial zeros and ones."""
+    """Returns the network in evaluation mode, with weights and statistics that are not the initial zeros and ones."""
     torch.manual_seed(0)
     module = network.make().eval()
     for name, buffer in module.named_buffers():
@@ -237,7 +238,7 @@ def export(name: str, network: Network, exporter: str) -> None:
 
 
 def _forget_notes(message: Message) -> None:
-    """Removes what the exporter notes about its own work: most of a file, and stack traces. Namespaces stay."""
+    """Removes the exporter's notes, which contain stack traces and are most of a file; namespaces stay."""
     for descriptor, value in message.ListFields():
         if descriptor.name == "metadata_props":
             kept = [entry for entry in value if entry.key == "namespace"]

@@ -1,4 +1,4 @@
-"""The axioms hold on random graphs, their types follow where they say so, and they prove rules but no corrupted one."""
+"""The axioms hold on random graphs, their types follow if they say so, and they prove rules but no corrupted one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_axiom_holds_on_random_graphs(index: int) -> None:
 
 @pytest.mark.parametrize(("index", "backwards"), TYPED)
 def test_types_follow_wherever_the_source_and_the_conditions_hold(index: int, backwards: bool) -> None:
-    """On graphs drawn without regard to the target, the axiom can always be applied."""
+    """The axiom can be applied to every graph that is drawn without regard to its target."""
     draft = Draft.read(AXIOMS.text(index).split("  proof  ")[0])
     if backwards:
         draft.calls["source"], draft.calls["target"] = draft.calls["target"], draft.calls["source"]
@@ -50,7 +50,7 @@ def test_types_follow_wherever_the_source_and_the_conditions_hold(index: int, ba
 
 
 def _renamed(draft: Draft) -> list[Call]:
-    """The source once more, as a target: results within it under other names."""
+    """Returns the source once more as a target, with its inner results renamed."""
     kept = {name for call in draft.calls["target"] for name in call.results}
     inner = {name for call in draft.calls["source"] for name in call.results} - kept
 
@@ -88,7 +88,7 @@ PROVEN = {
 """,
 }
 
-WRONG = {  # what is changed in which of the above
+WRONG = {  # the rule above, a part of its text, and what replaces it
     "swapped operands": ("concat-and-split", "MatMul(x, w)", "MatMul(w, x)"),
     "swapped parts": ("concat-and-split", "Concat(a, b;", "Concat(b, a;"),
     "swapped results": ("concat-and-split", "y, z = Split", "z, y = Split"),

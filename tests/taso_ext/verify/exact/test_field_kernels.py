@@ -1,7 +1,7 @@
 """Every exact kernel is the formula of its operator: its real part is what ONNX Runtime computes.
 
-The formulas are the same code for residues and for real numbers, so this tests the exact ones too. The declared
-properties of the functions that are random among residues are tested in test_function_laws.py.
+Residues and real numbers share the code of the formulas, so this tests the exact ones, too. test_function_laws.py tests
+the declared properties of the functions that are random among residues.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def with_residues(arithmetic: Arithmetic, real: np.ndarray, generator: np.random
 def test_all_kernels_of_functions_are_tested() -> None:
     tested = {case[0] for case in CASES}
     elsewhere = {
-        *("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "Where"),  # decide
-        *("IsNaN", "IsInf", "Cast", "CastLike"),  # say nothing about real numbers
-        *("Pow", "Clip", "Acos", "Acosh", "Asin", "Atanh", "Mod", "BitShift"),  # by laws below, or opaque
+        *("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "Where"),  # choose
+        *("IsNaN", "IsInf", "Cast", "CastLike"),  # no functions of real numbers
+        *("Pow", "Clip", "Acos", "Acosh", "Asin", "Atanh", "Mod", "BitShift"),  # tested by laws, or opaque
     }
     assert set(functions.FUNCTION_KERNELS) - tested <= elsewhere
     assert {name for name in KERNELS if "::" in name} <= tested
@@ -145,7 +145,7 @@ def test_all_kernels_of_functions_are_tested() -> None:
 
 
 def test_masks_of_attention_are_not_broadcast_along_the_keys() -> None:
-    """ONNX pads them with -infinity instead."""
+    """ONNX pads a mask with too few keys with -infinity instead."""
     shapes = [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 6), (4, 1)]
     graph = graph_of("Attention", {}, shapes, (2, 3, 4, 6))
     with pytest.raises(UnsupportedOperatorError, match="mask"):

@@ -32,19 +32,19 @@ FIELD = PrimeField(PRIMES[0])
 
 
 def arithmetic(seed: int = 0) -> Arithmetic:
-    """Values and exponents, in the first field."""
+    """Returns the arithmetic of the first pair of fields, one for values and one for exponents."""
     return Arithmetic.at((PRIMES[0], EXPONENT_PRIMES[0]), seed)
 
 
 def values_of(graph: Graph, integers: dict[str, Array], seed: int = 0) -> list[Array]:
-    """Residues of all outputs at integer inputs."""
+    """Returns the residues of all outputs at integer inputs."""
     numbers = arithmetic(seed)
     leaves = {name: numbers.integers(value) for name, value in integers.items()}
     return [output.parts[0] for output in evaluate(graph, leaves, numbers)]
 
 
 def graph_of(op_type: str, attributes: dict[str, Any], inputs: Sequence[Dims], outputs: Sequence[Dims]) -> Graph:
-    """One operator on graph inputs x0, x1, …"""
+    """Returns a graph of one operator on inputs x0, x1, …"""
     builder = GraphBuilder()
     operands = [builder.input(f"x{i}", TensorProto.FLOAT, list(dims)) for i, dims in enumerate(inputs)]
     results = [(f"y{i}", TensorProto.FLOAT, list(dims)) for i, dims in enumerate(outputs)]
@@ -67,8 +67,8 @@ def gemm(trans_a: int = 0, trans_b: int = 0, *, alpha: float = 1.0, beta: float 
     return {"alpha": alpha, "beta": beta, "transA": trans_a, "transB": trans_b}
 
 
-# Operator, attributes in normal form, input shapes, output shapes. Odd strides, unequal pads, dilations, groups,
-# broadcasts and ranks 1 to 5.
+# Operator, attributes in normal form, input shapes and output shapes of each case. The cases have odd strides, unequal
+# pads, dilations, groups, broadcasts and ranks 1 to 5.
 EXACT = [
     ("Add", {}, [(2, 3), (3,)], [(2, 3)]),
     ("Sub", {}, [(3, 1), (1, 4)], [(3, 4)]),
@@ -176,7 +176,7 @@ def test_random_functions_are_functions(
 
 
 def test_what_is_greatest_is_decided_by_the_real_numbers() -> None:
-    """Residues follow the element that is the maximum, and the opposite picks another."""
+    """The real parts decide which element is the maximum or minimum, and its residues are the result."""
     numbers = arithmetic()
     x = FieldTensor(numbers, (np.array([5, 9, 7]), np.array([5, 9, 7]), np.array([0.5, -2.0, 0.25])))
     rows, present = x.reshape((1, 3)), np.ones((1, 3), np.bool_)
@@ -214,7 +214,7 @@ matrices = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 4)).fl
 @given(matrices)
 @settings(max_examples=50, deadline=None)
 def test_products_do_not_overflow(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    """Against Python's integers, with elements up to p − 1."""
+    """Products of matrices with elements up to p − 1 are compared with Python's integers."""
     a, b = pair
     exact = [
         [sum(int(x) * int(y) for x, y in zip(row, column, strict=True)) % PRIMES[1] for column in b.T] for row in a
@@ -231,7 +231,7 @@ def test_field_division_inverts_multiplication(prime: int) -> None:
 
 
 def is_prime(number: int) -> bool:
-    """Miller and Rabin's test with bases that are enough below 2⁶⁴ (Sorenson & Webster 2015)."""
+    """Returns whether a number below 2⁶⁴ is prime: Miller and Rabin's test (bases of Sorenson & Webster 2015)."""
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
@@ -243,7 +243,7 @@ def is_prime(number: int) -> bool:
 
 
 def test_fields_are_as_said() -> None:
-    """61 bits, prime, one the half of the other, −1 no square, small primes squares."""
+    """p has 61 bits, p and q = (p − 1) / 2 are prime, −1 is no square modulo either, and small primes are squares."""
     for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
         assert 2**60 < prime < 2**61
         assert prime == 2 * exponent_prime + 1
@@ -276,14 +276,14 @@ def test_exponentials_turn_sums_into_products() -> None:
 
 
 def test_an_opaque_operator_has_no_laws() -> None:
-    """It is a function of all operands, their order and its attributes."""
+    """The same operator with another attribute is another function."""
     plain = graph_of("LRN", {"size": 3}, [(2, 3)], [(2, 3)])
     assert find_difference(plain, plain) is None
     assert find_difference(plain, graph_of("LRN", {"size": 5}, [(2, 3)], [(2, 3)])) is not None
 
 
 def test_the_bound_is_that_of_the_degree() -> None:
-    """x·a·b has degree 3 on both sides: (6 / 2⁶¹)², less than half a bit off."""
+    """x·a·b has degree 3 on both sides, so the bound is (6 / 2⁶¹)², to less than half a bit."""
     graph = chain(("a", (4, 4)), ("b", (4, 4)), last="Neg")
     agreement = compare_exactly(graph, graph)
     assert agreement.mismatch is None
@@ -292,7 +292,7 @@ def test_the_bound_is_that_of_the_degree() -> None:
 
 
 def test_more_points_are_taken_where_signs_decide() -> None:
-    """A pair of graphs that differ only where three ReLUs in a row all see a negative number is told apart."""
+    """Each point shows only one side of a ReLU, so graphs with a ReLU are compared at several points."""
     graph = chain(("a", (4, 4)), ("b", (4, 4)), last="Relu")
     agreement = compare_exactly(graph, graph)
     assert agreement.points > 1
@@ -312,7 +312,7 @@ def test_random_operators_are_refused() -> None:
 
 
 def chain(*matrices: tuple[str, Dims], last: str) -> Graph:
-    """x[2, 4] times the given weights in turn, then the pointwise operator `last`."""
+    """Returns a graph that multiplies x [2, 4] by the weights in turn and applies the pointwise operator `last`."""
     builder = GraphBuilder()
     value, rows = builder.input("x", TensorProto.FLOAT, [2, 4]), 2
     for handle, dims in matrices:

@@ -1,7 +1,7 @@
-"""The properties that field_functions.py declares of functions hold of the operators, in two implementations.
+"""The operators have the properties that exact/functions.py declares, in two implementations.
 
-Among residues these functions are random but for what is declared, so a property that an operator lacks would let false
-rules pass. Each is tested on many numbers, in ONNX Runtime and in onnx.reference.
+Among residues these functions are random apart from the declared properties, so a property that an operator lacks would
+let false rules pass. Each property is tested on many numbers, in ONNX Runtime and in onnx.reference.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ RUNTIMES = ("onnxruntime", "onnx.reference")
 _SIZES = np.logspace(-3, 1.3, 60).astype(np.float32)
 NUMBERS = np.concatenate([-_SIZES, [np.float32(0)], _SIZES])
 HALVES = np.arange(-6, 6, 0.5, dtype=np.float32)
-"""Where rounding has to decide."""
+"""Integers and halves, where rounding has to decide."""
 INSIDE_ONE = frozenset(["Asin", "Acos", "Atanh"])
 BELOW = {"Sinh": 5.0, "Cosh": 5.0, "Tan": 1.5}
-"""Beyond these sizes steep functions say more about rounding than about themselves."""
+"""The largest arguments of steep functions; beyond them, rounding errors hide the properties."""
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def function_of(op_type: str, runtime: str, **attributes: object) -> Function:
-    """The operator, on vectors."""
+    """Returns the operator as a function of vectors, computed by one of `RUNTIMES`."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
     if op_type == "Cast":
         y = helper.make_tensor_value_info("y", int(attributes["to"]), ["n"])  # type: ignore[call-overload]
@@ -60,7 +60,7 @@ def is_even(function: Function, numbers: np.ndarray) -> bool:
 
 
 def is_rounding(function: Function, numbers: np.ndarray) -> bool:
-    """Idempotent, and zero at zero."""
+    """Returns whether a function is idempotent and 0 at 0."""
     once = function(numbers)
     return bool(np.array_equal(function(once), once)) and function(np.zeros(1, "f"))[0] == 0
 
@@ -91,7 +91,7 @@ def test_casts_to_other_kinds_of_number_fix_zero(to: int, runtime: str) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_casts_between_floats_keep_numbers(runtime: str) -> None:
-    """They count as the identity: what they lose is rounding."""
+    """The verifier takes these casts for the identity, so they may lose no more than rounding."""
     for to, error in ((TensorProto.DOUBLE, 0.0), (TensorProto.FLOAT16, 2.0**-10)):
         cast = function_of("Cast", runtime, to=to)(NUMBERS).astype(np.float64)
         np.testing.assert_allclose(cast, NUMBERS, rtol=error, atol=1e-7)
@@ -99,7 +99,7 @@ def test_casts_between_floats_keep_numbers(runtime: str) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_exponentials_turn_sums_into_products(runtime: str) -> None:
-    """Powers of a root of unity stand for them."""
+    """In the verifier, powers of a root of unity stand for exponentials."""
     exp = function_of("Exp", runtime)
     a, b = (each.ravel() for each in np.meshgrid(NUMBERS[::5], NUMBERS[::5]))
     np.testing.assert_allclose(exp(a + b), exp(a) * exp(b), rtol=1e-4)
@@ -107,7 +107,7 @@ def test_exponentials_turn_sums_into_products(runtime: str) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_roots_of_squares_are_sizes_and_roots_multiply(runtime: str) -> None:
-    """Square roots modulo a prime stand for them, with the sign that makes them so."""
+    """In the verifier, square roots modulo a prime stand for roots, with the sign that gives both properties."""
     sqrt = function_of("Sqrt", runtime)
     np.testing.assert_allclose(sqrt(NUMBERS * NUMBERS), np.abs(NUMBERS), **CLOSE)
     a, b = (np.abs(each.ravel()) for each in np.meshgrid(NUMBERS[::5], NUMBERS[::5]))
@@ -130,7 +130,7 @@ def test_the_tests_of_properties_can_fail(op_type: str, holds: Callable[[Functio
 
 
 def test_every_random_function_has_been_looked_at() -> None:
-    """One that is in no table has no property beyond being a function of its operands."""
+    """No function is in two tables, and every function in a table has a kernel."""
     tables = (functions.ODD, functions.EVEN, functions.ROUNDINGS, functions.FREE)
     assert sum(map(len, tables)) == len(frozenset.union(*tables)), "in two tables"
     assert frozenset.union(*tables) <= set(functions.FUNCTION_KERNELS)

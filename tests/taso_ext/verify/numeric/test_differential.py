@@ -15,7 +15,7 @@ Attribute = int | float | str | list[int]
 
 
 class Writer:
-    """Writes a small float graph; every tensor is [4, 6] unless said otherwise."""
+    """A builder of small float graphs; every tensor is [4, 6] unless `dims` says otherwise."""
 
     def __init__(self) -> None:
         self.builder = GraphBuilder()
@@ -38,7 +38,7 @@ Body = Callable[[Writer, int], int]
 
 
 def graph_of(body: Body) -> Graph:
-    """The graph of `body` applied to an input x."""
+    """Returns the graph of `body` applied to an input x."""
     writer = Writer()
     return writer.graph(body(writer, writer.input("x")))
 
@@ -155,7 +155,7 @@ def test_small_wrong_factors_are_noticed(error: float) -> None:
 
 
 def through_the_sum(op: Writer, x: int) -> int:
-    """(x + s) − s with the sum s of all elements: exact in real arithmetic, but small elements take on errors of s."""
+    """Returns (x + s) − s with the sum s of all elements: exact for reals, but small elements take on errors of s."""
     total = op("ReduceSum", x, dims=(1, 1), axes=[0, 1], keepdims=1)
     return op("Sub", op("Add", x, total), total)
 
