@@ -89,7 +89,7 @@ def test_a_rewrite_far_away_opens_or_closes_a_match(
         stepped = after(state, rule, location)
         assert stepped.legal_actions().tolist() == stepped.rematched().legal_actions().tolist()
         for action in stepped.legal_actions().tolist():
-            assert after(stepped, *action).hash != ""
+            after(stepped, *action)  # it can be taken
         changes += int(stepped.location_counts()[join]) != before - (rule == join)
     assert changes > 0
 
