@@ -96,7 +96,9 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
         table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
-        table.add_argument("--processes", metavar="N", type=int, default=1, help="units of work at a time (1)")
+        table.add_argument(
+            "--processes", metavar="N", type=int, default=1, help="number of units of work that run at a time (1)"
+        )
 
 
 def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -53,17 +53,17 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--dynamics",
             "world_model.mdn_rnn.dynamics",
-            "of the world model's latents: mdn (default), discrete, deterministic",
+            "how the world model predicts the next latent: mdn (default), discrete, deterministic",
         ),
         Flag(
             "--reward-head",
             "world_model.mdn_rnn.reward_head",
-            "of the world model: shared (default) or separate from the others",
+            "the reward network of the world model: shared with the other heads (default), or separate",
         ),
         Flag(
             "--ensemble",
             "world_model.mdn_rnn.ensemble",
-            "members of the world model, whose disagreement shows doubt (1)",
+            "number of world-model members; where they disagree, the model is in doubt (1)",
             int,
         ),
         Flag(
@@ -73,16 +73,30 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             int,
             "N",
         ),
-        Flag("--alpha", "search.alpha", "taso: how much dearer than the best a graph may be (1.05)", float),
-        Flag("--width", "search.width", "beam: graphs of a level (16)", int),
-        Flag("--walk", "search.walk", "restarts: random rewrites before each descent (10)", int),
-        Flag("--budget", "search.budget", "graphs to expand, or passes to try (1000)", int),
-        Flag("--time", "search.seconds", "time limit of searching (none)", float, "SECONDS"),
-        Flag("--memory", "search.memory_mb", "memory limit (512)", int, "MB"),
-        Flag("--threads", "search.threads", "of the search; the result does not depend on it (1)", int),
+        Flag(
+            "--alpha",
+            "search.alpha",
+            "taso: search on from graphs up to this factor dearer than the best (1.05)",
+            float,
+        ),
+        Flag("--width", "search.width", "beam: number of graphs that each level keeps (16)", int),
+        Flag("--walk", "search.walk", "restarts: number of random rewrites before each descent (10)", int),
+        Flag("--budget", "search.budget", "searches: number of graphs to expand, or of passes to try (1000)", int),
+        Flag("--time", "search.seconds", "searches: time limit (none)", float, "SECONDS"),
+        Flag("--memory", "search.memory_mb", "taso, beam and restarts: memory limit (512)", int, "MB"),
+        Flag(
+            "--threads",
+            "search.threads",
+            "taso, beam and restarts: number of threads; the result does not depend on it (1)",
+            int,
+        ),
         Flag("--rules", "rules", "a rule file instead of the built-in rules", metavar="FILE"),
-        Flag("--opset", "opset", "raise (default): rewrites may need a newer opset than MODEL has; keep: not"),
-        Flag("--portable", "portable", "no rewrites into operators that only ONNX Runtime has", bool),
+        Flag(
+            "--opset",
+            "opset",
+            "raise (default): rewrites may need a newer ONNX opset than MODEL has; keep: they may not",
+        ),
+        Flag("--portable", "portable", "allow no rewrite that makes operators that only ONNX Runtime has", bool),
     ),
     "what is counted": (
         Flag(
@@ -98,7 +112,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag("--clean", "clean", "clean-up before the search: full (default), basic, none"),
         Flag("--inputs", "inputs", "inputs to verify and to time with, by input name", metavar="FILE.npz"),
     ),
-    "the run": (Flag("--seed", "seed", "two runs with one seed are identical (0)", int),),
+    "the run": (Flag("--seed", "seed", "seed of every random draw; two runs with one seed are identical (0)", int),),
 }
 
 

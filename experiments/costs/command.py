@@ -44,12 +44,16 @@ def _add_record(subcommands: Any) -> None:
         "models", metavar="MODEL", nargs="*", help="ONNX files or zoo names (default: the full-size zoo)"
     )
     parser.add_argument("--device", default="cpu", help="where to time: cpu (default), cuda")
-    parser.add_argument("--threads", metavar="N", type=int, default=1, help="of each operator (1)")
-    parser.add_argument("--level", default="all", help="of ONNX Runtime's optimisation, as in measure.level (all)")
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="threads of each operator (1)")
+    parser.add_argument("--level", default="all", help="how much ONNX Runtime optimises, as measure.level (all)")
     _add_database(parser)
-    parser.add_argument("--walks", metavar="K", type=int, default=WALKS, help=f"random walks of each model ({WALKS})")
-    parser.add_argument("--steps", metavar="N", type=int, default=STEPS, help=f"rewrites of each walk ({STEPS})")
-    parser.add_argument("--seed", type=int, default=0, help="of the walks (0)")
+    parser.add_argument(
+        "--walks", metavar="K", type=int, default=WALKS, help=f"number of random walks from each model ({WALKS})"
+    )
+    parser.add_argument(
+        "--steps", metavar="N", type=int, default=STEPS, help=f"number of rewrites of each walk ({STEPS})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the walks (0)")
     parser.add_argument(
         "--again",
         action="store_true",
@@ -91,7 +95,7 @@ def _add_import(subcommands: Any) -> None:
 
 
 def _add_database(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--database", metavar="FILE", type=Path, help=f"of prices (default: {_OWN})")
+    parser.add_argument("--database", metavar="FILE", type=Path, help=f"the database of prices (default: {_OWN})")
 
 
 def _add_setting(parser: argparse.ArgumentParser) -> None:

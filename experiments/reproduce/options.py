@@ -36,7 +36,7 @@ def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Adds the option for the threads of ONNX Runtime."""
-    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime (1)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime (1)")
 
 
 def chosen_threads(options: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def chosen_threads(options: argparse.Namespace) -> int:
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Adds the option for the seed of random rewriting."""
-    parser.add_argument("--seed", type=int, default=0, help="of the random rewriting (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random rewrites (0)")
 
 
 def chosen_seed(options: argparse.Namespace) -> int:

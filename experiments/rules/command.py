@@ -40,8 +40,10 @@ def _add_generate(subcommands: Any) -> None:
     parser.add_argument(
         "--operators", metavar="N", type=int, default=3, help="largest side, 1 to 3; linear expressions go to 4 (3)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all random tensors (0)")
-    parser.add_argument("--threads", type=int, default=1, help="of the enumeration; the result is always the same (1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random tensors (0)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of the enumeration; the result does not depend on them (1)"
+    )
     parser.add_argument("--table", metavar="FILE.md", type=Path, help="write the counts there, and as .csv beside it")
 
 
@@ -57,10 +59,14 @@ def _add_verify(subcommands: Any) -> None:
     parser.add_argument("--again", action="store_true", help="verify rules whose proof is current too")
     parser.add_argument("--rule", metavar="NAME", action="append", default=[], help="only this rule (repeatable)")
     parser.add_argument(
-        "--instances", metavar="N", type=int, default=DEFAULT_SHAPES, help=f"graphs of each rule ({DEFAULT_SHAPES})"
+        "--instances",
+        metavar="N",
+        type=int,
+        default=DEFAULT_SHAPES,
+        help=f"number of graphs that test each rule ({DEFAULT_SHAPES})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of these graphs and of all data (0)")
-    parser.add_argument("--processes", type=int, default=2, help="rules verified at a time (2)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of these graphs and of all data (0)")
+    parser.add_argument("--processes", type=int, default=2, help="number of rules that are verified at a time (2)")
 
 
 def _add_show(subcommands: Any) -> None:

@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--timings",
         type=int,
         metavar="N",
-        help=f"of each kernel, at least ({TIMINGS['full']}, in smoke {TIMINGS['smoke']}); prices are their means",
+        help=f"fewest timings of each kernel ({TIMINGS['full']}, in smoke {TIMINGS['smoke']}); prices are means",
     )
 
 

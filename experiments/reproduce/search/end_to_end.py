@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
     add_device(parser)
     add_threads(parser)
-    parser.add_argument("--level", choices=LEVELS, default="all", help="of ONNX Runtime's graph optimisation (all)")
+    parser.add_argument("--level", choices=LEVELS, default="all", help="how much ONNX Runtime optimises (all)")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
