@@ -25,6 +25,7 @@ import os
 import sys
 import tempfile
 import threading
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ["taso_ext", "environment", "worldmodel", "controller", "experiments"]
 SHORT, LONG = 50, 400
 GRAPH = "squeezenet1.1-tiny"
+COMMAND = "python -m tests.structure --out experiments/results/structure/table.md"
 
 
 def main() -> None:
@@ -42,41 +44,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--static", action="store_true", help="only what is read from the files")
     parser.add_argument("--files", action="store_true", help="list the files of each journey")
+    parser.add_argument("--out", type=Path, help="also write the tables to this file")
     asked = parser.parse_args()
-    _print_packages()
-    _print_modules(_modules())
+    lines = [*_packages(), "", *_figures(_modules())]
     if not asked.static:
-        _print_journeys(with_files=asked.files)
+        lines += ["", *_journeys(with_files=asked.files)]
+    print("\n".join(lines))
+    if asked.out:
+        from taso_ext.files import write_text
+
+        write_text(asked.out, "\n".join(["# How the code is built", "", f"`{COMMAND}`", "", *lines]) + "\n")
 
 
-def _print_packages() -> None:
-    print("| part | files | lines | mean lines |\n|---|---:|---:|---:|")
+def _packages() -> Iterator[str]:
+    yield from ("| part | files | lines | of code | mean lines |", "|---|---:|---:|---:|---:|")
     parts = {name: list((ROOT / name).rglob("*.py")) for name in PACKAGES}
     parts["all packages"] = [path for paths in parts.values() for path in paths]
     parts["taso_ext/src (C++)"] = [p for p in (ROOT / "taso_ext" / "src").rglob("*") if p.suffix in (".cpp", ".hpp")]
     parts["tests"] = list((ROOT / "tests").rglob("*.py"))
     for name, paths in parts.items():
         lines = sum(map(_num_lines, paths))
-        print(f"| {name} | {len(paths)} | {lines} | {lines / max(1, len(paths)):.0f} |")
+        code = sum(map(_num_code_lines, paths)) if all(path.suffix == ".py" for path in paths) else ""
+        yield f"| {name} | {len(paths)} | {lines} | {code} | {lines / max(1, len(paths)):.0f} |"
 
 
 def _num_lines(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
-def _print_modules(modules: dict[str, Path]) -> None:
+def _num_code_lines(path: Path) -> int:
+    """Returns the lines that are neither empty nor comments nor docstrings."""
+    text = path.read_text()
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {n for token in tokens if token.type not in _NO_CODE for n in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(code)
+
+
+_NO_CODE = (
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+)
+
+
+def _figures(modules: dict[str, Path]) -> Iterator[str]:
     importers = importing_modules(modules)
     files = [(name, path) for name, path in modules.items() if path.name != "__init__.py"]
     single = [name for name, _ in files if len(importers[name]) == 1]
     short = [name for name, path in files if _num_lines(path) < SHORT]
     long = [f"{path.relative_to(ROOT)} ({_num_lines(path)})" for _, path in files if _num_lines(path) > LONG]
     folders = Counter(path.parent.relative_to(ROOT) for _, path in files)
-    longest = ", ".join(f"{folder} ({count})" for folder, count in folders.most_common(3))
-    print(f"\nmodules: {len(files)} (`__init__.py` not counted)")
-    print(f"modules with a single importer: {len(single)}")
-    print(f"modules under {SHORT} lines: {len(short)}; both: {len({*short} & {*single})}")
-    print(f"folders with most files: {longest}")
-    print(f"files over {LONG} lines: {len(long)}{': ' * bool(long)}{', '.join(long)}")
+    yield f"- modules: {len(files)} (`__init__.py` not counted)"
+    yield f"- modules with a single importer: {len(single)}"
+    yield f"- modules under {SHORT} lines: {len(short)}; both: {len({*short} & {*single})}"
+    yield f"- folders with most files: {', '.join(f'{folder} ({count})' for folder, count in folders.most_common(3))}"
+    yield f"- files over {LONG} lines: {len(long)}{': ' * bool(long)}{', '.join(long)}"
 
 
 def _modules() -> dict[str, Path]:
@@ -165,19 +189,19 @@ def _is_import(frame: FrameType | None) -> bool:
     return False
 
 
-def _print_journeys(*, with_files: bool) -> None:
+def _journeys(*, with_files: bool) -> Iterator[str]:
     journeys = {
         "a model: `rlflow optimise` with the greedy search, to the end of the command": model_journey,
         "an episode: from the environment's reset to a batch of the dynamics' training": episode_journey,
         "a dreamed step: one update of PPO in the dream, tracing included": dream_journey,
     }
-    print("\n| journey | files | links |\n|---|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         found = {name: run(Path(folder)) for name, run in journeys.items()}
+    yield from ("| journey | files | links |", "|---|---:|---:|")
     for name, journey in found.items():
-        print(f"| {name} | {len(journey.files)} | {len(journey.links)} |")
+        yield f"| {name} | {len(journey.files)} | {len(journey.links)} |"
     for name, journey in found.items() if with_files else ():
-        print("\n".join([f"\n{name}:", *(f"  {path}" for path in journey.files)]))
+        yield from ("", f"{name}:", *(f"  {path}" for path in journey.files))
 
 
 def model_journey(folder: Path) -> Journey:
