@@ -1,7 +1,7 @@
-"""What a world model takes from episodes without training: statistics of the data, and start graphs.
+"""The parts of a world model that come from episodes without training: statistics of the data, and start graphs.
 
-`untrained` makes a model of a trained encoder and training data, `extended` one of a model and more data, and `adapt`
-binds a model to a start graph that it was not trained on.
+`untrained` makes a model from a trained encoder and training data. `extended` makes one from a model and more data.
+`adapt` binds a model to a start graph that it was not trained on.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class TrainingData:
 
     Attributes:
       buffer: all episodes.
-      parts: those of each start graph; tables: the actions that they have.
-      scaled, scaled_parts: the same episodes with rewards in the unit in which they are learned (`CostInLatent`).
-      cost_in_latent: whether that is percent of the start graph's cost.
+      parts: the episodes of each start graph.
+      tables: the actions of each start graph.
+      scaled, scaled_parts: `buffer` and `parts` with rewards in the unit in which they are learned (`CostInLatent`).
+      cost_in_latent: whether this unit is percent of the start graph's cost.
     """
 
     buffer: EpisodeBuffer
@@ -61,7 +62,7 @@ class TrainingData:
 
     @classmethod
     def of(cls, buffer: EpisodeBuffer, *, cost_in_latent: bool) -> TrainingData:
-        """`buffer`: episodes of one start graph or of several."""
+        """Sorts episodes of one or several start graphs."""
         parts = buffer.by_start()
         tables = {start: part.action_table() for start, part in parts.items()}
         if not cost_in_latent:
@@ -79,11 +80,11 @@ def untrained(
     *,
     encoder_states: int = 0,
 ) -> WorldModel:
-    """A world model of a trained encoder and of dynamics as they are.
+    """Makes a world model of a trained encoder and of dynamics, which stay as they are.
 
     Args:
       slots: see `neighbour_slots`.
-      encoder_states: distinct states that the encoder's training drew from.
+      encoder_states: number of distinct states that the encoder was trained on.
     """
     embeddings = Embeddings(encoder, signature.features)
     raw = embeddings(data.buffer.used_graphs())
@@ -108,10 +109,9 @@ def untrained(
 
 
 def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.ndarray) -> WorldModel:
-    """A model with more data of the same start graphs, and with other dynamics, as they are.
+    """Makes a model with more data of the same start graphs, and with other dynamics, which stay as they are.
 
-    Encoder and latents stay what they are, and so does what the rewards of known actions are predicted from; all else
-    is taken from the data anew.
+    The encoder, the latents, and the mean rewards of known actions stay too. All else comes from the data anew.
 
     Args:
       slots: see `neighbour_slots`.
@@ -129,9 +129,9 @@ def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.
 
 
 def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
-    """A model bound to a start graph that it was not trained on.
+    """Binds a model to a start graph that it was not trained on.
 
-    It learns nothing: of the episodes only the start graph and what was ever legal is used.
+    It learns nothing. It reads only the start graph and the rewrites that were ever legal from the episodes.
     """
     statistics, table, (start,) = model.statistics, buffer.action_table(), buffer.by_start()
     raw = model.embeddings({start: buffer.graphs[start]})[start]
@@ -146,7 +146,7 @@ def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
 def _with_start_graphs(
     model: WorldModel, data: TrainingData, centres: Mapping[str, np.ndarray], rewards: Mapping[str, ActionRewards]
 ) -> WorldModel:
-    """The model with the start graphs of its training data, whose rows of the learned tables follow each other."""
+    """Returns the model with the start graphs of its data, whose rows follow each other in the learned tables."""
     graphs, first_site, first_action = [], UNKNOWN + 1, UNKNOWN + 1
     for start, part in data.parts.items():
         table, rows = data.tables[start], (first_site, first_action)
@@ -163,7 +163,12 @@ def _start_graph(
     rewards: ActionRewards,
     first_rows: tuple[int, int],
 ) -> StartGraph:
-    """`part`: its episodes; `first_rows` of its learned sites and actions."""
+    """Makes a start graph.
+
+    Args:
+      part: its episodes.
+      first_rows: the rows where its sites and its actions begin in the learned tables.
+    """
     start, locations = part[0].start, min(episode.num_locations for episode in part)
     graph, slots = part.graphs[start], model.statistics.slots
     return StartGraph(
@@ -188,7 +193,7 @@ def _rewards(model: WorldModel, part: EpisodeBuffer, table: ActionTable) -> Acti
 
 
 def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:
-    """What `Statistics` say of all episodes, whatever their start; `raw` embeddings by graph hash."""
+    """Returns the fields of `Statistics` about the episodes of all starts; `raw` has embeddings by graph hash."""
     return {
         "rule_mean": mean_reward_per_rule(data.scaled),
         "rule_spread": reward_spread_per_rule(data.scaled),
@@ -198,6 +203,6 @@ def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndar
 
 
 def _deviation(centred: np.ndarray, *, of_constant: float = 1.0) -> np.ndarray:
-    """Root mean square of rows [n, Z]; `of_constant` for a dimension that does not vary."""
+    """Returns the root mean square of rows [n, Z]; `of_constant` in a dimension that does not vary."""
     deviation = np.sqrt(np.mean(np.square(centred), axis=0))
     return np.where(deviation > _LEAST_DEVIATION, deviation, of_constant).astype(np.float32)

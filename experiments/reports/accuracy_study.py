@@ -1,9 +1,9 @@
-"""What a finished run tells of its world model: its training, and its predictions beside what really happened.
+"""The training of a finished run's world model, and its predictions beside what really happened.
 
 study = AccuracyStudy.load(Path("runs/bert-base-ppo-1a2b3c4d"))
 study.mask_errors(), study.coverage(LEVELS), …
 
-Nothing is trained and nothing is played: all comes from the run directory, and from the episodes held out there.
+It trains nothing and plays nothing: it reads the run directory, and evaluates on the episodes that were held out there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from worldmodel.data.trajectory import Trajectory
 from worldmodel.world_model import WorldModel
 
 FURTHEST = (30, 20, 15, 10, 5, 2, 1)
-"""Steps to predict without a look at reality; the most that enough episodes have are taken."""
+"""Numbers of open-loop steps to predict. The study takes the largest one that enough episodes have."""
 STRIDE = 5
 ENOUGH = 30
 MODEL = "world model"
@@ -54,7 +54,7 @@ LABELS = {
 
 
 class RuleErrors(NamedTuple):
-    """Wrong bits of one rule over all windows: missed, invented, and those of copying the state before."""
+    """Counts of one rule's wrong bits over all windows: missed, invented, and wrong by copying the first state."""
 
     missed: float
     invented: float
@@ -62,13 +62,13 @@ class RuleErrors(NamedTuple):
 
 
 class Returns(NamedTuple):
-    """The summed reward along one sequence of actions, after 0 to T steps, in percent.
+    """The summed rewards along one sequence of actions after 0 to T steps, in percent.
 
     Attributes:
-      title: whose it is.
-      real: [T + 1].
-      dreamed: [T + 1], by the most likely latents.
-      sampled: [S, T + 1], of sampled dreams.
+      title: the name of the sequence.
+      real: [T + 1], in the real environment.
+      dreamed: [T + 1], in the dream of the most likely latents.
+      sampled: [S, T + 1], in sampled dreams.
     """
 
     title: str
@@ -78,11 +78,11 @@ class Returns(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Next latents that were drawn at some temperatures after one real step.
+    """Next latents, drawn at several temperatures after one real step.
 
     Attributes:
       before, after: [Z], the real latents.
-      latents: by temperature, [S, Z].
+      latents: temperature -> drawn latents [S, Z].
     """
 
     before: np.ndarray
@@ -92,15 +92,15 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class AccuracyStudy:
-    """A world model, the episodes it was trained on and those it was not.
+    """A world model, the episodes that it was trained on, and episodes that were held out.
 
     Attributes:
-      path: of the run directory.
-      config: of the run.
-      model: its world model, of the last round of recollection.
-      training: episodes that this was trained on.
-      held_out: episodes of random play that it was not.
-      evaluation: real episodes of the controller.
+      path: the run directory.
+      config: the settings of the run.
+      model: the world model of the last round of recollection.
+      training: the episodes that the model was trained on.
+      held_out: episodes of random play that the model was not trained on.
+      evaluation: the real episodes of the controller.
     """
 
     path: Path
@@ -115,7 +115,7 @@ class AccuracyStudy:
         """Reads a run directory.
 
         Raises:
-          UserError: it is none, or none of a finished run that trained a world model.
+          UserError: the path is not the directory of a finished run that trained a world model.
         """
         needed = {"config.json", "metrics.jsonl", EVALUATION, f"checkpoints/{BUNDLE}", f"checkpoints/{EPISODES}"}
         missing = sorted(name for name in needed if not (path / name).exists())
@@ -142,7 +142,7 @@ class AccuracyStudy:
         )
 
     def losses(self) -> dict[str, dict[str, Curve]]:
-        """Title of a stage -> loss -> curve."""
+        """Returns title of a stage -> loss -> curve."""
         log = MetricsLog(self.path / "metrics.jsonl")
         titles, last = stages_of_losses(self.config.recollect.rounds), of_round(MDN_RNN, self.config.recollect.rounds)
         curves = {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
@@ -151,12 +151,12 @@ class AccuracyStudy:
 
     @cached_property
     def trivial(self) -> Trivial:
-        """The predictors that the model has to beat."""
+        """The trivial predictors that the model has to beat."""
         return Trivial.of(self.training, self.model)
 
     @cached_property
     def single_steps(self) -> OpenLoop:
-        """Every step of the held-out episodes from depth `FIRST` on, predicted from the real state before it."""
+        """The steps of the held-out episodes from depth `FIRST` on, each predicted from the real state before it."""
         found = longest_open_loop(self.model, self.held_out, (1,), first=FIRST, stride=1, seen=self._seen)
         if found is None:
             raise self._too_little()
@@ -164,7 +164,7 @@ class AccuracyStudy:
 
     @cached_property
     def played(self) -> OpenLoop:
-        """Stretches of the held-out episodes, as long as possible, predicted from their first state."""
+        """Windows of the held-out episodes, as long as possible, predicted from their first state."""
         found = longest_open_loop(
             self.model, self.held_out, FURTHEST, first=FIRST, stride=STRIDE, seen=self._seen, at_least=ENOUGH
         )
@@ -183,14 +183,14 @@ class AccuracyStudy:
         )
 
     def rewards(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Predicted rewards of single steps by predictor, and the real ones: [n], percent."""
+        """Returns predictor -> predicted rewards of single steps, and the real rewards: [n] each, in percent."""
         real = self.single_steps.real
         known = self.trivial.rewards(real)
         tables = {LABELS[key]: known[key][0] for key in (trivial.PER_SITE, trivial.PER_RULE)}
         return {MODEL: self.single_steps.dreamed.reward[0], **tables}, real.trajectory.reward[0]
 
     def latent_errors(self) -> dict[str, np.ndarray]:
-        """Mean squared error per dimension after 1, 2, … steps by predictor: [K]."""
+        """Returns predictor -> mean squared error per dimension after 1, 2, … steps: [K]."""
         real = self.played.real
         there = real.trajectory.state
         errors = {MODEL: metrics.squared_errors(self.played.dreamed.state, there).mean(axis=1)[1:]}
@@ -199,7 +199,7 @@ class AccuracyStudy:
         return errors
 
     def mask_errors(self) -> dict[str, np.ndarray]:
-        """Wrong bits of a state after 1, 2, … steps by predictor: [K]."""
+        """Returns predictor -> mean number of wrong bits of a state after 1, 2, … steps: [K]."""
         real = self.played.real
         errors = {MODEL: metrics.wrong_bits(self.played.legal(), real.legal()).mean(axis=1)[1:]}
         for key, mask in self.trivial.masks(real).items():
@@ -207,7 +207,7 @@ class AccuracyStudy:
         return errors
 
     def mask_errors_per_rule(self, step: int) -> dict[str, RuleErrors]:
-        """Wrong bits after `step` steps by rule, those that copying is most wrong about first."""
+        """Returns rule -> wrong bits after `step` steps, the rules that copying is most wrong about first."""
         legal, predicted = self.played.real.legal(), self.played.legal()[step]
         before, real = legal[0], legal[step]
         missed, invented, copied = (bits.sum(axis=0) for bits in (real & ~predicted, predicted & ~real, before ^ real))
@@ -221,13 +221,13 @@ class AccuracyStudy:
         return dict(sorted(counts.items(), key=lambda item: -item[1].copied))
 
     def coverage(self, levels: Sequence[float]) -> dict[str, np.ndarray]:
-        """Share of the real next latents within central intervals of each level, as predicted and with σ rescaled.
+        """Returns the share of real next latents in central intervals of each level, as predicted and with σ rescaled.
 
-        Every other episode serves to fit the factor of σ, the others to evaluate it.
+        Every other episode serves to fit the factor of σ, and the rest to evaluate it.
 
         Returns:
-          Label -> [levels]; nothing where the model predicts no mixtures (`MdnRnnConfig.dynamics`), or no two episodes
-          can be evaluated.
+          Label -> [levels]; nothing if the model predicts no mixtures (`MdnRnnConfig.dynamics`) or fewer than two
+          episodes can be evaluated.
         """
         if self.model.mdn_rnn.config.dynamics != "mdn":
             return {}
@@ -244,7 +244,7 @@ class AccuracyStudy:
         }
 
     def latents(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct states of the training episodes: latents [n, Z] and costs [n] in percent of the start graph's."""
+        """Returns latents [n, Z] of the distinct training states, and costs [n] in percent of the start graph's."""
         costs = {
             graph_hash: 100.0 * cost / episode.cost_ms[0]
             for episode in self.training
@@ -254,17 +254,17 @@ class AccuracyStudy:
         return np.stack(list(latents.values())), np.array(list(costs.values()))
 
     def start_latent(self) -> np.ndarray:
-        """Of the start graph: [Z]."""
+        """Returns the latent [Z] of the start graph."""
         start = self.training[0].start
         return self.model.encode({start: self.training.graphs[start]})[start]
 
     @cached_property
     def principal(self) -> Components:
-        """Of the training states."""
+        """The first two principal components of the latents of the training states."""
         return Components.fit([self.latents()[0]], 2)
 
     def trajectories(self, held_out: int, samples: int = 10, temperature: float = 1.0) -> list[Returns]:
-        """Of the first held-out episodes that are long enough, and of the controller's own."""
+        """Returns real and dreamed rewards of the first long held-out episodes and of the controller's own episodes."""
         windows = cut_windows(self.model, self.held_out, steps=self.played.real.steps, stride=10**6)
         count = min(held_out, len(windows.episode))
         parts = [(f"random episode {windows.episode[i]}", windows.rows([i])) for i in range(count)]
@@ -274,7 +274,7 @@ class AccuracyStudy:
         return [self._dreamed(title, window, samples, temperature) for title, window in parts]
 
     def window_of(self, record: EpisodeRecord) -> Windows:
-        """A real episode as one window; its latents and masks are known of the start only."""
+        """Returns a real episode as one window. Only the latent and the mask of its start are known."""
         table = self.model.table
         actions = table.encode(np.array(record.actions))
         steps = int(np.flatnonzero(np.append(actions, -1) < 0)[0])
@@ -308,7 +308,7 @@ class AccuracyStudy:
         return Returns(title, real[:, 0], dreamed[:, 0], drawn.T)
 
     def drawn(self, temperatures: Sequence[float], samples: int = 200) -> Drawn:
-        """Latents drawn after the held-out step that moves the latent most."""
+        """Returns latents drawn after the held-out step that moves the latent most."""
         real = self.single_steps.real
         before, after = real.trajectory.state
         most = int(np.argmax(metrics.squared_errors(before, after)))
@@ -318,5 +318,5 @@ class AccuracyStudy:
 
 
 def _summed(rewards: np.ndarray) -> np.ndarray:
-    """Sums after 0, 1, … steps: [K, W] to [K + 1, W]."""
+    """Returns the sums [K + 1, W] of rewards [K, W] after 0, 1, … steps."""
     return np.cumsum(np.pad(rewards, [(1, 0), (0, 0)]), axis=0)

@@ -1,4 +1,4 @@
-"""`report.md` and its plots: what a finished run shows, from its run directory alone."""
+"""Writes `report.md` and its plots from the directory of a finished run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from taso_ext.files import write_text
 
 
 def stages_of_losses(last_round: int) -> dict[str, str]:
-    """Stage -> title of the trainings that made the last world model; of several rounds the first and the last."""
+    """Returns stage -> title of the trainings of the first round and of the last one."""
     first = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
     return first | {of_round("mdn-rnn", last_round): in_round("MDN-RNN", last_round)}
 
@@ -37,17 +37,17 @@ def write_report(run_directory: Path, result: Result, evaluation: Evaluation, ex
     """Draws the plots and writes report.md beside them.
 
     Args:
-      run_directory: of a run whose metrics are complete.
-      result: its figures.
-      evaluation: its real episodes.
-      exported: the one whose best graph was exported.
+      run_directory: the directory of a run whose metrics are complete.
+      result: the figures of the run.
+      evaluation: the real episodes of the run.
+      exported: the episode whose best graph was exported.
     """
     pictures = draw_plots(run_directory, result, evaluation, exported)
     write_text(run_directory / "report.md", report_text(result, pictures))
 
 
 def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> dict[str, str]:
-    """Draws what the run has data for; returns caption -> path relative to the run directory."""
+    """Draws all plots that the run has data for, and returns caption -> path relative to the run directory."""
     metrics = MetricsLog(run_directory / "metrics.jsonl")
     pictures: dict[str, str] = {}
 
@@ -80,15 +80,15 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
 
 
 OPEN_LOOP = "open_loop_"
-"""Begins the names of losses of the world model on its own predictions."""
+"""The prefix of the names of losses on the world model's own predictions."""
 
 
 def loss_curves(records: Sequence[dict[str, Any]], *, open_loop: bool = False) -> dict[str, plots.Curve]:
-    """Label -> curve of the loss and its parts, each smoothed over a fortieth of the training.
+    """Returns label -> curve of the loss and its parts, smoothed for reading.
 
     Args:
-      records: of one stage.
-      open_loop: the parts on own predictions, instead of all others.
+      records: the records of one stage.
+      open_loop: whether to return the parts on the model's own predictions instead of all others.
     """
     hidden = {"stage", "step", "gradient_norm"}
     keys = dict.fromkeys(key for record in records for key in record if key not in hidden)
@@ -97,7 +97,7 @@ def loss_curves(records: Sequence[dict[str, Any]], *, open_loop: bool = False) -
 
 
 def smoothed(line: plots.Curve) -> plots.Curve:
-    """Moving averages of the values: single batches are too noisy to read."""
+    """Returns moving averages over a fortieth of the values, because single batches are too noisy to read."""
     steps, values = line
     width = max(1, len(values) // 40)
     means = np.convolve(values, np.ones(width) / width, mode="valid")
@@ -105,19 +105,19 @@ def smoothed(line: plots.Curve) -> plots.Curve:
 
 
 def curve(records: Sequence[dict[str, Any]], key: str) -> plots.Curve:
-    """Steps and values of the records that have `key`."""
+    """Returns steps and values of the records that have `key`."""
     chosen = [record for record in records if key in record]
     return [record["step"] for record in chosen], [record[key] for record in chosen]
 
 
 def real_returns(evaluation: Evaluation) -> dict[str, list[float]]:
-    """Part -> returns of its real episodes; parts without episodes are left out."""
+    """Returns part -> returns of its real episodes, without parts that have no episodes."""
     parts = {"deterministic": (evaluation.deterministic,), "sampled": evaluation.sampled, "random": evaluation.random}
     return {part: [sum(record.rewards) for record in records] for part, records in parts.items() if records}
 
 
 def report_text(result: Result, pictures: dict[str, str]) -> str:
-    """The whole of report.md."""
+    """Returns the text of report.md."""
     sections = [
         f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
         "\n\n".join(remarks(result)),
@@ -139,7 +139,7 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
 
 
 def accuracy_section(result: Result) -> list[str]:
-    """How far the world model can be trusted, if there was one."""
+    """Returns the section about the accuracy of the world model, if there was one."""
     if not result.accuracy:
         return []
     rows = [[figure_text(row.get(key)) for key in ACCURACY_COLUMNS] for row in result.accuracy]
@@ -152,7 +152,7 @@ def accuracy_section(result: Result) -> list[str]:
 
 
 def rounds_section(result: Result) -> list[str]:
-    """How far dreams were from reality, before recollection and after each of its rounds."""
+    """Returns the section about dream and reality after each round, if there was a world model."""
     if not result.rounds:
         return []
     rows = [[figure_text((row["plans"] | row).get(key)) for key in ROUND_COLUMNS] for row in result.rounds]

@@ -1,8 +1,9 @@
 """Conditioning actions: the one rewrite near an action whose legality explains most of the action's rewards.
 
-What a rewrite saves depends on what has been made of the operators around it, and so does which rewrites are legal
-there. One of these bits often explains nearly all: merging the groups of a convolution costs four times as much while
-three of them are still to be merged. A network learns that in many steps; a table of two means has it at once.
+How much a rewrite saves depends on what earlier rewrites made of the operators around it. Which rewrites are legal
+there depends on the same. One of these bits often explains nearly all: merging the groups of a convolution costs four
+times as much while three of them are still to be merged. A network learns this in many steps; a table of two means
+holds it at once.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 
 LEAST_STEPS = 3
-"""Steps with the bit on, and as many with the bit off, that are enough: of fewer, rewards differ by chance."""
+"""The fewest steps with the bit on, and with the bit off. The rewards of fewer steps can differ by chance."""
 LEAST_ODDS = 20.0
-"""Least odds for a bit against none. A wrong choice costs most where policies go and random play hardly did."""
+"""The least odds for a bit against none. A wrong bit does most harm in states that only good policies reach."""
 RELATIVE_ROUNDING = 1e-6
-"""Rewards of less variance than this share of their mean square are all the same."""
+"""Rewards count as equal if their variance is below this share of their mean square."""
 
 
 class ConditionedRewards(NamedTuple):
-    """Rewards of A actions and NO-OP, split by one bit each.
+    """The rewards of A actions and NO-OP, each split by one bit.
 
     Attributes:
-      bit: int32 [A + 1], of the mask of legal actions; A (NO-OP, always legal) where no bit explains anything.
-      counts: float64 [A + 1, 2], steps with the bit off and on.
-      totals: float64 [A + 1, 2], what they earned.
+      bit: int32 [A + 1], an index into the mask of legal actions; A (NO-OP, always legal) if no bit explains anything.
+      counts: float64 [A + 1, 2], the numbers of steps with the bit off and on.
+      totals: float64 [A + 1, 2], the sums of their rewards.
     """
 
     bit: np.ndarray
@@ -78,12 +79,11 @@ def conditioned_rewards(buffer: EpisodeBuffer, table: ActionTable, neighbours: n
 def _most_explained(
     steps: np.ndarray, totals: np.ndarray, steps_on: np.ndarray, totals_on: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slot of the best bit, the sum of squares that the means with and without it explain, and how many bits
-    there were to choose from: [A + 1] each.
+    """Returns the slot of the best bit, the sum of squares that it explains, and the number of choices: [A + 1] each.
 
     Args:
-      steps, totals: [A + 1, 1], how often an action was taken and what it earned; steps_on, totals_on: [A + 1, P], the
-        same where a bit was on.
+      steps, totals: [A + 1, 1], how often an action was taken, and the sum of its rewards.
+      steps_on, totals_on: [A + 1, P], the same for the steps with a bit on.
     """
     steps_off, totals_off = steps - steps_on, totals - totals_on
     explained = (

@@ -1,7 +1,7 @@
-"""What a head of the MDN-RNN is: one thing that a step brings, with its prediction, target, loss and weight.
+"""The interface of a head of the MDN-RNN, and the heads of the reward and of the terminal.
 
-A new head is a class with these four methods in a file of its own, and an entry in `mdn_rnn.HEADS`. The heads of the
-reward and of the terminal are here.
+A head predicts one thing that a step brings. A new head is a class with the methods `predict`, `target`, `loss` and
+`weight` in a file of its own, and an entry in `mdn_rnn.HEADS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worldmodel.dynamics.reward_table import ActionRewards
 from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes, StartGraphInputs
 
 LEAST_REWARD = 1e-6
-"""Percent. A smaller reward is rounding: the step earned nothing."""
+"""Percent. A smaller reward is a rounding error of 0."""
 REWARD_PRECISION = 0.03
 """Units of the reward loss below which it is quadratic. A policy adds up small errors that are all to its liking: for
 100 plans of 28 steps on SqueezeNet a model that had learned by squared error promised 6.6 percent too much, with ten
@@ -25,17 +25,17 @@ times the weight 5.8, and one by this loss 3.6; for plans that all were trained 
 
 
 class Seen(NamedTuple):
-    """What heads read of n steps before they happen.
+    """The inputs of the heads for n steps: all that is known before the steps happen.
 
     Attributes:
       z: float32 [n, Z]; action: int32 [n]; legal: float32 [n, A + 1], before the step.
-      shared: float32 [n, head_hidden], features that mask, reward and terminal share.
+      shared: float32 [n, head_hidden], features that the mask, the reward and the terminal share.
       local: float32 [n, neighbour_hidden], features of the legal actions near the action.
-      outcome: float32 [n, head_hidden], features of both.
-      everything: float32 [n, any], inputs for heads with features of their own; they do not train `local`.
-      reward_scale: float32 [n], cost of the start graph over that of z, see `CostInLatent`.
-      mask_keys: float32 [A, mask_rank], of this member.
-      codes: of all actions.
+      outcome: float32 [n, head_hidden], features made of `shared` and `local`.
+      everything: float32 [n, any], inputs of heads that have features of their own; they do not train `local`.
+      reward_scale: float32 [n], the cost of the start graph over the cost that z holds, see `CostInLatent`.
+      mask_keys: float32 [A, mask_rank], the keys of this member's mask head.
+      codes: the codes of all actions.
     """
 
     z: tf.Tensor
@@ -51,14 +51,14 @@ class Seen(NamedTuple):
 
 
 class RealSteps(NamedTuple):
-    """n steps of a real trajectory.
+    """n real steps.
 
     Attributes:
       action: int32 [n]; legal: bool [n, A + 1], before the step.
       reward: float32 [n], percent; terminal: float32 [n].
       next_z: float32 [n, Z]; next_legal: float32 [n, A + 1].
       reward_scale: float32 [n], see `Seen`.
-      inputs: of the start graph.
+      inputs: the start graph.
     """
 
     action: tf.Tensor
@@ -72,33 +72,33 @@ class RealSteps(NamedTuple):
 
 
 class Head(Protocol):
-    """One thing that a step brings; a `snt.Module`.
+    """A `snt.Module` that predicts one thing that a step brings.
 
     Attributes:
-      learns_noop: whether steps by NO-OP count; it ends the episode by definition.
+      learns_noop: whether the head learns from steps by NO-OP, which end the episode by definition.
     """
 
     learns_noop: ClassVar[bool]
 
     def predict(self, seen: Seen) -> Any:
-        """The prediction for n steps: a nest of tensors [n, ...]."""
+        """Returns the prediction for n steps: a nest of tensors [n, ...]."""
 
     def target(self, real: RealSteps) -> Any:
-        """What `loss` compares predictions with."""
+        """Returns the target that `loss` compares the prediction with."""
 
     def loss(self, prediction: Any, target: Any, seen: Seen, real: RealSteps) -> Mapping[str, tf.Tensor]:
-        """Loss terms by name, [n] each."""
+        """Returns the loss terms by name, [n] each."""
 
     def weight(self, config: MdnRnnTrainingConfig) -> Mapping[str, float]:
-        """Weights of the loss terms by name."""
+        """Returns the weights of the loss terms by name."""
 
 
 class RewardPrediction(NamedTuple):
-    """The reward of n steps.
+    """A prediction of the rewards of n steps.
 
     Attributes:
-      earned: float32 [n], percent, of a rewrite that changes the cost.
-      idle_logit: float32 [n], logit of its earning nothing at all, as many rewrites do.
+      earned: float32 [n], the reward in percent if the rewrite changes the cost.
+      idle_logit: float32 [n], the logit that the rewrite earns exactly nothing, as many rewrites do.
     """
 
     earned: tf.Tensor
@@ -106,16 +106,16 @@ class RewardPrediction(NamedTuple):
 
     @property
     def likely(self) -> tf.Tensor:
-        """The reward, exactly 0 where that is likelier than not: a policy adds up what is predicted for nothing."""
+        """The likely reward: exactly 0 if that is likelier than not, because a policy would add up small errors."""
         return tf.where(self.idle_logit > 0.0, 0.0, self.earned)
 
 
 class RewardHead(snt.Module):
-    """The mean reward of the action in the training data, and what is learned beyond it.
+    """Predicts the mean reward of the action in the training data plus a learned part.
 
-    The learned part is in units of the spread of the rule's rewards: an action that always earns the same keeps exactly
-    that. Training predicts rewards in percent of the start graph's cost where z tells the present one, and in the
-    environment's unit otherwise; predictions and targets are in the environment's unit.
+    The learned part is in units of the spread of the rule's rewards, so that an action that always earns the same keeps
+    exactly that. Inside, rewards are in percent of the start graph's cost if z holds the present cost; predictions and
+    targets are in the environment's unit.
     """
 
     learns_noop = True
@@ -139,10 +139,10 @@ class RewardHead(snt.Module):
         return RewardPrediction(earned * seen.reward_scale, idle_logit)
 
     def target(self, real: RealSteps) -> RewardPrediction:
-        """The reward, as far from its action's mean as it is from the mean of all the action's other steps.
+        """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
 
-        A step that is in the mean which its reward is predicted from would be predicted half by itself where the action
-        was taken once (the rule's mean counts as one step). What is learned is what the other steps leave unknown.
+        An action that was taken once would otherwise be predicted half from its own reward, since the rule's mean
+        counts as one step. The network learns what the other steps of the action leave unknown.
         """
         mean, count = _known(real.inputs.rewards, real.action, real.legal)
         moved = real.reward + (real.reward - real.reward_scale * mean) / tf.maximum(count, 1.0)
@@ -151,7 +151,7 @@ class RewardHead(snt.Module):
     def loss(
         self, prediction: RewardPrediction, target: RewardPrediction, seen: Seen, real: RealSteps
     ) -> dict[str, tf.Tensor]:
-        """`reward` in units of the action's spread, but at least a tenth of that of all rewards; `idle` in nats."""
+        """Returns `reward`, in units of the spread of the action's rewards, and `idle`, in nats."""
         spread = tf.gather(seen.codes.inputs.rewards.spread, seen.action)
         unit = tf.sqrt(tf.square(spread) + self._least_unit**2) * seen.reward_scale
         idle = tf.nn.sigmoid_cross_entropy_with_logits(target.idle_logit, prediction.idle_logit)
@@ -162,9 +162,9 @@ class RewardHead(snt.Module):
 
 
 class RewardNetwork(snt.Module):
-    """The reward as the papers predict it: by a network, in units of the deviation of all rewards.
+    """Predicts the reward by a network, as the papers do, in units of the standard deviation of all rewards.
 
-    Nothing is known of an action but its embedding in h, and no reward is held to be exactly 0.
+    It knows nothing of an action but its embedding in h, and predicts no reward to be exactly 0.
     """
 
     learns_noop = True
@@ -186,7 +186,7 @@ class RewardNetwork(snt.Module):
     def loss(
         self, prediction: RewardPrediction, target: tf.Tensor, seen: Seen, real: RealSteps
     ) -> dict[str, tf.Tensor]:
-        """`reward`: half the squared error, in units of the deviation of all rewards."""
+        """Returns `reward`: half the squared error, in units of the standard deviation of all rewards."""
         return {"reward": 0.5 * tf.square((prediction.earned - target) / (self._unit * seen.reward_scale))}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
@@ -194,12 +194,12 @@ class RewardNetwork(snt.Module):
 
 
 def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardNetwork:
-    """The head of the reward that the configuration asks for."""
+    """Returns the head of the reward that the configuration asks for."""
     return (RewardHead if config.features == "step" else RewardNetwork)(config, sizes)
 
 
 def _known(rewards: ActionRewards, action: tf.Tensor, legal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean reward of actions int32 [n] under the legal actions bool [n, A + 1], and the steps that are in it: [n]."""
+    """Returns the mean rewards [n] of actions int32 [n] under masks bool [n, A + 1], and their numbers of steps [n]."""
     is_on = tf.gather(legal, tf.gather(rewards.bit, action), batch_dims=1)
     (off, on), (count_off, count_on) = (
         tf.unstack(tf.gather(each, action), axis=-1) for each in (rewards.mean, rewards.counts)
@@ -208,12 +208,12 @@ def _known(rewards: ActionRewards, action: tf.Tensor, legal: tf.Tensor) -> tuple
 
 
 def smooth_absolute(errors: tf.Tensor) -> tf.Tensor:
-    """Pseudo-Huber loss: |error|, but smooth around 0. Rewards are deterministic, and can be learned exactly."""
+    """Returns the pseudo-Huber loss: |error|, but smooth around 0. Rewards are deterministic, so they can be exact."""
     return tf.sqrt(tf.square(errors) + REWARD_PRECISION**2) - REWARD_PRECISION
 
 
 class TerminalHead(snt.Module):
-    """The logit of "nothing is left to rewrite", [n]."""
+    """Predicts the logit [n] that nothing is left to rewrite after the step."""
 
     learns_noop = False
 
@@ -228,7 +228,7 @@ class TerminalHead(snt.Module):
         return real.terminal
 
     def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen, real: RealSteps) -> dict[str, tf.Tensor]:
-        """`terminal` in nats."""
+        """Returns `terminal`, in nats."""
         return {"terminal": tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:

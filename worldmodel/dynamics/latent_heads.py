@@ -1,4 +1,4 @@
-"""What a step does to the latent: a mixture of Gaussians as in the papers, and two other kinds for comparison.
+"""The head of the next latent: a mixture of Gaussians as in the papers, and two other kinds for comparison.
 
 | `dynamics`      | the next latent                                                                                  |
 |-----------------|--------------------------------------------------------------------------------------------------|
@@ -21,29 +21,32 @@ from worldmodel.dynamics.heads import RealSteps, Seen
 from worldmodel.dynamics.start_graphs import ModelSizes
 
 SMALL = snt.initializers.TruncatedNormal(stddev=0.02)
-"""Of the last layers: predictions start near "nothing changes"."""
+"""Initialises the last layers so that predictions start near "nothing changes"."""
 
 
 class LatentKind(Protocol):
-    """A distribution over the next latent of n rows, Z wide; its parameters are a tuple of tensors."""
+    """A kind of distribution over the next latents [n, Z]. Its parameters are a tuple of tensors."""
 
     def __call__(self, features: tf.Tensor, z: tf.Tensor) -> Any:
-        """Parameters from features [n, any] and the latent before the step, [n, Z]."""
+        """Returns the parameters, from features [n, any] and the latents before the step [n, Z]."""
 
     def with_last(self, parameters: Any, means: tf.Tensor) -> Any:
-        """The same with other means [n] of the last dimension, for latents of real numbers."""
+        """Returns the parameters with other means [n] in the last dimension; for latents of real numbers only."""
 
     def held(self, parameters: Any, least: tf.Tensor, most: tf.Tensor) -> Any:
-        """The same with means between `least` and `most`, both [n, Z]; categories, and what is not finite, as it is."""
+        """Returns the parameters with their means clipped to `least` and `most`, both [n, Z].
+
+        Categories and means that are not finite stay as they are.
+        """
 
     def losses(self, parameters: Any, target: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """`latent`, nats per dimension, and `mean`, squared error per dimension, of targets [n, Z]: both [n]."""
+        """Returns the losses [n] of targets [n, Z] per dimension: `latent`, in nats, and `mean`, a squared error."""
 
     def sample(self, parameters: Any, temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """[n, Z], drawn at a temperature of at least 0; 0 is `most_likely`. `seed` int32 [2]."""
+        """Returns latents [n, Z] drawn with `seed` int32 [2] at a temperature of at least 0; 0 means `most_likely`."""
 
     def most_likely(self, parameters: Any) -> tf.Tensor:
-        """[n, Z]."""
+        """Returns the most likely latents [n, Z]."""
 
 
 class LatentMixture(NamedTuple):
@@ -55,7 +58,7 @@ class LatentMixture(NamedTuple):
 
 
 class Mixture(snt.Module):
-    """`mdn`. The means are changes of z, because one rewrite changes a graph little."""
+    """The kind `mdn`. Its means are changes of z, because one rewrite changes a graph little."""
 
     def __init__(self, mixtures: int, latent: int, log_sigma_range: tuple[float, float]) -> None:
         super().__init__()
@@ -89,13 +92,13 @@ class Mixture(snt.Module):
 
 
 class Point(NamedTuple):
-    """One vector [n, Z]."""
+    """One vector for each row: mean [n, Z]."""
 
     mean: tf.Tensor
 
 
 class Vector(snt.Module):
-    """`deterministic`: a Gaussian of unit variance whose mean is all that is ever drawn."""
+    """The kind `deterministic`: a Gaussian of unit variance, of which only the mean is ever drawn."""
 
     def __init__(self, latent: int) -> None:
         super().__init__()
@@ -122,13 +125,13 @@ class Vector(snt.Module):
 
 
 class Categories(NamedTuple):
-    """Logits [n, groups, categories] of independent variables."""
+    """Independent categorical variables: logits [n, groups, categories]."""
 
     logits: tf.Tensor
 
 
 class Categorical(snt.Module):
-    """`discrete`: latents are one-hot codes of some categorical variables, end to end.
+    """The kind `discrete`: a latent is the one-hot codes of some categorical variables, end to end.
 
     Every category keeps a probability of `uniform / categories` (DreamerV3: 1 %), so that no likelihood is infinite.
     """
@@ -167,20 +170,19 @@ class Categorical(snt.Module):
 
 
 def _held(means: tf.Tensor, least: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
-    """Infinite means stay so, for who looks for them."""
+    """Returns clipped means. Means that are not finite stay, because training and evaluation check for them."""
     return tf.where(tf.math.is_finite(means), tf.clip_by_value(means, least, most), means)
 
 
 def with_last(means: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """[..., Z] with other numbers in the last dimension, which broadcast."""
+    """Returns `means` [..., Z] with other numbers in the last dimension; `last` is broadcast."""
     return tf.concat([means[..., :-1], tf.broadcast_to(last, tf.shape(means)[:-1])[..., tf.newaxis]], axis=-1)
 
 
 class LatentHead(snt.Module):
-    """The next latent, as a distribution of the kind that `config.dynamics` names.
+    """Predicts the next latent as a distribution of the kind that `config.dynamics` names.
 
-    Its features are apart from those of the other heads: the likelihood's gradient grows as σ falls, and would drown
-    theirs.
+    It has features of its own: the gradient of the likelihood grows as σ falls, and would drown those of other heads.
     """
 
     learns_noop = False
@@ -197,7 +199,7 @@ class LatentHead(snt.Module):
         return real.next_z
 
     def loss(self, prediction: Any, target: tf.Tensor, seen: Seen, real: RealSteps) -> Mapping[str, tf.Tensor]:
-        """`latent` and `mean`, see `LatentKind.losses`."""
+        """Returns `latent` and `mean`, see `LatentKind.losses`."""
         return self.kind.losses(prediction, target)
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which rewrites are legal after a step: bits keep their value, unless the step or what is around it says otherwise."""
+"""The head that predicts which rewrites are legal after a step. A bit keeps its value unless the step changes it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
 
 
 class Neighbourhood(snt.Module):
-    """Reads the bits in an action's slots and says how they change, with weights per rule.
+    """Reads the bits in an action's slots and predicts how they change; each rule has weights of its own.
 
     Args:
-      rows: rules that have a neighbourhood, and row 0 for all others, whose slots are empty.
-      slots: P.
-      hidden: width of what is read.
+      rows: number of rules that have a neighbourhood, plus one for all others, whose slots are empty (row 0).
+      slots: P, the number of slots.
+      hidden: width of what `read` returns.
     """
 
     def __init__(self, rows: int, slots: int, hidden: int, name: str | None = None) -> None:
         super().__init__(name=name)
         scatter = snt.initializers.TruncatedNormal(stddev=1.0 / slots**0.5)
         self._read = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="read")
-        # The slots last: so what is written is summed along memory, which is twice as fast.
+        # The slots come last so that `write` sums along memory, which is twice as fast.
         self._write = tf.Variable(scatter([rows, hidden, slots], tf.float32), name="write")
         self._bias = tf.Variable(tf.zeros([rows, slots]), name="bias")
 
@@ -33,14 +33,14 @@ class Neighbourhood(snt.Module):
         return {"slots": [self._read, self._bias], "slots last": [self._write]}
 
     def read(self, actions: tf.Tensor, mask: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
-        """Summary of the bits around each action: actions int32 [n], mask float32 [n, A + 1] to [n, hidden]."""
+        """Returns a summary [n, hidden] of the bits around actions int32 [n] in the masks float32 [n, A + 1]."""
         slots = tf.gather(codes.inputs.neighbours.slots, actions)
         bits = 2.0 * tf.gather(mask, slots, batch_dims=1) - 1.0
         present = tf.cast(slots < tf.shape(mask)[1] - 1, tf.float32)
         return product_with_own(bits * present, tf.gather(codes.inputs.neighbours.rows, actions), self._read)
 
     def write(self, logits: tf.Tensor, actions: tf.Tensor, features: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
-        """Adds to `logits` [n, A] what `features` [n, hidden] say about each action's slots."""
+        """Returns `logits` [n, A] plus the changes of each action's slots that `features` [n, hidden] predict."""
         rows, slots = (
             tf.gather(codes.inputs.neighbours.rows, actions),
             tf.gather(codes.inputs.neighbours.slots, actions),
@@ -53,10 +53,10 @@ class Neighbourhood(snt.Module):
 
 
 class MaskHead(snt.Module):
-    """Logits [n, A] of every rewrite being legal next.
+    """Predicts the logit of every rewrite being legal after the step: [n, A].
 
-    A bit keeps its value unless the step says otherwise. A query of low rank reaches every bit, the neighbourhood those
-    near the action. With `MdnRnnConfig.features` "state" there is the query alone.
+    A query of low rank reaches every bit. The neighbourhood reaches the bits near the action. If
+    `MdnRnnConfig.features` is "state", there is only the query.
     """
 
     learns_noop = False
@@ -71,7 +71,7 @@ class MaskHead(snt.Module):
             self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
 
     def keys(self, embedded: tf.Tensor) -> tf.Tensor:
-        """Of all rewrites: [A + 1, width], NO-OP last, to [A, mask_rank]."""
+        """Returns the keys [A, mask_rank] of all rewrites from their embeddings [A + 1, width], NO-OP last."""
         return self._keys(embedded[:-1])
 
     def predict(self, seen: Seen) -> tf.Tensor:
@@ -85,10 +85,10 @@ class MaskHead(snt.Module):
         return real.next_legal[:, :-1]
 
     def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen, real: RealSteps) -> dict[str, tf.Tensor]:
-        """`mask`: nats, summed over the bits that were seen as they are.
+        """Returns `mask`, the cross-entropy in nats, summed over the bits that the model saw as they really were.
 
-        Along a model's own predictions a bit may be wrong already. It cannot be predicted from there, and must not
-        teach bits to let go.
+        Along the model's own predictions a bit may be wrong already. The next value of such a bit cannot be predicted,
+        and the head must not learn from it that bits change.
         """
         nats = tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
         was_right = tf.equal(seen.legal > 0.5, real.legal)[:, :-1]
@@ -99,18 +99,18 @@ class MaskHead(snt.Module):
 
 
 def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
-    """The actions whose logits [n, A] of being legal are above a threshold, and NO-OP: bool [n, A + 1]."""
+    """Returns the mask bool [n, A + 1] of the actions whose logits [n, A] exceed a threshold; NO-OP is always legal."""
     return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)
 
 
 TILE = 32
-"""Vectors of a tile: more would leave more of it empty, fewer would read matrices more often."""
+"""Vectors in a tile. Larger tiles would be emptier, and smaller ones would read the matrices more often."""
 FEW = 128
-"""Vectors for which tiles do not pay, where it is known beforehand that there are no more: in a dream, through XLA."""
+"""Up to this many vectors, tiles do not pay. The number is known beforehand only in a dream that XLA compiles."""
 
 
 def product_with_own(vectors: tf.Tensor, which: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
-    """vectors[i] · matrices[which[i]].
+    """Returns vectors[i] · matrices[which[i]] for every i.
 
     Args:
       vectors: float32 [n, I].
@@ -125,7 +125,7 @@ def product_with_own(vectors: tf.Tensor, which: tf.Tensor, matrices: tf.Tensor) 
 
 
 def _tiled_product(vectors: tf.Tensor, which: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
-    """The same in a number of operations that depends on shapes alone, as compilers want it."""
+    """Returns the same in a number of operations that depends on shapes only, which compilers need."""
     n, num_matrices = tf.shape(vectors)[0], tf.shape(matrices)[0]
     most_tiles = tf.minimum(n, n // TILE + num_matrices)
     order = tf.argsort(which, stable=True)

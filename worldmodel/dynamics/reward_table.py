@@ -1,4 +1,4 @@
-"""Mean rewards per action and per rule: where the reward head starts, and the predictors it has to beat."""
+"""Mean rewards per action and per rule. The reward head starts from them, and baselines predict by them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.conditioning_actions import ConditionedRewards
 
 MUCH_MORE_VARIED = 2.0
-"""By this factor a rule's rewards vary more than was known: what was learned beside their mean was next to none."""
+"""If a rule's rewards vary by this factor more than was known, little was learned of them beyond their mean."""
 
 
 def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
-    """The same episodes with rewards in percent of the start graph's cost, and not of the graph that is rewritten.
+    """Returns the episodes with rewards in percent of the start graph's cost instead of the rewritten graph's.
 
-    What a rewrite saves is much the same wherever it is done, and what it is worth in percent is not.
+    A rewrite saves much the same time wherever it is done, but not the same percentage.
     """
     episodes = [replace(each, rewards=each.rewards * (each.cost_ms[:-1] / each.cost_ms[0])) for each in buffer]
     return EpisodeBuffer(buffer.rule_names, buffer.graphs, episodes)
 
 
 def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
-    """Mean reward of every rule and of NO-OP: float32 [R + 1]; of one never taken, the overall mean (NO-OP: 0)."""
+    """Returns the mean reward of every rule and of NO-OP: float32 [R + 1].
+
+    A rule that was never taken gets the overall mean, and NO-OP gets 0.
+    """
     pairs, rewards = _steps(buffer)
     rules = pairs[:, 0]
     totals, counts = _sums(rules, rewards, buffer.num_rules + 1)
@@ -35,11 +38,11 @@ def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
 
 
 def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> np.ndarray:
-    """Mean reward of every action of the table, drawn towards its rule's mean where data is thin: float32 [A + 1].
+    """Returns the mean reward of every action, shrunk towards the mean of its rule: float32 [A + 1].
 
     Args:
-      buffer: episodes of one start graph: locations of different ones have nothing to do with each other.
-      shrinkage: how many pseudo-observations of the rule's mean are added to each action's own.
+      buffer: episodes of one start graph, because locations in different graphs have nothing in common.
+      shrinkage: number of pseudo-observations of the rule's mean that are added to those of the action.
     """
     pairs, rewards = _steps(buffer)
     totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
@@ -48,10 +51,10 @@ def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinka
 
 
 def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
-    """Standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
+    """Returns the standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
 
     Args:
-      shrinkage: how many pseudo-observations of the overall variance are added, for rules that were taken rarely.
+      shrinkage: number of pseudo-observations of the overall variance that are added, for rules that are rare.
     """
     pairs, rewards = _steps(buffer)
     deviations = rewards - mean_reward_per_rule(buffer)[pairs[:, 0]]
@@ -61,19 +64,19 @@ def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) ->
 
 
 def reward_deviation(buffer: EpisodeBuffer) -> float:
-    """Standard deviation of all rewards; 1 if they are all the same."""
+    """Returns the standard deviation of all rewards, or 1 if they are all the same."""
     return float(_steps(buffer)[1].std()) or 1.0
 
 
 class ActionRewards(NamedTuple):
-    """What training data say of the rewards of a table's A actions and NO-OP.
+    """Statistics of the rewards of a table's A actions and NO-OP in the training data.
 
     Attributes:
-      mean: float32 [A + 1, 2], of the action while its conditioning action is illegal, and legal.
-      spread: float32 [A + 1], standard deviation, of its rule.
-      bit: int32 [A + 1], the conditioning action, see `conditioned_rewards`; A where there is none.
-      counts: float32 [A + 1, 2], how many of the steps that are learned from are in the mean; infinite where not all of
-        them are.
+      mean: float32 [A + 1, 2], the mean reward while the conditioning action is illegal, and while it is legal.
+      spread: float32 [A + 1], the standard deviation of the rewards of the action's rule.
+      bit: int32 [A + 1], the conditioning action, see `conditioned_rewards`; A if there is none.
+      counts: float32 [A + 1, 2], the number of training steps in the mean; infinite if the mean was kept from earlier
+        data (`keeping`) or is that of a rule (`of_rules`).
     """
 
     mean: np.ndarray
@@ -85,12 +88,13 @@ class ActionRewards(NamedTuple):
     def of(
         cls, buffer: EpisodeBuffer, table: ActionTable, found: ConditionedRewards, *, shrinkage: float = 1.0
     ) -> ActionRewards:
-        """From episodes of one start graph.
+        """Computes them from episodes of one start graph.
 
         Args:
-          table: holds their actions.
+          table: the actions of the episodes.
           found: their rewards, from `conditioned_rewards`.
-          shrinkage: how many pseudo-observations of the action's mean are added to those with its bit off, and on.
+          shrinkage: number of pseudo-observations of the action's mean that are added to the steps with the bit off,
+            and to those with it on.
         """
         prior = mean_reward_per_action(buffer, table)[:, np.newaxis]
         alone = (found.bit == table.num_actions)[:, np.newaxis]
@@ -101,19 +105,20 @@ class ActionRewards(NamedTuple):
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:
-        """Of a graph that nothing was learned from: float32 [R + 1], the mean and spread of every rule."""
+        """Makes them for a graph without training data, from the mean and spread float32 [R + 1] of every rule."""
         means = np.repeat(mean[table.rules, np.newaxis], 2, axis=1)
         bit = np.full(table.num_actions + 1, table.num_actions, np.int32)
         return cls(means, spread[table.rules], bit, np.full_like(means, np.inf))
 
     def keeping(self, table: ActionTable, before: ActionRewards, known: ActionTable) -> ActionRewards:
-        """These of more data, but known actions keep what weights were learned against: mean, bit and spread.
+        """Returns them with the mean, bit and spread that the weights of known actions were trained with.
 
-        Unless their rule's rewards now vary more than `MUCH_MORE_VARIED` times as much.
+        A known action whose rule's rewards now vary more than `MUCH_MORE_VARIED` times as much gets the new ones.
 
         Args:
-          table: whose actions these are of.
-          before: what was known, of the actions of `known`.
+          table: the actions of `self`.
+          before: the statistics that the weights were trained with.
+          known: the actions of `before`.
         """
         places = np.append(known.find_codes(table.codes), known.num_actions)
         bit = np.append(table.find_codes(known.codes), table.num_actions)[before.bit][places]

@@ -1,6 +1,6 @@
-"""What a world model knows of a start graph before the first step: the rewrites it may lead to, and where they are.
+"""The knowledge of a world model about a start graph before the first step: its possible rewrites and their sites.
 
-One model serves many graphs. Its weights are shared by all of them; all that belongs to one is in its `StartGraph`.
+One model serves many graphs, which share its weights. All that belongs to one graph is in its `StartGraph`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.reward_table import ActionRewards
 
 UNKNOWN = 0
-"""Row of the learned tables for what was never trained on."""
+"""The row of the learned tables for everything that the model was not trained on."""
 
 
 class ModelSizes(NamedTuple):
-    """What the data decides of an MDN-RNN.
+    """The sizes of an MDN-RNN that the data decides.
 
     Attributes:
-      num_rules: R.
-      neighbourhoods, slots: rules that have a neighbourhood, and one for all others; slots of the largest.
-      num_sites, num_actions: rows of the learned tables, that of the unknown included.
-      latent, categories: of the encoder.
-      node_width: of the nodes of a start graph.
+      num_rules: R, the number of rules.
+      neighbourhoods: number of rules that have a neighbourhood, plus one for all others.
+      slots: P, the number of slots of the largest neighbourhood.
+      num_sites, num_actions: numbers of rows of the learned tables, with the row of the unknown.
+      latent, categories: sizes of the encoder's latent, see `EncoderConfig`.
+      node_width: width of what the encoder makes of a node.
       reward_deviation: standard deviation of all rewards, in the units of `StartGraphInputs.rewards`.
-      cost_in_latent: the last number of z is the logarithm of a cost whose changes are the rewards.
+      cost_in_latent: whether the last number of z is the logarithm of a cost whose changes are the rewards.
     """
 
     num_rules: int
@@ -46,14 +47,14 @@ class ModelSizes(NamedTuple):
 
 
 class ActionInputs(NamedTuple):
-    """The A actions of a start graph and NO-OP as the networks take them.
+    """The A actions of a start graph and NO-OP, as inputs of the networks.
 
     Attributes:
-      rules: int32 [A + 1].
-      sites: int32 [A + 1], row of every action's site among the learned sites of all start graphs.
-      rows: int32 [A + 1], row of every action among the learned actions of all start graphs.
-      nodes: float32 [A + 1, node width], what the encoder makes of the start graph's node at each action's site; zero
-        where a site belongs to no node.
+      rules: int32 [A + 1], the rule of every action.
+      sites: int32 [A + 1], the row of every action's site in the table of learned sites of all start graphs.
+      rows: int32 [A + 1], the row of every action in the table of learned actions of all start graphs.
+      nodes: float32 [A + 1, node width], the encoder's output for the node of the start graph at each action's site;
+        zero if the site belongs to no node.
     """
 
     rules: Any
@@ -66,8 +67,8 @@ class Neighbours(NamedTuple):
     """The bits near every action, see `neighbourhood`.
 
     Attributes:
-      rows: int32 [A + 1], row of every action's rule among those that have a neighbourhood.
-      slots: int32 [A + 1, P], the bit in every slot; A where there is none.
+      rows: int32 [A + 1], the row of every action's rule among the rules that have a neighbourhood.
+      slots: int32 [A + 1, P], the bit in every slot; A in an empty slot.
     """
 
     rows: Any
@@ -75,13 +76,13 @@ class Neighbours(NamedTuple):
 
 
 class StartGraphInputs(NamedTuple):
-    """A start graph as the networks take it.
+    """A start graph, as input of the networks.
 
     Attributes:
-      actions, neighbours: see there.
-      rewards: of every action in the training data; in percent of the start graph's cost where latents tell the present
-        one (`ModelSizes.cost_in_latent`), else of the graph that is rewritten.
-      embedding: float32 [1, Z], what tells the start graph from others.
+      actions, neighbours: see their classes.
+      rewards: statistics of every action's rewards, in percent of the start graph's cost if latents hold the present
+        cost (`ModelSizes.cost_in_latent`), else of the cost of the graph that is rewritten.
+      embedding: float32 [1, Z], the start graph's embedding, standardised over all start graphs of the training data.
       cost: float32 [1], the last number of the start graph's latent.
       rule_changes: float32 [R + 1, 2, Z], see `Statistics`.
     """
@@ -95,7 +96,7 @@ class StartGraphInputs(NamedTuple):
 
 
 def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
-    """The `input_signature` entry under which one trace serves start graphs of every size."""
+    """Returns the entry of an `input_signature` with which one trace serves start graphs of every size."""
     row, pair = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.float32)
     return StartGraphInputs(
         actions=ActionInputs(row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
@@ -108,12 +109,12 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
 
 
 class ActionCodes(NamedTuple):
-    """What all steps on a start graph share: computed once per rollout or training step.
+    """The tensors that all steps on a start graph share, computed once per rollout or training step.
 
     Attributes:
-      embedded: float32 [A + 1, width], of every action.
-      mask_keys: of every member of the ensemble, float32 [A, mask_rank], by which its mask head addresses the bits.
-      inputs: of the start graph.
+      embedded: float32 [A + 1, width], the embeddings of all actions.
+      mask_keys: for every member of the ensemble float32 [A, mask_rank], by which its mask head addresses the bits.
+      inputs: the start graph.
     """
 
     embedded: tf.Tensor
@@ -123,18 +124,20 @@ class ActionCodes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What the training data say of all start graphs together.
+    """Statistics of the training data of all start graphs together.
 
     Attributes:
-      deviation: float32 [Z], of raw embeddings from their start graph's centre.
-      offset: float32 [Z], mean over the start graphs of how far the centre is from the start graph.
-      start_mean, start_deviation: float32 [Z], of the start graphs' raw embeddings; the deviation is infinite
-        where all are alike: what sets another graph apart there would meet weights that were never trained.
+      deviation: float32 [Z], root mean square distance of raw embeddings from the centre of their start graph.
+      offset: float32 [Z], mean over the start graphs of the difference between the centre and the start graph.
+      start_mean, start_deviation: float32 [Z], mean and standard deviation of the start graphs' raw embeddings. The
+        deviation is infinite in a dimension in which all are alike, because weights of that dimension were never
+        trained and another graph must not use them.
       slots: int32 [R, P, 2], see `neighbourhood`.
-      rule_mean, rule_spread: float32 [R + 1], rewards of every rule, in the units of `StartGraphInputs.rewards`.
-      rule_changes: float32 [R + 1, 2, Z], least and greatest change of the latent that every rule brought.
-      longest: steps of the longest training episode: nothing is known of states further from their start.
-      encoder_states: distinct states that the encoder's training drew from.
+      rule_mean, rule_spread: float32 [R + 1], mean and standard deviation of every rule's rewards, in the units of
+        `StartGraphInputs.rewards`.
+      rule_changes: float32 [R + 1, 2, Z], least and greatest change of the latent by every rule.
+      longest: number of steps of the longest training episode. Nothing is known of states further from their start.
+      encoder_states: number of distinct states that the encoder was trained on.
     """
 
     deviation: np.ndarray
@@ -149,30 +152,30 @@ class Statistics:
     encoder_states: int
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for `np.savez`."""
+        """Returns arrays for `np.savez`."""
         return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Statistics:
-        """Inverse of `to_arrays`."""
+        """Makes statistics from the arrays of `to_arrays`."""
         numbers = {name: int(arrays[name]) for name in ("longest", "encoder_states")}
         return cls(**(dict(arrays) | numbers))
 
 
 @dataclass(frozen=True, eq=False)
 class StartGraph:
-    """A start graph that a world model can be asked about.
+    """A start graph for which a world model can predict.
 
     Attributes:
-      start: its hash.
-      table: the A rewrites that are known to be possible at some time after it.
+      start: hash of the graph.
+      table: the A rewrites that are known to be possible in some state that the graph leads to.
       centre: float32 [Z], mean raw embedding of the graphs that it leads to.
-      embedding: float32 [Z], raw, of the start graph itself.
+      embedding: float32 [Z], raw embedding of the start graph itself.
       nodes: float32 [A + 1, node width], see `ActionInputs`.
-      neighbours: see there.
-      rewards: what the training data say of every action's rewards.
-      first_site, first_action: rows of the learned tables where this start graph's begin; UNKNOWN for a graph that was
-        not trained on.
+      neighbours: see `Neighbours`.
+      rewards: statistics of every action's rewards.
+      first_site, first_action: first rows of this start graph in the learned tables; UNKNOWN if the model was not
+        trained on the graph.
     """
 
     start: str
@@ -191,7 +194,7 @@ class StartGraph:
         return self.first_site != UNKNOWN
 
     def action_inputs(self) -> ActionInputs:
-        """The actions as tensors."""
+        """Returns the actions as tensors."""
         learned = np.arange(self.table.num_actions + 1)
         return ActionInputs(
             rules=tf.constant(self.table.rules),
@@ -201,7 +204,7 @@ class StartGraph:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for `np.savez`."""
+        """Returns arrays for `np.savez`."""
         own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
         neighbours = {f"neighbours.{name}": array for name, array in self.neighbours._asdict().items()}
         rewards = {f"rewards.{name}": array for name, array in self.rewards._asdict().items()}
@@ -209,7 +212,7 @@ class StartGraph:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> StartGraph:
-        """Inverse of `to_arrays`."""
+        """Makes a start graph from the arrays of `to_arrays`."""
         return cls(
             start=str(arrays["start"]),
             table=ActionTable.from_arrays(arrays),
@@ -227,13 +230,14 @@ _OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_act
 
 
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
-    """What the encoder makes of the node at every action's site: float32 [A + 1, width].
+    """Returns the encoder's output for the node at every action's site: float32 [A + 1, width].
 
     Sites number the operators of the start graph in the order of its nodes' rows.
 
     Args:
-      embedded: float32 [operators, width], of the start graph, its inputs left out.
-      num_locations: see `Episode`; where they are fewer than the operators, nobody knows which node is meant: all zero.
+      embedded: float32 [operators, width], the encoder's output for the start graph without its inputs.
+      num_locations: see `Episode`. If there are fewer locations than operators, the node of a site is not known and
+        all rows are zero.
     """
     rows = np.zeros((table.num_actions + 1, embedded.shape[1]), np.float32)
     if num_locations < len(embedded):
@@ -244,17 +248,17 @@ def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int)
 
 
 def changes_per_rule(buffer: EpisodeBuffer, embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Least and greatest change of every number of the latent that each rule brought: float32 [R + 1, 2, Z].
+    """Returns the least and greatest change of every number of the latent by each rule: float32 [R + 1, 2, Z].
 
-    Dreams keep the means of their steps within these. Good play goes where random play hardly ever does; nothing holds
-    what a network makes of a rewrite there, and one wrong step spoils all that come after it. The rewrite itself does
-    there much the same as everywhere.
+    Dreams keep the means of their steps within this range. Good play reaches states that random play hardly ever does.
+    A network's prediction there can be anything, and one wrong step spoils all steps after it; the rewrite itself does
+    much the same as everywhere.
 
-    Of a rule that was never taken, the changes of all rules together; of NO-OP, none.
+    A rule that was never taken gets the range of all rules together, and NO-OP gets 0.
 
     Args:
       buffer: episodes with at least one rewrite.
-      embeddings: float32 [Z], of every graph that they visit, by its hash.
+      embeddings: float32 [Z] by graph hash, for every graph that they visit.
     """
     rules = np.concatenate([episode.actions[:, 0] for episode in buffer])
     changes = np.concatenate([np.diff([embeddings[h] for h in episode.hashes], axis=0) for episode in buffer])

@@ -19,18 +19,20 @@ from worldmodel.dynamics.start_graphs import ActionCodes, StartGraphInputs, inpu
 from worldmodel.training import OnStep, Optimiser, TrainingLoop
 
 OPEN_LOOP = "open_loop_"
-"""Begins the names of loss terms along a model's own predictions."""
+"""The prefix of the names of loss terms along the model's own predictions."""
 
 
 def step_losses(
     member: Member, predictions: Predictions, seen: Seen, real: RealSteps, counts: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Mean losses of n predicted steps by name, scalars.
+    """Returns the mean losses of n predicted steps by name: scalars.
 
     Args:
-      member: whose predictions these are.
-      predictions: of n steps; seen: what they were made from; real: what came.
-      counts: float32 [n], how often each step counts; 0 for padding.
+      member: the member of the ensemble that predicts.
+      predictions: its predictions of n steps.
+      seen: the inputs of the predictions.
+      real: the real outcome of the steps.
+      counts: float32 [n], how often each step counts.
     """
     noop = tf.shape(real.inputs.actions.rules)[0] - 1
     rewrites = counts * tf.cast(real.action < noop, tf.float32)
@@ -43,23 +45,23 @@ def step_losses(
 
 
 def loss_names(member: Member) -> list[str]:
-    """Names of all loss terms of a step."""
+    """Returns the names of all loss terms of a step."""
     return [term for head in member.heads.values() for term in head.weight(MdnRnnTrainingConfig())]
 
 
 def _weights(member: Member, config: MdnRnnTrainingConfig) -> dict[str, float]:
-    """Weight of every loss term, teacher forced and open loop."""
+    """Returns the weight of every loss term, teacher forced and open loop."""
     alone = {term: weight for head in member.heads.values() for term, weight in head.weight(config).items()}
     return alone | {OPEN_LOOP + term: config.open_loop_weight * weight for term, weight in alone.items()}
 
 
 def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Mean over the rows that count; 0 where none does."""
+    """Returns the weighted mean; 0 if all weights are 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
 
 
 class GraphData(NamedTuple):
-    """The training episodes of one start graph, and the start graph as the networks take it."""
+    """The training episodes of one start graph, and the start graph as input of the networks."""
 
     inputs: StartGraphInputs
     episodes: EpisodeData
@@ -73,10 +75,10 @@ class MdnRnnTraining:
     Every step's episodes are of one start graph.
 
     Args:
-      model: changed in place.
-      data: training episodes.
+      model: the model, which is changed in place. Weights that exist already keep their values.
+      data: the training episodes by start graph.
       config: how to train.
-      seed: of every random draw; weights that exist already, as some of the model's do, are left as they are.
+      seed: the seed of every random draw.
       directory: where checkpoints go.
     """
 
@@ -119,7 +121,7 @@ class MdnRnnTraining:
         return self._data[number].episodes.in_words(rows)
 
     def _arguments(self, step: int) -> tuple[StartGraphInputs, Trajectory, tf.Tensor, tf.Tensor]:
-        """Start graph, episodes, how often each of them counts for each member, and the seed of a step."""
+        """Returns the start graph of a step, its episodes, how often each counts for each member, and the seed."""
         number, rows = self._schedule.batch(step)
         data = self._data[number]
         real = tf.nest.map_structure(tf.constant, data.episodes.trajectory(rows))
@@ -137,7 +139,7 @@ class MdnRnnTraining:
     def _losses(
         self, inputs: StartGraphInputs, real: Trajectory, counts: tf.Tensor, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """All loss terms of a batch, by name; means over the members."""
+        """Returns all loss terms of a batch by name, averaged over the members."""
         codes = self.model.action_codes(inputs)
         states = self.model.unroll(real.state[:-1], real.action, codes)
         losses = self._teacher_forced_losses(real, counts, states, codes)
@@ -149,7 +151,7 @@ class MdnRnnTraining:
     def _teacher_forced_losses(
         self, real: Trajectory, counts: tf.Tensor, states: snt.LSTMState, codes: ActionCodes
     ) -> dict[str, tf.Tensor]:
-        """Losses of all steps that were taken; padding is cut out before the heads see it."""
+        """Returns the losses of all real steps. Padding is cut out before the heads see it."""
         times, columns = tf.unstack(tf.cast(tf.where(real.alive), tf.int32), axis=1)
         steps = self._real_steps(real, times, columns, codes)
         hidden, z, legal = _at(states.hidden, times, columns), _at(real.state, times, columns), _as_bits(steps.legal)
@@ -163,9 +165,9 @@ class MdnRnnTraining:
     def _open_loop_losses(
         self, real: Trajectory, counts: tf.Tensor, states: snt.LSTMState, codes: ActionCodes, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Losses along a stretch of every episode in which the model lives on its own latents and masks.
+        """Returns the losses along a stretch of every episode in which the model sees only its own latents and masks.
 
-        Each member goes its own way.
+        Each member of the ensemble follows its own predictions.
         """
         start = self._draw_starts(real.alive, seed)
         return _mean_of_members(
@@ -201,7 +203,7 @@ class MdnRnnTraining:
         return {name: total / stretch for name, total in totals.items()}
 
     def _real_steps(self, real: Trajectory, times: tf.Tensor, columns: tf.Tensor, codes: ActionCodes) -> RealSteps:
-        """The steps at `times` of the episodes `columns`, int32 [n] each."""
+        """Returns the steps at `times` of the episodes `columns`, int32 [n] each."""
         return RealSteps(
             action=_at(real.action, times, columns),
             legal=_at(real.legal, times, columns),
@@ -214,7 +216,7 @@ class MdnRnnTraining:
         )
 
     def _draw_starts(self, valid: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """A start time for every episode, early enough that the stretch fits where the episode is long enough."""
+        """Draws a start time for every episode, early enough that the stretch fits if the episode is long enough."""
         lengths = tf.reduce_sum(tf.cast(valid, tf.int32), axis=0)
         latest = tf.maximum(lengths - self._config.open_loop_steps, 0)
         uniform = tf.random.stateless_uniform(tf.shape(latest), seed)
@@ -222,12 +224,12 @@ class MdnRnnTraining:
 
 
 def _at(values: tf.Tensor, times: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """values[times[n], columns[n]] for values [T, B, ...]: [n, ...]."""
+    """Returns values[times[i], columns[i]] for every i: [n, ...], from values [T, B, ...]."""
     return tf.gather_nd(values, tf.stack([times, columns], axis=-1))
 
 
 def _state_before(states: snt.LSTMState, times: tf.Tensor, columns: tf.Tensor) -> snt.LSTMState:
-    """The recurrent state with which step `times` begins: the one after the step before it, zero at the start."""
+    """Returns the recurrent state before step `times`: the state after the previous step, or zero at the start."""
     begun = tf.cast(times > 0, tf.float32)[:, tf.newaxis]
     before = tf.maximum(times - 1, 0)
     return snt.LSTMState(_at(states.hidden, before, columns) * begun, _at(states.cell, before, columns) * begun)

@@ -1,5 +1,7 @@
-"""Lists of settings that differ from the usual ones in one thing each: what helps to predict, and what keeps policies
-honest. Another comparison adds a list of settings, and the figures to compare them by.
+"""Comparisons of settings that differ from the usual ones in one thing each.
+
+One shows what helps a world model to predict, the other what keeps policies from exploiting it. Another comparison adds
+a list of settings and the figures to compare them by.
 """
 
 from __future__ import annotations
@@ -61,11 +63,11 @@ PREDICTION_FIGURES = {
     "changes": (RANDOM, names.CHANGE_F1, 10, "F1 of the bits that change in 10 steps, random play"),
     "latents": (RANDOM, names.LATENT_ERROR, 20, "error of latents after 20 steps per error of copying, random play"),
 }
-"""By column: play, figure, steps (as many as are judged, if they are fewer), meaning."""
+"""Column -> play, figure, number of steps (or the most that are evaluated, if they are fewer), meaning."""
 
 
 def _prediction_rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:
-    """Yields the means over the seeds that have a figure, and how far seeds lie apart in any."""
+    """Yields means over the seeds that have a figure, and the largest difference between seeds in any figure."""
     for _, label, _, judged in records:
         row: Record = {"graph": graph, "variant": label, "seeds": len(judged)}
         spreads = [0.0]
@@ -79,7 +81,7 @@ def _prediction_rows(graph: str, records: Records, effort: Effort) -> Iterator[R
 
 
 def _value(record: Record, play: str, figure: str, step: int) -> float | None:
-    """Returns a figure; None where there is none."""
+    """Returns a figure, or None if the record does not have it."""
     for each in record["figures"]:
         if (each["play"], each["figure"], each["step"]) == (play, figure, step):
             value: float | None = each["value"]
@@ -107,7 +109,7 @@ def _prediction_notes(config: RunConfig, effort: Effort) -> str:
 
 
 def _worse(rows: Sequence[Record]) -> str:
-    """Returns which variants differ from the usual in wrong bits by more than both spreads of their seeds."""
+    """Returns a sentence about the variants with more wrong bits than usual, by more than the spreads of the seeds."""
     found = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
         of_graph = {row["variant"]: row for row in rows if row["graph"] == graph}
@@ -167,12 +169,12 @@ DREAM_VARIANTS: Conditions = {
 EXPLOIT_FIGURES = {
     f"{key} {way}".replace(" ", "_"): (figure, (way, key)) for figure, (way, key) in POLICY_FIGURES.items()
 }
-"""By column: meaning, and where a record has it."""
+"""Column -> meaning, and the keys of the figure in a record."""
 EXPLOIT_SPREADS = {"gap_spread": (FOR_REAL, "gap"), "illegal_spread": (IN_THE_DREAM, "illegal_share")}
 
 
 def _exploit_rows(graph: str, records: Records, effort: Effort) -> Iterator[Record]:
-    """Yields means over the seeds that have the figure, and how far some of these lie apart."""
+    """Yields means over the seeds that have the figure, and the largest differences between seeds for some of them."""
     (search,) = next(each.records for each in records if each.part == SEARCH)
     played = [each for each in records if each.part != SEARCH]
     best_percent = best_known(search, [], [record for each in played for record in each.records])
@@ -197,7 +199,7 @@ def _exploit_notes(config: RunConfig, effort: Effort) -> str:
 
 
 def _gaps(rows: Sequence[Record]) -> str:
-    """Returns the gaps in the dream before and after recollection, in a sentence a graph."""
+    """Returns a sentence for each graph about the gaps in the dream before and after recollection."""
     sentences = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
         by_variant: dict[str, list[str]] = {}
