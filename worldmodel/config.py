@@ -1,4 +1,4 @@
-"""Sizes and budgets of the world model; without TensorFlow, so that settings can be read without it."""
+"""The sizes and budgets of the world model. The module does not import TensorFlow, so that settings are read fast."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 FORMAT_VERSION = 8
-"""Of stored world models; goes up whenever their weights or tables mean something else. It stands here so that run
-directories can be compared without TensorFlow."""
+"""The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
+so that run directories can be compared without TensorFlow."""
 
 
 def _require(config: Any, low: float, *names: str) -> None:
-    """Raises ValueError if one of these settings is less; NaN is not at least anything."""
+    """Raises ValueError if one of these settings is less than `low`, or NaN."""
     for name in names:
         value = getattr(config, name)
         if not value >= low:
@@ -23,8 +23,8 @@ class OptimiserConfig:
     """Adam with a learning rate that falls quadratically, and a bound on the gradient.
 
     Attributes:
-      learning_rate, final_learning_rate: at the first and the last step (quadratic decay: the papers).
-      max_gradient_norm: global norm beyond which gradients are scaled down.
+      learning_rate, final_learning_rate: the rates of the first and the last step (the papers decay quadratically).
+      max_gradient_norm: the global norm above which gradients are scaled down.
     """
 
     learning_rate: float = 2e-3
@@ -35,7 +35,7 @@ class OptimiserConfig:
         _require(self, 0, "learning_rate", "final_learning_rate", "max_gradient_norm")
 
     def rate_at(self, step: int, num_steps: int) -> float:
-        """Learning rate of step `step` of `num_steps`."""
+        """Returns the learning rate of step `step` of `num_steps`."""
         left = max(0.0, 1.0 - step / max(1, num_steps - 1))
         return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * left**2
 
@@ -45,19 +45,20 @@ class EncoderConfig:
     """Kind and sizes of the encoder.
 
     Attributes:
-      kind: how nodes hear of each other: by sums of messages (`message_passing.MessagePassingRound`, as in the papers)
-        or by attention (`graph_attention.AttentionRound`, as in X-RLflow).
-      latent: Z, width of z (32: Ha & Schmidhuber 2018).
-      hidden: width of node and global features.
-      edge_hidden: width of edge features; edges stay what they were embedded as, so it can be small.
-      rounds: message-passing rounds, or layers of attention (5 in the papers).
-      heads: of attention; divides `hidden`.
-      operator_embedding, dtype_embedding: widths of the learned embeddings of the category columns.
-      categories: of each variable that a discrete latent consists of, one-hot codes end to end; 0: z is a vector of
-        real numbers. With `MdnRnnConfig.dynamics` "discrete".
-      total_time: the last dimension of z is the logarithm of the time of all nodes together, standardised like the
-        others: the graph's cost under a cost model that adds up nodes. It is said and not learned: what a network pools
-        over hundreds of nodes holds a cost only as far as training states go. Latents of categories have none.
+      kind: how nodes exchange information: by sums of messages (`graph_layers.MessagePassingRound`, as in the papers)
+        or by attention (`graph_layers.AttentionRound`, as in X-RLflow).
+      latent: Z, the width of z (32: Ha & Schmidhuber 2018).
+      hidden: the width of node and global features.
+      edge_hidden: the width of edge features. No round updates edges, so it can be small.
+      rounds: the number of message-passing rounds or attention layers (5 in the papers).
+      heads: the number of attention heads; it divides `hidden`.
+      operator_embedding, dtype_embedding: the widths of the learned embeddings of the category columns.
+      categories: the number of categories of each variable of a discrete latent, whose one-hot codes stand end to end.
+        0 means that z is a vector of real numbers. Use it with `MdnRnnConfig.dynamics` "discrete".
+      total_time: whether the last dimension of z is the logarithm of the time of all nodes together, standardised like
+        the others: the graph's cost under a cost model that adds up nodes. It is computed and not learned, because a
+        cost that a network pools over hundreds of nodes is right only near the training states. Discrete latents have
+        no such dimension.
     """
 
     latent: int = 32
@@ -92,7 +93,7 @@ class EncoderConfig:
 
     @property
     def holds_time(self) -> bool:
-        """Whether z has a dimension for the total time."""
+        """Whether z has a dimension for the total time; latents of categories have none."""
         return self.total_time and not self.categories
 
 
@@ -101,13 +102,14 @@ class EncoderTrainingConfig:
     """How the encoder is trained.
 
     Attributes:
-      steps: gradient steps.
-      batch: transitions a step; each brings two graphs.
-      most_states: distinct ones that are trained on, of all start graphs together; where there are more, as many are
-        drawn once and for all.
-      calibration: transitions that the heads' units and, at the end, the encoder's calibration are measured on.
-      action_embedding: width of the action embedding used by the consistency head.
-      consistency_hidden: hidden width of the consistency head.
+      steps: the number of gradient steps.
+      batch: the number of transitions in a step; each has two graphs.
+      most_states: the largest number of distinct states to train on, of all start graphs together. If there are more,
+        this many are drawn once.
+      calibration: the number of transitions that the heads' units and, at the end, the encoder's calibration are
+        measured on.
+      action_embedding: the width of the action embedding of the consistency head.
+      consistency_hidden: the hidden width of the consistency head.
       consistency_weight, variance_weight: weights beside 1 for each auxiliary head. The variance term keeps every
         dimension of z at a standard deviation of at least 1, without which consistency is best served by a constant.
       optimiser: learning rates.
@@ -137,29 +139,29 @@ class MdnRnnConfig:
     """Sizes of the MDN-RNN.
 
     Attributes:
-      hidden: LSTM width (256: Ha & Schmidhuber 2018).
-      mixtures: Gaussians in the mixture (8 in the papers).
-      log_sigma_range: bounds of the log scales, for latents of unit variance.
-      rule_embedding, site_embedding: widths of the learned embeddings of an action's rule and site.
-      action_embedding: width of the two mixed.
-      head_hidden: width of the hidden layer of the reward, terminal and mask heads.
-      latent_hidden: width of the hidden layer of the mixture.
-      mask_rank: rank of the part of the mask head that can reach every bit.
-      neighbours: slots that an action's neighbourhood has at most (see `neighbourhood`).
-      neighbour_reach: sites at which the neighbourhood ends for bits that an action only reads.
-      neighbour_hidden: width of what an action reads out of its neighbourhood.
-      telling_bits: whether mean rewards are conditioned on one action near by (see `conditioning_actions`).
+      hidden: the width of the LSTM (256: Ha & Schmidhuber 2018).
+      mixtures: the number of Gaussians in the mixture (8 in the papers).
+      log_sigma_range: the bounds of the log scales, for latents of unit variance.
+      rule_embedding, site_embedding: the widths of the learned embeddings of an action's rule and site.
+      action_embedding: the width of the layer that mixes the two.
+      head_hidden: the width of the hidden layer of the reward, terminal and mask heads.
+      latent_hidden: the width of the hidden layer of the mixture.
+      mask_rank: the rank of the part of the mask head that can reach every bit.
+      neighbours: the largest number of slots of an action's neighbourhood (see `neighbourhood`).
+      neighbour_reach: the largest distance in sites of the bits that an action only reads.
+      neighbour_hidden: the width of the summary that an action reads out of its neighbourhood.
+      telling_bits: whether mean rewards are conditioned on one action nearby (see `conditioning_actions`).
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
-      inertia: logit by which a bit keeps its value, at the start of training.
+      inertia: the logit by which a bit keeps its value at the start of training.
       features: what heads read of a step. "step": z, h, the action, and the legal actions near it. "state": z and h
         alone, as in the papers; masks then come from these and not from the mask before, rewards from a network and
         not from means of the training data, actions are learned embeddings that know nothing of the start graph, and
         networks read z as it is.
-      dynamics: what is predicted of the next latent, see `latent_head`; "discrete" needs an encoder with categories.
+      dynamics: what is predicted of the next latent, see `latent_heads`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
-      reward_hidden: width of the two hidden layers of that.
-      ensemble: members, each with heads of its own, trained on episodes drawn with replacement.
+      reward_hidden: the width of the two hidden layers of a separate reward network.
+      ensemble: the number of members. Each has heads of its own, trained on episodes drawn with replacement.
     """
 
     hidden: int = 256
@@ -199,15 +201,15 @@ class MdnRnnTrainingConfig:
     """How the MDN-RNN is trained.
 
     Attributes:
-      steps: gradient steps.
-      batch: episodes a step.
-      open_loop_steps: length of the stretches on own predictions; 0 leaves that term out.
+      steps: the number of gradient steps.
+      batch: the number of episodes in a step.
+      open_loop_steps: the length of the stretches on the model's own predictions; 0 leaves this term out.
       latent_weight, mean_weight, reward_weight, idle_weight, terminal_weight, mask_weight: of the loss terms (nats per
         latent dimension; squared error of the mixture's mean; error in units of the spread of an action's rewards;
         nats; nats; nats over all bits of a state). The likelihood alone is content to call hard transitions noise and
         learns their means slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are
         exact, and a policy trained in the dream finds every rewrite that is wrongly thought legal.
-      open_loop_weight: of the open-loop terms beside the teacher-forced ones.
+      open_loop_weight: the weight of the open-loop terms beside the teacher-forced ones.
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
     """
@@ -258,13 +260,13 @@ class DreamConfig:
             raise ValueError(f"'legal_from' is a probability from 0.01 to 0.99, but {self.legal_from!r} came")
 
     def from_root(self) -> DreamConfig:
-        """The same with all rollouts from the initial graph."""
+        """Returns the same settings with all rollouts from the initial graph."""
         return replace(self, root_fraction=1.0)
 
 
 @dataclass(frozen=True)
 class WorldModelConfig:
-    """All sizes and budgets of a world model; see the parts."""
+    """The sizes and budgets of all parts of a world model."""
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     encoder_training: EncoderTrainingConfig = field(default_factory=EncoderTrainingConfig)
