@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from controller.interface import ProgressCallback
+from controller.search.native import ALPHA, MOST_MATCHES
 from controller.search.passes import exhaust
 from controller.search.replayed import Found, Search, SearchLimits, StopCause, StopReason
 from environment.costs.limits import affordable
@@ -27,14 +28,12 @@ from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
 
 RANKING = "rtx2070"
 """The roofline preset of the climb's states; it tells apart the places at which a rule does different work."""
-MOST_MATCHES = 4096
 MOST_TIMES = 3
 """Largest number of times that a rule is applied at one place. Groups of convolutions, for example, merge in pairs."""
 FLOPS_PER_BYTE = 13.0
 """Operations that a core computes while it reads one byte from memory."""
 WORTH_MEASURING_WELL = 1.03
 """A candidate is dropped if its ratio in a first, short measurement is greater than this."""
-ALPHA = 1.05
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,11 @@ from controller.search.passes import PassesController
 from controller.search.replayed import DEFAULT_LIMITS, Found, Search, SearchLimits, StopCause, StopReason, shares
 from taso_ext import SearchResult, State
 
+ALPHA = 1.05
+"""The published factor over the best cost up to which TASO's search goes on."""
+MOST_MATCHES = 4096
+"""The largest number of matches of one rule that a search of the tables counts and tries."""
+
 
 class NativeSearch(Search):
     """A search that the engine carries out."""
@@ -44,7 +49,7 @@ class TasoController(NativeSearch):
 
     name: ClassVar[str] = "taso"
 
-    def __init__(self, alpha: float = 1.05, limits: SearchLimits = DEFAULT_LIMITS, passes: bool = False) -> None:
+    def __init__(self, alpha: float = ALPHA, limits: SearchLimits = DEFAULT_LIMITS, passes: bool = False) -> None:
         """
         Args:
           alpha: factor over the best cost up to which a graph is searched further; at least 1.

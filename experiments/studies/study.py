@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from controller.search.native import ALPHA
 from environment import GraphSubstitutionEnv
 from environment.measurement.memory import restart_peak
 from experiments.config.run import RunConfig, load_config
@@ -27,8 +28,6 @@ from taso_ext import search_taso
 TABLE = "accuracy"
 """The table that all units of studies belong to, whichever table asks for them."""
 RUNS = Path("runs/studies")
-ALPHA = 1.05
-"""The α of TASO's search for the best known result."""
 COUNTS_FROM_PERCENT = 1.0
 """Graphs whose best known improvement is smaller say little about a model of improvements."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from controller.search.native import MOST_MATCHES
 from controller.search.passes import MOST_STEPS, exhaust
 from environment import zoo
 from environment.costs.limits import affordable
@@ -30,7 +31,6 @@ from taso_ext.files import write_text
 
 TABLE = "discrepancy"
 """The table whose folder keeps the units, whichever table asks for them."""
-MOST_MATCHES = 4096
 PROGRAM = 2
 """Version of a unit's contents: units of other versions are not read."""
 TOGETHER = 4

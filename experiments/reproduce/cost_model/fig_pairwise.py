@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from controller.search.native import ALPHA, MOST_MATCHES
 from environment import zoo
 from environment.costs import registry as cost_models
 from environment.costs.end_to_end import EndToEnd
@@ -36,7 +37,6 @@ from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
 DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"
-MOST_MATCHES = 4096
 QUANTITIES = {
     "ms": "run time",
     "flops": "operations",
@@ -61,8 +61,6 @@ FORMATS = {f"{kind}_{name}": ".3f" for kind in KINDS for name in ("pearson", "sp
 
 RANKS = tuple(f"{kind}_spearman" for kind in KINDS)
 
-ALPHA = 1.05
-"""Factor over the best cost up to which TASO's search goes on from a graph; the value of its authors."""
 AWAY = 20
 """Number of random rewrites before each search except the first, which starts where the walks do."""
 

@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from controller.search.native import ALPHA, MOST_MATCHES
 from environment import zoo
 from experiments.errors import UserError
 from experiments.executors.local import Unit
@@ -23,8 +24,6 @@ from experiments.runs.progress import ProgressDisplay
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, search_taso
 
 DEVICE = "rtx2070"
-ALPHA = 1.05
-MOST_MATCHES = 4096  # the largest number of one rule's matches that are counted and searched
 BUDGETS = {"smoke": 500, "full": 50_000}
 
 COLUMNS = {
