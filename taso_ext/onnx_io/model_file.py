@@ -11,7 +11,7 @@ Source: https://protobuf.dev/programming-guides/encoding
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -193,29 +193,31 @@ def write_model(model: CheckedModel, path: Path) -> None:
     Raises:
       OSError: a file cannot be written.
     """
-    if _single_size(model) <= LARGEST_PROTOBUF:
+    tensors = [(name, tensor, _head(name, tensor)) for name, tensor in _all_tensors(model)]
+    size = sum(len(head) + _payload(tensor) for _, tensor, head in tensors)
+    if model.skeleton.ByteSize() + size <= LARGEST_PROTOBUF:
         with replacing(path) as (file,):
-            _write_single(model, file)
+            _write_single(model, tensors, size, file)
         return
     data_path = path.with_name(f"{path.name}.data")
     with replacing(data_path, path) as (data, file):
         file.write(_with_external_data(model, data, data_path.name).SerializeToString())
 
 
-def _single_size(model: CheckedModel) -> int:
-    """Returns the bytes of the model as one message, but for some bytes of its frame."""
-    return model.skeleton.ByteSize() + sum(len(_head(*each)) + _payload(each[1]) for each in _all_tensors(model))
+def _write_single(
+    model: CheckedModel, tensors: Sequence[tuple[str, ir.TensorProtocol, bytes]], size: int, file: BinaryIO
+) -> None:
+    """Writes the model as one message, as protobuf would, but with at most one tensor at a time in memory.
 
-
-def _write_single(model: CheckedModel, file: BinaryIO) -> None:
-    """Writes the model as one message, as protobuf would, but with at most one tensor at a time in memory."""
+    Args:
+      tensors: the name, the tensor and the head of each initializer, see `_head`.
+      size: the bytes of these initializers.
+    """
     frame = onnx.ModelProto()
     frame.CopyFrom(model.skeleton)
     frame.ClearField("graph")
     graph = model.skeleton.graph.SerializeToString()
-    tensors = [(name, tensor, _head(name, tensor)) for name, tensor in _all_tensors(model)]
-    size = len(graph) + sum(len(head) + _payload(tensor) for _, tensor, head in tensors)
-    file.write(frame.SerializeToString() + length_delimited(_GRAPH, size) + graph)
+    file.write(frame.SerializeToString() + length_delimited(_GRAPH, len(graph) + size) + graph)
     for name, tensor, head in tensors:
         file.write(head)
         if _payload(tensor):
