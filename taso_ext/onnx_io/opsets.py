@@ -1,9 +1,9 @@
 """The conversion of models from one ONNX opset to another.
 
-A model that is older than the normal forms cover is converted to a newer opset when it is read. If a rewrite made an
-operator that the model's opset does not have, the graph is written in a newer opset. Operators in normal form are then
-written as the newer opset defines them. Other operators stay as they are if the newer opset changed nothing but their
-element types. The rest is converted by onnx's version converter, node by node and without any weights.
+If a rewrite made an operator that the model's opset does not have, the graph is written in a newer opset. Operators in
+normal form are then written as the newer opset defines them. Other operators stay as they are if the newer opset
+changed nothing but their element types. The rest is converted by onnx's version converter, node by node and without any
+weights. `legacy_operators` brings models up that are older than the normal forms cover.
 """
 
 from __future__ import annotations
@@ -17,40 +17,8 @@ from onnx import helper, numpy_helper
 from taso_ext._core import Node
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.canonical.lowering import is_constant
-from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
+from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies
-from taso_ext.onnx_io.weights.handles import lazy_tensor
-
-OLDEST_OPSET = 7
-"""Opset 7 brought NumPy broadcasting; before it, elementwise operators mean something else."""
-
-
-def raise_to_oldest(model: CheckedModel, name: str) -> CheckedModel:
-    """Returns a model of at least `OLDEST_OPSET`: the given one, or one that onnx's version converter has raised.
-
-    Raises:
-      ModelError: the version converter cannot convert the model.
-    """
-    old = [entry.version for entry in model.skeleton.opset_import if entry.domain in DEFAULT_DOMAINS]
-    if not old or old[0] >= OLDEST_OPSET:
-        return model
-    try:
-        converted = onnx.version_converter.convert_version(model.for_onnx(), OLDEST_OPSET)
-    except Exception as error:  # it throws C++ exceptions of several kinds
-        raise ModelError(
-            f"{name} uses opset {old[0]}; at least opset {OLDEST_OPSET} is needed, because older elementwise operators "
-            f"broadcast differently, and onnx.version_converter cannot raise it: {one_paragraph(error)} "
-            f"Export the network again with a newer opset."
-        ) from error
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(model.skeleton)
-    for field in ("node", "value_info"):
-        skeleton.graph.ClearField(field)
-    skeleton.graph.node.extend(converted.graph.node)
-    del skeleton.opset_import[:]
-    skeleton.opset_import.extend(converted.opset_import)
-    added = {tensor.name: lazy_tensor(tensor) for tensor in converted.graph.initializer}
-    return CheckedModel(skeleton, added | model.tensors, model.defaults)
 
 
 def has_operator(op_type: str, opset: int) -> bool:

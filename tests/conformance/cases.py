@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from taso_ext.onnx_io.opsets import OLDEST_OPSET
+from taso_ext.onnx_io.legacy_operators import OLDEST_OPSET
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 KINDS = ("node", "older", "simple", "pytorch-operator", "pytorch-converted", "light")

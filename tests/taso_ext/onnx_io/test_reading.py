@@ -36,10 +36,10 @@ def invalid_model() -> bytes:
 
 
 def old_model() -> bytes:
-    """Returns a model of opset 6 with an operator that the version converter cannot raise."""
-    dtype = onnx.TensorProto.BOOL
-    values = [value(name, [2], dtype) for name in "xyz"]
-    return make_model([node("And", ["x", "y"], ["z"])], values[:2], values[2:], opset=6).SerializeToString()
+    """Returns a model of opset 6 with an operator that opset 7 does not have."""
+    return make_model(
+        [node("Dropout", ["x"], ["y"])], [value("x", [2])], [value("y", [2])], opset=6
+    ).SerializeToString()
 
 
 def without_external_data(directory: Path) -> Path:
