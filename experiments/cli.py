@@ -146,9 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-      0 if the command did what was asked; 2 for bad input, a training that comes to NaN or infinity, or a result that
-      fails verification, with one paragraph on standard error and no output file; 2 also if `rlflow rules verify`
-      rejects a rule; 130 after Ctrl-C and 143 after SIGTERM.
+      0 if the command did what was asked; 2 for bad input or a training that comes to NaN or infinity, with one
+      paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 130 after Ctrl-C
+      and 143 after SIGTERM.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)

@@ -10,10 +10,6 @@ class UserError(ValueError):
     """Bad input on the command line or in a file; its text is one paragraph that says what to do."""
 
 
-class VerificationFailed(UserError):
-    """The result could not be shown to equal the model, so it was not written."""
-
-
 def require_at_least(least: int, **values: int) -> None:
     """Checks the values of options, which are named without the leading dashes.
 

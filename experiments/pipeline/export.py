@@ -1,14 +1,20 @@
-"""Exports the best graph of a run and proves that it computes what the model computes."""
+"""Exports the best graph of a run and proves that it computes what the model computes.
+
+If the outputs differ, the rewrites at fault are left out, and the rest is exported.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
-from controller.records import EpisodeRecord
+from controller.records import EpisodeLog, EpisodeRecord
+from environment.substitution.omission import leave_out
 from environment.verification import Verification, find_first_bad_rewrite, verify
-from experiments.errors import UserError, VerificationFailed
+from experiments.errors import UserError
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run
+from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 STAGE = "verify"
@@ -20,15 +26,22 @@ class Exported:
 
     Attributes:
       model: the model that will be written to OUT.
-      changed: whether any rewrite was applied; if not, `model` is the original.
+      record: the episode whose best graph this is; without actions if the model is the original.
+      left_out: one sentence for each rewrite, or rule, that was left out because it changed an output.
       largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
         allowed, in standard deviations of the output's values; 0 if no rewrite was applied.
     """
 
     model: CheckedModel
-    changed: bool
-    largest_difference: float
-    tolerance: float
+    record: EpisodeRecord
+    left_out: tuple[str, ...] = ()
+    largest_difference: float = 0.0
+    tolerance: float = 0.0
+
+    @property
+    def changed(self) -> bool:
+        """Whether any rewrite was applied."""
+        return bool(self.record.best_actions)
 
 
 def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
@@ -44,33 +57,63 @@ def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
 
 
 def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
-    """Exports the best graph of the run and compares it with the original.
+    """Exports the best graph of an episode that equals the original, without the rewrites that change an output.
 
-    Raises:
-      VerificationFailed: the outputs differ; the message names the first rewrite that broke equality.
+    The first rewrite that breaks equality is left out, and what remains is compared again. When a rule is at fault for
+    the second time, all its rewrites are left out.
     """
-    actions = best.best_actions
-    if not actions:
-        return Exported(loaded.model.source, changed=False, largest_difference=0.0, tolerance=0.0)
+    record, left_out = best, list[str]()
+    if not best.best_actions:
+        return Exported(loaded.model.source, best)
+    faults = Counter[int]()
     with run.stage(STAGE, "verify in ONNX Runtime", 1) as bar:
-        candidate = loaded.model.export_checked(loaded.env.replay(actions))
-        verification = verify(
-            loaded.model.source,
-            candidate,
-            seed=run.seed(STAGE),
-            num_inputs=run.config.verify.num_inputs,
-            inputs=loaded.inputs,
-        )
+        while record.best_actions:
+            candidate, verification = _compared(run, loaded, record)
+            if candidate is not None and verification.equal and verification.reacts:
+                break
+            position = _first_bad_rewrite(run, loaded, record) - 1
+            if position < 0:
+                left_out.append(f"The model itself differs after its clean-up: {verification.reason}.")
+                record = record.until(0)
+                break
+            (rule, location), name = record.best_actions[position], record.rule_names[position]
+            faults[rule] += 1
+            again = faults[rule] > 1
+            omitted = [at for at, action in enumerate(record.best_actions) if again and action[0] == rule]
+            place = "everywhere" if again else f"at location {location}"
+            left_out.append(f"Rule '{name}' was left out {place}, because with it {verification.reason}.")
+            run.progress.note(left_out[-1])
+            record = _without(loaded, record, omitted or [position])
         bar.update(1, largest_difference=verification.largest_difference)
-        if not (verification.equal and verification.reacts):
-            raise VerificationFailed(_first_bad_rewrite(run, loaded, best, verification))
-    return Exported(candidate, True, verification.largest_difference, verification.tolerance)
+    if not record.best_actions or candidate is None:
+        return Exported(loaded.model.source, record.until(0), tuple(left_out))
+    return Exported(candidate, record, tuple(left_out), verification.largest_difference, verification.tolerance)
 
 
-def _first_bad_rewrite(run: Run, loaded: Loaded, best: EpisodeRecord, verification: Verification) -> str:
-    """Returns the error text, which names the rewrite that broke equality."""
-    actions = best.best_actions
-    step = find_first_bad_rewrite(
+def _compared(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[CheckedModel | None, Verification]:
+    """Returns the best graph of an episode as a model, and its comparison with the original.
+
+    There is no model if the graph cannot be written, for example because its operators need a newer opset than those
+    that stay have.
+    """
+    try:
+        candidate = loaded.model.export_checked(loaded.env.replay(record.best_actions))
+    except ModelError as error:
+        return None, Verification(False, float("inf"), 0.0, False, reason=f"the graph cannot be written: {error}")
+    verification = verify(
+        loaded.model.source,
+        candidate,
+        seed=run.seed(STAGE),
+        num_inputs=run.config.verify.num_inputs,
+        inputs=loaded.inputs,
+    )
+    return candidate, verification
+
+
+def _first_bad_rewrite(run: Run, loaded: Loaded, record: EpisodeRecord) -> int:
+    """Returns the number of the rewrite that broke equality, from 1; 0 if the clean-up did."""
+    actions = record.best_actions
+    return find_first_bad_rewrite(
         loaded.model.source,
         lambda count: loaded.model.export_checked(loaded.env.replay(actions[:count])),
         len(actions),
@@ -78,12 +121,16 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, best: EpisodeRecord, verificati
         num_inputs=run.config.verify.num_inputs,
         inputs=loaded.inputs,
     )
-    if step == 0:
-        culprit = "No rewrite did it: the model already differs after the clean-up, try --clean none."
-    else:
-        rule = f"'{best.rule_names[step - 1]}' at location {actions[step - 1][1]}"
-        culprit = f"The first rewrite that broke equality is number {step} of {len(actions)}, {rule}."
-    return (
-        f"Verification failed, so nothing was written: {verification.reason}. {culprit} "
-        f"Please report it together with {run.directory.path}."
-    )
+
+
+def _without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
+    """Returns the episode that plays what remains of another one's way to its best graph."""
+    env = loaded.env
+    env.reset(seed=record.seed)
+    plan = leave_out(env.state, record.best_actions, omitted)
+    _, info = env.reset(seed=record.seed, options={"max_steps": len(plan) + 1})
+    log = EpisodeLog(record.kind, record.seed, info)
+    for action in plan:
+        _, reward, terminated, truncated, info = env.step(action)
+        log.add(action, float(reward), terminated, truncated, info)
+    return log.record()

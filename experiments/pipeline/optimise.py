@@ -60,7 +60,6 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
       The figures and the run directory.
     Raises:
       UserError, ModelError and similar errors: the input is bad; OUT was not written.
-      VerificationFailed: the result does not equal the model; OUT was not written.
     """
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
@@ -69,6 +68,8 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
         evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
+    if exported.left_out:
+        selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))
     measured = measure(run, loaded, exported.model) if exported.changed else None
     if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None

@@ -1,0 +1,71 @@
+"""Rewrites that change an output are left out, and the rest is delivered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from experiments.cli import main
+from taso_ext import RuleSet
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[4, 4] x) => (float[4, 4] y) {
+  a = Neg(x) b = Neg(a) c = Abs(b) d = Neg(c) e = Neg(d) f = Relu(e) y = Abs(f)
+}
+"""
+TRUE = "rule drop-double-negation\n  var    x: float\n  source t = Neg(x); y = Neg(t)\n  target y = x\n"
+WRONG = "rule drop-abs\n  var    x: float\n  source y = Abs(x)\n  target y = x\n"
+"""Right behind a Relu only."""
+
+
+def sealed(text: str) -> str:
+    """Returns a rule with a proof that nothing stands behind."""
+    proof = "finite-field(primes=2, shapes=64, error<2^-117)  onnxruntime(32)  domain()"
+    return f"{text}  proof  {proof}  digest({RuleSet.parse(text).seal(0, proof)})\n"
+
+
+@pytest.fixture(autouse=True)
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def optimised(capsys: pytest.CaptureFixture[str], text: str, *rules: str) -> tuple[list[str], str]:
+    """Returns the operators of the result, which was compared with the model, and what was said."""
+    model = onnx.parser.parse_model(text)
+    onnx.save(model, "model.onnx")
+    Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
+    status = main(["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso"])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    result = onnx.load("out.onnx")
+    feeds = {"x": np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)}
+    before, after = (ReferenceEvaluator(each).run(None, feeds)[0] for each in (model, result))
+    np.testing.assert_array_equal(before, after)
+    return [node.op_type for node in result.graph.node], " ".join(said.out.split())
+
+
+def test_one_bad_rewrite_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    operators, said = optimised(capsys, MODEL, TRUE, WRONG)
+    assert operators == ["Abs", "Relu"], "where the wrong rule is right, it stays"
+    assert "Rule 'drop-abs' was left out at location" in said
+
+
+def test_a_rule_that_is_bad_twice_goes_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    twice = MODEL.replace("y = Abs(f)", "y = Abs(f) z = Abs(x)").replace(
+        "(float[4, 4] y)", "(float[4, 4] y, float[4, 4] z)"
+    )
+    operators, said = optimised(capsys, twice, TRUE, WRONG)
+    assert operators.count("Abs") == 3 and "Neg" not in operators
+    assert "Rule 'drop-abs' was left out everywhere" in said
+
+
+def test_a_model_of_which_nothing_can_be_rewritten_is_returned_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    one = '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 4] x) => (float[4, 4] y) { a = Sin(x) y = Abs(a) }'
+    operators, said = optimised(capsys, one, WRONG)
+    assert operators == ["Sin", "Abs"] and "The result equals the model" in said
