@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -174,9 +175,25 @@ def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
+    except OSError as error:
+        if error.errno not in _FILE_SYSTEM:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(
+            f"rlflow: a file cannot be written or read: {place}{error.strerror}. What was finished is kept; when there "
+            "is space and permission, the same command goes on.",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
     except Interrupted as interruption:
         print(f"rlflow: stopped by {interruption}. The same command resumes where this one stopped.", file=sys.stderr)
         return 128 + interruption.signal  # as shells report it: 130 after Ctrl-C
+
+
+_FILE_SYSTEM = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG}
+)
+"""The reasons why the file system refuses; another OSError is a defect and keeps its traceback."""
 
 
 def _optimise(options: argparse.Namespace) -> int:

@@ -10,6 +10,16 @@ class UserError(ValueError):
     """Bad input on the command line or in a file; its text is one paragraph that says what to do."""
 
 
+class DamagedRun(UserError):
+    """A file of a run directory is missing or cannot be read."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged: {reason}. Restore the file, or add --restart to begin this run anew; everything in "
+            "its run directory is then made again."
+        )
+
+
 def require_at_least(least: int, **values: int) -> None:
     """Checks the values of options, which are named without the leading dashes.
 

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.errors import UserError
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def require_writable(output: Path, *, force: bool) -> None:
     """Checks that `output` can be written; leaves nothing behind.
 
     Raises:
-      UserError: `output` exists and `force` is not set, it is a directory, or its directory cannot be written.
+      UserError: `output` is a regular file and `force` is not set, or it is something else; it cannot be looked up, as
+        with a name that is too long; or its directory cannot be written.
     """
-    if output.is_dir():
-        raise UserError(f"{output} is a directory: name the file to write, in it or elsewhere.")
-    if output.exists() and not force:
+    try:
+        kind = _KINDS.get(stat.S_IFMT(output.stat().st_mode), "")
+    except (FileNotFoundError, NotADirectoryError):
+        kind = None
+    except OSError as error:
+        raise UserError(f"Cannot write {_shortened(output)}: {error.strerror or error}. Name another file.") from error
+    if kind:
+        raise UserError(f"{output} is {kind}: name a file to write, in a directory that exists or can be made.")
+    if kind is not None and not force:
         raise UserError(f"{output} exists. Use --force to overwrite it, or name another file.")
     require_writable_directory(output.parent)
 
@@ -27,11 +45,32 @@ def require_writable_directory(directory: Path) -> None:
     Raises:
       UserError: no file can be created there.
     """
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    try:  # a real file, because permission bits mislead for root, read-only mounts and quotas
+    try:
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        # A real file, because permission bits mislead for root, read-only mounts and quotas.
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise UserError(
-            f"Cannot write into {existing}: {error.strerror or error}. Name a directory that you can write."
+            f"Cannot write into {_shortened(Path(error.filename or directory))}: {error.strerror or error}. Name a "
+            "directory that you can write."
         ) from error
+
+
+def require_not_read(outputs: Iterable[Path], read: Iterable[Path], model: str) -> None:
+    """Checks that files to write are none of those that a model is read from, through links or under other names.
+
+    Raises:
+      UserError: a file would be replaced while it is in use, and the model would be lost.
+    """
+    files = [file for file in read if file.exists()]
+    for output in outputs:
+        if any(output.exists() and os.path.samefile(output, file) for file in files):
+            raise UserError(
+                f"{output} is a file that {model} is read from, which is never overwritten. Name another file with -o."
+            )
+
+
+def _shortened(path: Path) -> str:
+    text = str(path)
+    return text if len(text) <= 120 else f"{text[:80]}… ({len(text)} characters)"

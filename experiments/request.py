@@ -1,4 +1,4 @@
-"""The request of an `rlflow optimise` or `rlflow train` command, checked without reading the model."""
+"""The request of an `rlflow optimise` or `rlflow train` command, checked before any work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from experiments.config.flags import given_settings
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
-from experiments.output_file import require_writable, require_writable_directory
+from experiments.output_file import require_not_read, require_writable, require_writable_directory
+from taso_ext.onnx_io.model_file import data_file
+from taso_ext.onnx_io.reading import external_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Request:
       run_directory: the directory of the run; None means one under `runs/`, named after the model and the settings.
       arguments: the command line, for the manifest.
       trained: run directory of the controller that plays; None if a controller is trained.
+      restart: whether to remove what an earlier command has left in the run directory.
     """
 
     model: str
@@ -31,6 +34,7 @@ class Request:
     run_directory: Path | None
     arguments: tuple[str, ...]
     trained: Path | None = None
+    restart: bool = False
 
 
 def parse_request(options: argparse.Namespace) -> Request:
@@ -55,9 +59,10 @@ def parse_request(options: argparse.Namespace) -> Request:
         )
     output: Path | None = getattr(options, "output", None)
     if output is not None:
-        if output.exists() and Path(options.model).exists() and output.samefile(options.model):
-            raise UserError(f"{output} is the model itself, which is never overwritten. Name another file with -o.")
         require_writable(output, force=options.force)
+        require_writable(data_file(output), force=True)
+        if (model := Path(options.model)).is_file():
+            require_not_read((output, data_file(output)), (model, *external_files(model)), options.model)
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
-    return Request(options.model, output, config, options.run_dir, arguments, trained)
+    return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,8 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
       OSError: a file cannot be written.
     """
     # A rename is atomic within one file system only, so the temporary files lie in the same directory.
-    neighbours = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    # Their own names are short, because that of a path may be as long as the file system allows.
+    neighbours = [path.with_name(f".rlflow-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp") for path in paths]
     try:
         with ExitStack() as opened:
             files: list[BinaryIO] = []

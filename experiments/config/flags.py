@@ -117,7 +117,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of settings, `--preset`, `--set` and `--run-dir`."""
+    """Adds the flags of settings, `--preset`, `--set`, `--run-dir` and `--restart`."""
     for title, flags in GROUPS.items():
         group = parser.add_argument_group(title)
         for flag in flags:
@@ -130,6 +130,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
     )
     group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
+    group.add_argument("--restart", action="store_true", help="begin the run anew, without what it has left so far")
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -164,7 +164,8 @@ def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
             )
             costs.forget(loaded.model)
             loaded.env.reset(options={"graph": loaded.model})
-    return bool(run.directory.read_json(name)["timed"])
+    with run.directory.reading(name):
+        return bool(run.directory.read_json(name)["timed"])
 
 
 def _percent(value: float, half_width: float) -> str:

@@ -32,8 +32,10 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
         prepared = prepare_controller(run, loaded) if trained is None else prepare_trained(run, loaded, trained)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
         _evaluate(run, loaded.env, prepared)
-    facts = TrainingFacts(**run.directory.read_json(TRAINING))
-    return Evaluation.load(run.directory.path / EVALUATION), facts
+    with run.directory.reading(TRAINING):
+        facts = TrainingFacts(**run.directory.read_json(TRAINING))
+    with run.directory.reading(EVALUATION):
+        return Evaluation.load(run.directory.path / EVALUATION), facts
 
 
 def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:

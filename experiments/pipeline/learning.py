@@ -156,7 +156,8 @@ class Learning:
             with run.stage(stage, in_round("compare dream and reality", number), 1) as bar:
                 run.directory.write_json(name, _dreamed_and_real(self, number, controller))
                 bar.update(1)
-        return dict(run.directory.read_json(name))
+        with run.directory.reading(name):
+            return dict(run.directory.read_json(name))
 
     def round_row(self, number: int) -> dict[str, Any]:
         """Trains a round to its end.
@@ -239,7 +240,9 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeReco
 
     config, controller = run.config, real_policy(run.config, loaded, run.seed(STAGE))
     stored = run.directory.read_json(BEST_IN_TRAINING)
-    world = RealWorld(loaded.make_env, best=EpisodeRecord.from_json(stored) if stored else None)
+    with run.directory.reading(BEST_IN_TRAINING):
+        best = EpisodeRecord.from_json(stored) if stored else None
+    world = RealWorld(loaded.make_env, best=best)
 
     def keep_best() -> None:
         assert world.best is not None  # an update has been played

@@ -137,11 +137,11 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     identity = {**as_mapping(config), "fingerprint": fingerprint}
     path = request.run_directory or Path("runs") / f"{loaded.name}-{config.controller}-{digest(identity, digits=8)}"
     start, cpu_start = time.perf_counter(), time.process_time()
-    if loaded.num_candidates and not RunDirectory.holds_run(path):
+    if loaded.num_candidates and (request.restart or not RunDirectory.holds_run(path)):
         require_verifiable(loaded, config.verify.num_inputs)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
-    directory = RunDirectory.open(path, identity, manifest)
+    directory = RunDirectory.open(path, identity, manifest, restart=request.restart)
     directory.record("load", loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds, finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
     return Run(config, directory, progress)

@@ -57,7 +57,8 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
                 found += _measured(run, loaded, offered[begin : begin + TOGETHER])
                 bar.update(len(found))
             run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
-    return _chosen(offered, run.directory.read_json(CHECKPOINT))
+    with run.directory.reading(CHECKPOINT):
+        return _chosen(offered, run.directory.read_json(CHECKPOINT))
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:

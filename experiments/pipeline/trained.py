@@ -8,7 +8,6 @@ policy's weights are transferred to the actions of the other graph (`controller.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,9 @@ class TrainedRun:
                 f"{path} is no run directory: config.json is missing. --from expects what `rlflow optimise` or "
                 "`rlflow train controller` has left."
             )
-        stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        directory = RunDirectory(path, resumed=True)
+        with directory.reading("config.json"):
+            stored = dict(directory.read_json("config.json"))
         fingerprint = stored.pop("fingerprint", {})
         config = replaced(RunConfig(), stored, str(path / "config.json"))
         if config.controller != "ppo":
@@ -71,7 +72,7 @@ class TrainedRun:
                 "Name a run of --controller ppo."
             )
         run = cls(path, config, fingerprint)
-        if not RunDirectory(path, resumed=True).finished(of_round(STAGE, run.last_round)):
+        if not directory.finished(of_round(STAGE, run.last_round)):
             raise UserError(
                 f"{path} holds no trained controller: its training is not finished. Repeat the command of that run, or "
                 "`rlflow train controller` with its options."

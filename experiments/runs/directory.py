@@ -17,6 +17,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,8 @@ from controller.ppo.config import FORMAT_VERSION as CONTROLLER_FORMAT
 from environment.costs.roofline import ROOFLINE_VERSION
 from environment.measurement.memory import peak_bytes
 from environment.substitution import features
-from experiments.errors import UserError
+from experiments.errors import DamagedRun, UserError
+from taso_ext.errors import one_paragraph
 from taso_ext.files import write_text
 from worldmodel.config import FORMAT_VERSION as WORLD_MODEL_FORMAT
 from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
@@ -39,6 +41,15 @@ from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
 def _as_json(value: Any) -> str:
     """Returns readable JSON with a stable order of keys."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+FILES = frozenset(
+    {
+        *("config.json", "manifest.json", "stages.json", "result.json", "actions.json", "metrics.jsonl"),
+        *("checkpoints", "plots", "report.md", "DONE"),
+    }
+)
+"""The files and folders of a run directory."""
 
 
 class RunDirectory:
@@ -52,29 +63,44 @@ class RunDirectory:
     def __init__(self, path: Path, resumed: bool) -> None:
         self.path = path
         self.resumed = resumed
-        self._stages: dict[str, dict[str, Any]] = self.read_json("stages.json") or {}
+        with self.reading("stages.json"):
+            self._stages: dict[str, dict[str, Any]] = dict(self.read_json("stages.json") or {})
+            for stage in self._stages.values():
+                float(stage["seconds"]) + float(stage["cpu_seconds"]) + int(stage["peak_memory_bytes"])
 
     @classmethod
-    def open(cls, path: Path, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> RunDirectory:
+    def open(
+        cls, path: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], *, restart: bool = False
+    ) -> RunDirectory:
         """Creates the directory, or reopens one that holds a run of the same configuration.
 
         Args:
           path: the directory; its parents are created.
           config: plain values that decide the result; a run with equal ones is resumed.
           manifest: facts about this command; the file keeps a list of them, one for each command of the run.
+          restart: whether to remove what an earlier run has left, whatever its configuration.
         Raises:
           UserError: the directory holds another run or something that is no run, or it cannot be written.
+          DamagedRun: a file of the run cannot be read.
         """
+        names = {each.name for each in path.iterdir()} if path.is_dir() else set()
+        if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
+            raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        if restart:
+            for name in names & FILES:
+                shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()
         resumed = cls.holds_run(path)
         if resumed:
-            stored = json.loads((path / "config.json").read_text())
+            stored = cls(path, resumed).read_json("config.json")
             _require_same_config(path, stored, json.loads(json.dumps(config)))
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        elif not restart and names & {"stages.json", "metrics.jsonl", "result.json"}:
+            raise DamagedRun(path / "config.json", "it is missing, although the run was begun")
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             directory = cls(path, resumed)
-            directory.write_json("manifest.json", [*(directory.read_json("manifest.json") or []), manifest])
+            with directory.reading("manifest.json"):
+                earlier = list(directory.read_json("manifest.json") or [])
+            directory.write_json("manifest.json", [*earlier, manifest])
             if not resumed:  # last, because this file marks the directory as a run
                 directory.write_json("config.json", config)
         except OSError as error:
@@ -99,9 +125,29 @@ class RunDirectory:
         write_text(self.path / name, _as_json(value))
 
     def read_json(self, name: str) -> Any:
-        """Returns the stored value, or None if there is no such file."""
+        """Returns the stored value, or None if there is no such file.
+
+        Raises:
+          DamagedRun: the file cannot be read.
+        """
         path = self.path / name
-        return json.loads(path.read_text()) if path.is_file() else None
+        with self.reading(name):
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Turns the errors of a block that takes a stored value apart into one that names the file.
+
+        Raises:
+          DamagedRun: the file is missing, is not JSON, or does not hold what it should.
+        """
+        try:
+            yield
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            if isinstance(error, UserError):
+                raise
+            reason = one_paragraph(error) if (self.path / name).is_file() else "it is missing"
+            raise DamagedRun(self.path / name, reason.rstrip(".")) from error
 
     def finished(self, stage: str) -> bool:
         return bool(self._stages.get(stage, {}).get("finished"))
@@ -193,7 +239,7 @@ class MetricsLog:
         if not self._path.is_file():
             return []
         records = []
-        for line in self._path.read_text().splitlines():
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 records.append(json.loads(line))
             except json.JSONDecodeError:

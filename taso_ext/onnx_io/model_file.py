@@ -185,10 +185,15 @@ def _fields(data: Buffer, begin: int, end: int) -> Iterator[Field]:
             return
 
 
+def data_file(path: Path) -> Path:
+    """Returns the file beside a model that holds its weights if they take more than 2 GiB."""
+    return path.with_name(f"{path.name}.data")
+
+
 def write_model(model: CheckedModel, path: Path) -> None:
     """Writes an ONNX file, whole or not at all.
 
-    The weights of a model of more than 2 GiB go to `<name>.data` beside it, which is in place before the model is.
+    The weights of a model of more than 2 GiB go to its `data_file`, which is in place before the model is.
 
     Raises:
       OSError: a file cannot be written.
@@ -199,9 +204,8 @@ def write_model(model: CheckedModel, path: Path) -> None:
         with replacing(path) as (file,):
             _write_single(model, tensors, size, file)
         return
-    data_path = path.with_name(f"{path.name}.data")
-    with replacing(data_path, path) as (data, file):
-        file.write(_with_external_data(model, data, data_path.name).SerializeToString())
+    with replacing(data_file(path), path) as (data, file):
+        file.write(_with_external_data(model, data, data_file(path).name).SerializeToString())
 
 
 def _write_single(

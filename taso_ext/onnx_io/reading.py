@@ -59,6 +59,28 @@ def read_model(
     return bind_dims(raise_to_oldest(source, name), dims or {}, name)
 
 
+def external_files(path: Path) -> list[Path]:
+    """Returns the files beside a model file in which its external data lie, whether they exist or not.
+
+    Raises:
+      ModelError: the model file cannot be read.
+    """
+    proto = _parse(_map(path), str(path), "")
+    locations = {entry.value for entry in _external_locations(proto)} - {""}
+    return [path.parent / location for location in sorted(locations)]
+
+
+def _external_locations(message: Message) -> Iterator[onnx.StringStringEntryProto]:
+    """Yields the entries that name a file, of all tensors in a message."""
+    if isinstance(message, onnx.TensorProto):
+        yield from (entry for entry in message.external_data if entry.key == "location")
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                yield from _external_locations(inner)
+
+
 def name_of(source: Source) -> str:
     """Returns the name of a model in error messages."""
     return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the given model"

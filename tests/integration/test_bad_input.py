@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,6 @@ from onnx import TensorProto, helper
 
 from environment import zoo
 from experiments.cli import main
-from taso_ext import RuleSet
-from taso_ext.verify.rule_file import Proof
 from tests import commands
 
 VALID = "squeezenet1.1-tiny"
@@ -123,6 +122,64 @@ def test_the_model_itself_is_never_overwritten(tmp_path: Path, capsys: pytest.Ca
     assert "never overwritten" in failure(capsys, "model.onnx", "-o", "same.onnx", "--force")
 
 
+@pytest.mark.parametrize("output", ["w.bin", "hard-link", "symbolic-link"])
+def test_a_file_that_the_model_reads_is_never_overwritten(
+    output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save_model(
+        zoo.build(VALID), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    before = (tmp_path / "w.bin").read_bytes()
+    os.link(tmp_path / "w.bin", tmp_path / "hard-link")
+    (tmp_path / "symbolic-link").symlink_to("w.bin")
+    assert "never overwritten" in failure(capsys, "m.onnx", "-o", output, "--force")
+    assert (tmp_path / "w.bin").read_bytes() == before
+
+
+def test_the_weights_of_a_large_result_do_not_replace_those_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They go to the file `out.onnx.data`."""
+    onnx.save_model(
+        zoo.build(VALID), tmp_path / "m.onnx", save_as_external_data=True, location="out.onnx.data", size_threshold=0
+    )
+    assert "never overwritten" in failure(capsys, "m.onnx", "-o", "out.onnx")
+
+
+def test_only_regular_files_are_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder.onnx").mkdir()
+    for output, kind in (("/dev/null", "a device"), ("pipe", "a FIFO"), ("folder.onnx", "a directory")):
+        assert kind in failure(capsys, VALID, "-o", output, "--force")
+
+
+@pytest.mark.parametrize("output", ["n" * 300, f"{'n' * 300}/out.onnx", f"{'n' * 252}"])
+def test_names_that_are_too_long_are_refused_before_any_work(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "too long" in failure(capsys, VALID, "-o", output)
+
+
+def test_the_longest_name_is_written(tmp_path: Path) -> None:
+    output = tmp_path / ("n" * 250)
+    assert main(["optimise", VALID, "--controller", "greedy", "-o", str(output), "--set", "measure.pairs=2"]) == 0
+    assert onnx.load(output).graph.node
+
+
+def test_a_full_disk_is_one_paragraph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    arguments = ["--controller", "greedy", "-o", "out.onnx", "--set", "measure.pairs=2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main(["optimise", VALID, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error.strip().splitlines()[-1] and "Traceback" not in error
+    assert not list(tmp_path.rglob("*.tmp")) and not (tmp_path / "out.onnx").exists()
+    assert main(["optimise", VALID, *arguments]) == 0
+
+
 def test_another_configuration_in_one_run_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,30 +247,3 @@ def test_a_training_that_comes_to_infinity_is_explained(
     assert status == 2 and "Traceback" not in error
     assert "return_scale = inf" in error.splitlines()[-1] and "ppo's update 1" in error.splitlines()[-1]
     assert not (tmp_path / "out.onnx").exists() and not (tmp_path / "run/checkpoints/controller").exists()
-
-
-def test_a_wrong_rewrite_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only a forged proof leads here: this check is the last one, after the verifier of rules."""
-    rule = (
-        "rule drop-second-matmul\n"
-        "  var    x: float[m, k]; a: weight float[k, k]; b: weight float[k, k]\n"
-        "  source t = MatMul(x, a); y = MatMul(t, b)\n"
-        "  target y = MatMul(x, a)\n"
-    )
-    forged = Proof(64, 100, 32, rounding=None, spreads=False, axioms=None, domain=())
-    (tmp_path / "my.rules").write_text(f"{rule}  proof  {forged.text(RuleSet.parse(rule), 0)}\n")
-    save_two_matmuls(tmp_path / "model.onnx")
-    status = main(["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "greedy"])
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert status == 2
-    assert "number 1 of 1, 'drop-second-matmul'" in error and "nothing was written" in error
-    assert not (tmp_path / "out.onnx").exists()
-
-
-def save_two_matmuls(path: Path) -> None:
-    rng = np.random.default_rng(0)
-    weights = [onnx.numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), name) for name in "ab"]
-    nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["y"])]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy")
-    graph = helper.make_graph(nodes, "g", [x], [y], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
