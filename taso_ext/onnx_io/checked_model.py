@@ -12,8 +12,9 @@ import onnx
 import onnx_ir as ir
 from onnx import AttributeProto
 
-from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, declared_values, graphs_of, rename_captured, value_names
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, graphs_of, rename_captured, value_names
+from taso_ext.onnx_io.shape_inference import infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import (
     EXTERNAL,
     MappedFiles,
@@ -27,11 +28,6 @@ OLDEST_IR = 4
 """From IR version 4 on, initializers need not be listed as inputs."""
 _PLAIN_OPSET = 13
 """The opset of a model that imports only other domains, in case it needs one of ONNX's own operators."""
-_LONGEST_PROPAGATED = 1 << 19
-"""The most elements of a vector for which shape inference propagates values.
-
-It treats every vector as a possible shape, and spends 0.2 µs and a message on each element.
-"""
 LARGEST_INLINE = 1024
 """The most elements of a tensor whose values shape inference sees; shapes, axes, pads and scalars have far fewer."""
 
@@ -151,72 +147,6 @@ def opset_of(proto: onnx.ModelProto) -> int:
 def types_of(tensors: Mapping[str, ir.TensorProtocol]) -> dict[str, ValueType]:
     """Returns the types of constants by name."""
     return {name: ValueType(tensor.dtype.value, static_dims(tensor)) for name, tensor in tensors.items()}
-
-
-def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns the model with inferred types; if inference finds a contradiction, the type of that value stays unknown.
-
-    Raises:
-      ModelError: declared types contradict each other.
-    """
-    if _largest(proto) <= _LONGEST_PROPAGATED:
-        return _infer(proto, data_prop=True)
-    inferred = _infer(proto, data_prop=False)
-    return inferred if _has_long_vector(inferred) else _infer(proto, data_prop=True)
-
-
-def _infer(proto: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=data_prop)
-    except Exception as error:  # it throws C++ exceptions of several kinds
-        raise ModelError(
-            f"the types and shapes that the model declares contradict each other: {one_paragraph(error)} "
-            f"Export it again, or remove what it declares about values (graph.value_info)."
-        ) from error
-
-
-def _largest(proto: onnx.ModelProto) -> int:
-    """Returns how many elements the largest declared value or initializer has."""
-    declared = ([dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in declared_values(proto.graph))
-    return max(map(math.prod, (*declared, *(tensor.dims for tensor in proto.graph.initializer))), default=0)
-
-
-def _has_long_vector(proto: onnx.ModelProto) -> bool:
-    shapes = (value.type.tensor_type.shape.dim for value in (*declared_values(proto.graph), *proto.graph.output))
-    return any(len(dims) == 1 and dims[0].dim_value > _LONGEST_PROPAGATED for dims in shapes)
-
-
-def without_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Removes the shapes of outputs, but not their types, from the given model, and returns it."""
-    for value in proto.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    return proto
-
-
-def without_inferable_shapes(proto: onnx.ModelProto, known: set[str]) -> onnx.ModelProto:
-    """Removes from the given model the declared shapes that inference finds by itself, and returns the model.
-
-    Files often declare stale shapes, which would take precedence over the inferred ones.
-
-    Args:
-      known: names of values whose types are known without inference, in addition to inputs and initializers.
-    """
-    _forget_in(proto.graph, {value.name for value in proto.graph.input} | known)
-    return proto
-
-
-def _forget_in(graph: onnx.GraphProto, known: set[str]) -> None:
-    inferable = known | {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        inner = list(bodies(node)) if node.attribute else []
-        for body in inner:
-            _forget_in(body, {value.name for value in body.input})
-        if node.domain in DEFAULT_DOMAINS and not inner:
-            inferable.update(node.output)
-    for value in graph.value_info:
-        if value.name in inferable and value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
 
 
 def value_type(kind: onnx.TypeProto) -> ValueType:

@@ -19,8 +19,9 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.checked_model import CheckedModel, infer_shapes, without_output_shapes
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, value_names
+from taso_ext.onnx_io.shape_inference import infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import lazy_tensor
 
 OLDEST_OPSET = 7

@@ -15,11 +15,12 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.checked_model import CheckedModel, without_inferable_shapes
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import bind_dims
 from taso_ext.onnx_io.legacy_operators import raise_to_oldest
 from taso_ext.onnx_io.model_file import DEEPEST_MESSAGE, ends_inside_a_model, without_weights
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, bodies, declared_values, inner_nodes
+from taso_ext.onnx_io.shape_inference import without_inferable_shapes
 from taso_ext.onnx_io.weights.handles import MappedFiles, map_file
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | CheckedModel

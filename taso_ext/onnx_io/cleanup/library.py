@@ -24,12 +24,11 @@ from onnxscript.rewriter.pattern import MatchResult, PatternMatcher, RewriteRule
 from taso_ext.onnx_io.checked_model import (
     CheckedModel,
     ValueType,
-    infer_shapes,
     types_of,
     value_type,
-    without_output_shapes,
 )
 from taso_ext.onnx_io.operators import is_random
+from taso_ext.onnx_io.shape_inference import infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import static_dims
 
 _HIDDEN_DOMAIN = "rlflow.hidden"

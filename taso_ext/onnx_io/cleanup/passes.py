@@ -20,7 +20,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from taso_ext.errors import ModelError, one_paragraph, root_cause
-from taso_ext.onnx_io.checked_model import CheckedModel, ValueType, infer_shapes, without_inferable_shapes
+from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
 from taso_ext.onnx_io.cleanup.library import (
     fit_to_opset,
     from_ir,
@@ -33,6 +33,7 @@ from taso_ext.onnx_io.cleanup.library import (
     to_ir,
 )
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, inner_nodes
+from taso_ext.onnx_io.shape_inference import infer_shapes, without_inferable_shapes
 
 LEVELS = ("full", "basic", "none")
 
