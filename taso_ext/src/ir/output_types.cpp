@@ -61,6 +61,12 @@ Outputs infer_along(Types inputs, std::size_t least, std::size_t most, std::ptrd
   return std::all_of(inputs.begin() + 1, inputs.end(), fits) ? one(inputs[0]->dtype, x) : std::nullopt;
 }
 
+Outputs infer_group_norm(const AttributeMap& attributes, Types inputs) {
+  const std::int64_t groups = int_attribute(attributes, "num_groups", 0);
+  Outputs outputs = infer_along(inputs, 3, 3, 1);
+  return outputs && groups > 0 && inputs[0]->dims[1] % groups == 0 ? outputs : std::nullopt;
+}
+
 // Returns the first operand's type if scale and bias broadcast to the axes that are normalised.
 Outputs infer_norm(const AttributeMap& attributes, Types inputs, std::size_t most) {
   if (inputs.size() < 2 || inputs.size() > most || !all_ranked_alike(inputs)) return std::nullopt;
@@ -130,7 +136,7 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kConstantOfShape:
     case kEyeLike: return infer_constant(op, attributes, inputs);
     case kInstanceNorm: return infer_along(inputs, 3, 3, 1);
-    case kGroupNorm: return infer_along(inputs, 3, 3, 1);
+    case kGroupNorm: return infer_group_norm(attributes, inputs);
     case kLayerNorm: return infer_norm(attributes, inputs, 3);
     case kRmsNorm: return infer_norm(attributes, inputs, 2);
     case kSkipNorm: return infer_skip_norm(inputs, 5);
@@ -159,10 +165,51 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
   return std::nullopt;
 }
 
+// Element types that an operator's operands may have; unlisted operators may have any, and check for themselves.
+enum class Elements : std::uint8_t { kFloating, kSigned, kNumbers, kWideNumbers, kFloat32, kNotDouble };
+
+// Returns what ONNX's schemas say (opset 23), in as far as it does not follow from the shapes' inference.
+std::optional<Elements> elements_of(OperatorId op) {
+  if (op >= kReduceSum && op <= kReduceL2) return Elements::kWideNumbers;
+  static constexpr std::pair<std::string_view, Elements> kListed[] = {
+      {"Add", Elements::kNumbers}, {"Sub", Elements::kNumbers}, {"Mul", Elements::kNumbers}, {"Div", Elements::kNumbers},
+      {"Max", Elements::kNumbers}, {"Min", Elements::kNumbers}, {"Abs", Elements::kNumbers}, {"Sign", Elements::kNumbers},
+      {"Clip", Elements::kNumbers}, {"Greater", Elements::kNumbers}, {"Less", Elements::kNumbers},
+      {"Relu", Elements::kSigned}, {"Neg", Elements::kSigned}, {"Pow", Elements::kSigned},
+      {"MatMul", Elements::kWideNumbers}, {"Gemm", Elements::kWideNumbers}, {"PRelu", Elements::kWideNumbers},
+      {"Conv", Elements::kFloating}, {"Sum", Elements::kFloating}, {"BatchNormalization", Elements::kFloating},
+      {"Softmax", Elements::kFloating}, {"LogSoftmax", Elements::kFloating}, {"LayerNormalization", Elements::kFloating},
+      {"InstanceNormalization", Elements::kFloating}, {"GroupNormalization", Elements::kFloating},
+      {"AveragePool", Elements::kFloating}, {"GlobalAveragePool", Elements::kFloating}, {"GlobalMaxPool", Elements::kFloating},
+      {"Attention", Elements::kFloating}, {"RMSNormalization", Elements::kFloating},
+      {"Celu", Elements::kFloat32}, {"RotaryEmbedding", Elements::kNotDouble},
+  };
+  const OperatorInfo& info = kOperators[op];
+  if (!info.domain.empty()) return std::nullopt;
+  const auto* at = std::find_if(std::begin(kListed), std::end(kListed), [&](const auto& entry) { return entry.first == info.name; });
+  if (at != std::end(kListed)) return at->second;
+  // All other functions of one number are of floating ones.
+  return op >= kFirstUnary && op < kClip ? std::optional(Elements::kFloating) : std::nullopt;
+}
+
+bool may_have(Elements elements, int dtype) {
+  constexpr int kFloat = 1, kUint8 = 2, kInt8 = 3, kUint16 = 4, kInt16 = 5, kInt32 = 6, kInt64 = 7, kDouble = 11, kUint32 = 12, kUint64 = 13;
+  if (is_floating(dtype)) return (elements != Elements::kFloat32 || dtype == kFloat) && (elements != Elements::kNotDouble || dtype != kDouble);
+  const bool is_signed = dtype == kInt8 || dtype == kInt16 || dtype == kInt32 || dtype == kInt64;
+  switch (elements) {
+    case Elements::kSigned: return is_signed;
+    case Elements::kNumbers: return is_signed || dtype == kUint8 || dtype == kUint16 || dtype == kUint32 || dtype == kUint64;
+    case Elements::kWideNumbers: return dtype == kInt32 || dtype == kInt64 || dtype == kUint32 || dtype == kUint64;
+    default: return false;
+  }
+}
+
 }  // namespace
 }  // namespace operators
 
 std::optional<std::vector<TensorType>> infer_outputs(OperatorId op, const AttributeMap& attributes, std::span<const TensorType* const> inputs) {
+  const auto elements = operators::elements_of(op);
+  if (elements && !inputs.empty() && inputs[0] && !operators::may_have(*elements, inputs[0]->dtype)) return std::nullopt;
   auto outputs = operators::infer_any(op, attributes, inputs);
   if (!outputs) return std::nullopt;
   for (TensorType& output : *outputs) {

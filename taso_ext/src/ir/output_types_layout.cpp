@@ -116,9 +116,14 @@ Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inpu
   const TensorType type{dtype, true, *shape};
   const Attribute* held = find_attribute(attributes, op == kConstant ? "values" : "value");
   if (!held || !type.is_countable()) return std::nullopt;
-  if (op == kConstantOfShape) return std::holds_alternative<double>(*held) ? one(dtype, *shape) : std::nullopt;
+  const auto holds = [dtype](double value) { return can_hold(dtype, value); };
+  if (op == kConstantOfShape) {
+    const auto* value = std::get_if<double>(held);
+    return value && holds(*value) ? one(dtype, *shape) : std::nullopt;
+  }
   const auto* values = std::get_if<std::vector<double>>(held);
-  return values && static_cast<std::int64_t>(values->size()) == type.elements() ? one(dtype, *shape) : std::nullopt;
+  const bool fits = values && static_cast<std::int64_t>(values->size()) == type.elements();
+  return fits && std::all_of(values->begin(), values->end(), holds) ? one(dtype, *shape) : std::nullopt;
 }
 
 Outputs infer_expand(const AttributeMap& attributes, Types inputs) {

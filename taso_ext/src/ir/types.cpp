@@ -33,12 +33,28 @@ std::int64_t TensorType::bytes() const {
 
 bool is_floating(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
 
-bool nearly_equal(double a, double b) {
-  if (a == b) return true;
-  if (!std::isfinite(a) || !std::isfinite(b)) return false;
-  constexpr int kMantissa = 23, kSmallest = -149;    // float32: bits of the fraction; exponent of the smallest number
-  const int exponent = std::ilogb(std::max(std::abs(a), std::abs(b)));
-  return std::abs(a - b) <= 2 * std::ldexp(1.0, std::max(exponent - kMantissa, kSmallest));
+bool can_hold(int dtype, double value) {
+  if (value == 0) return true;
+  if (!std::isfinite(value)) return false;
+  struct Format {
+    int dtype, mantissa, least, most;    // bits of the fraction, and the exponents of normal numbers
+  };
+  constexpr Format kFormats[] = {{1, 23, -126, 127}, {10, 10, -14, 15}, {16, 7, -126, 127}};
+  const auto* format = std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& each) { return each.dtype == dtype; });
+  if (format == std::end(kFormats)) return true;    // double
+  const int exponent = std::ilogb(value);
+  const double unit = std::ldexp(1.0, std::max(exponent, format->least) - format->mantissa);
+  const double rounded = std::nearbyint(value / unit) * unit;
+  return std::ilogb(rounded) <= format->most && std::abs(rounded - value) <= std::ldexp(std::abs(value), -format->mantissa - 1);
+}
+
+bool nearly_equal(double found, double expected) {
+  if (found == expected) return true;
+  const auto is_float = [](double value) { return static_cast<double>(static_cast<float>(value)) == value; };
+  if (!std::isfinite(found) || !std::isfinite(expected) || is_float(expected)) return false;
+  constexpr int kFloat = 23, kDouble = 52;    // bits of the fraction
+  const double unit = std::ldexp(1.0, std::ilogb(expected) - (is_float(found) ? kFloat : kDouble));
+  return std::abs(found - expected) <= (is_float(found) ? 2 : 4) * unit;
 }
 
 bool is_identity(const TensorType& type) {
@@ -59,7 +75,7 @@ bool is_averaging_kernel(const TensorType& type) {
   double window = 1;
   for (std::size_t i = 2; i < type.dims.size(); ++i) window *= static_cast<double>(type.dims[i]);
   if (type.content.kind == Content::Kind::kIdentityKernel) return window == 1;
-  return type.content.kind == Content::Kind::kUniform && type.dims[1] == 1 && nearly_equal(type.content.value * window, 1.0);
+  return type.content.kind == Content::Kind::kUniform && type.dims[1] == 1 && nearly_equal(type.content.value, 1.0 / window);
 }
 
 const Attribute* find_attribute(const AttributeMap& attributes, std::string_view name) {

@@ -73,9 +73,14 @@ struct TensorType {
 // channel's window.
 [[nodiscard]] bool is_averaging_kernel(const TensorType& type);
 
-// Returns whether two numbers are equal up to rounding, within two units in the last place of float32: exporters round
-// the constants of a model.
-[[nodiscard]] bool nearly_equal(double a, double b);
+// Returns whether a floating element type holds a finite number with the precision that it has for numbers of ordinary
+// size: neither as infinity, nor as zero, nor with the few bits of a number that is very small.
+[[nodiscard]] bool can_hold(int dtype, double value);
+
+// Returns whether a number in a model is the expected one, up to the rounding that exporters do. They write 2 or 0.5 as
+// it is: an expected number of float32 has to be there exactly. Of sqrt(2) a model may hold a number of float32 within
+// two units in the last place, or one of double within four of its units.
+[[nodiscard]] bool nearly_equal(double found, double expected);
 
 // The digest of an attribute that the engine carries but does not look into (a tensor, a subgraph, ...).
 struct OpaqueAttribute {

@@ -20,7 +20,7 @@ std::optional<Quantity> Reading::attribute(std::int32_t slot, const std::string&
 }
 
 bool Reading::bind(std::int32_t symbol, Quantity value) {
-  if (symbols_[symbol]) return same(*symbols_[symbol], value);
+  if (symbols_[symbol]) return same(value, *symbols_[symbol]);
   symbols_[symbol] = std::move(value);
   return true;
 }
@@ -153,7 +153,7 @@ bool Reading::consistent(bool complete) {
   for (const Comparison& comparison : comparisons_) {
     if (!complete && !decided(comparison.pattern->value)) continue;
     const auto expected = evaluate_attribute(*comparison.pattern, *this, comparison.rank);
-    if (!expected || !same(*expected, comparison.actual)) return false;
+    if (!expected || !same(comparison.actual, *expected)) return false;
   }
   return std::all_of(rule_.conditions.begin(), rule_.conditions.end(), [&](const Expression& condition) {
     return (!complete && !decided(condition)) || holds(condition, *this);

@@ -75,14 +75,22 @@ Result compare(const std::string& op, const Quantity& a, const Quantity& b) {
   return truth(equal || (op == "<=") == less);
 }
 
+// Returns whether an expression depends on the number in a weight.
+bool reads_value(const Expression& expression) {
+  const bool itself = expression.kind == Expression::Kind::kCall && expression.op == "value";
+  return itself || std::any_of(expression.arguments.begin(), expression.arguments.end(), reads_value);
+}
+
 Result evaluate_binary(const Expression& expression, const Scope& scope) {
   const std::string& op = expression.op;
   if (op == "and") return truth(holds(expression.arguments[0], scope) && holds(expression.arguments[1], scope));
   if (op == "or") return truth(holds(expression.arguments[0], scope) || holds(expression.arguments[1], scope));
   const Result a = evaluate(expression.arguments[0], scope), b = evaluate(expression.arguments[1], scope);
   if (!a || !b) return std::nullopt;
-  if (op == "==") return truth(same(*a, *b));
-  if (op == "!=") return truth(!same(*a, *b));
+  if (op == "==" || op == "!=") {
+    const bool from_right = !reads_value(expression.arguments[0]) && (reads_value(expression.arguments[1]) || expression.arguments[0].arguments.empty());
+    return truth(same(from_right ? *b : *a, from_right ? *a : *b) == (op == "=="));
+  }
   if (op.size() != 1 || op == "<" || op == ">") return compare(op, *a, *b);
   if (!is_list(*a) && !is_list(*b)) return arithmetic(op[0], *a, *b);
   if (is_list(*a) && is_list(*b) && length(*a) != length(*b)) return std::nullopt;
@@ -226,14 +234,14 @@ std::optional<Quantity> to_quantity(const Attribute& attribute) {
   }, attribute);
 }
 
-bool same(const Quantity& a, const Quantity& b) {
-  if (is_number(a) && is_number(b)) {
-    return integer(a) && integer(b) ? *integer(a) == *integer(b) : nearly_equal(as_real(a), as_real(b));
+bool same(const Quantity& found, const Quantity& expected) {
+  if (is_number(found) && is_number(expected)) {
+    return integer(found) && integer(expected) ? *integer(found) == *integer(expected) : nearly_equal(as_real(found), as_real(expected));
   }
-  if (!is_list(a) || !is_list(b)) return a == b;
-  if (length(a) != length(b)) return false;
-  for (std::size_t k = 0; k < length(a); ++k) {
-    if (!same(element(a, k), element(b, k))) return false;
+  if (!is_list(found) || !is_list(expected)) return found == expected;
+  if (length(found) != length(expected)) return false;
+  for (std::size_t k = 0; k < length(found); ++k) {
+    if (!same(element(found, k), element(expected, k))) return false;
   }
   return true;
 }

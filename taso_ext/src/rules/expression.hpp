@@ -15,7 +15,7 @@ using Quantity = std::variant<std::int64_t, double, std::string, Dims, Reals>;
 
 // Returns whether two quantities are equal. Reals need to be nearly equal; an integer is compared with a real as a
 // real.
-[[nodiscard]] bool same(const Quantity& a, const Quantity& b);
+[[nodiscard]] bool same(const Quantity& found, const Quantity& expected);
 
 // What an expression can see: the symbols bound so far, and the types of bound tensors. symbol() and type() return
 // nullptr for what is not bound.
