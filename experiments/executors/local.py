@@ -16,16 +16,15 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import pickle
-import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
 
+from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
 from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
@@ -217,14 +216,8 @@ class _Lane:
         context = multiprocessing.get_context("spawn")
         messages, sender = context.Pipe(duplex=False)
         process = context.Process(target=_run_lane, args=(list(units), sender))
-        # Ctrl-C reaches every process of a terminal. This process stops the others, so they start with SIGINT blocked.
-        # They inherit the mask. Starting multiprocessing's resource tracker would clear it, so that starts before.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
+        with starting_workers():
             process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         sender.close()
         return cls(units, process, messages)
 
@@ -263,6 +256,7 @@ class _Lane:
 
 def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
     """Runs units in their order and sends their outcomes; this is the program of a process."""
+    begin_worker()
     with contextlib.suppress(Interrupted, BrokenPipeError), listening():  # nobody reads the results any more
         for unit in units:
             result = _result(unit, _Notes(sender))

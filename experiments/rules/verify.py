@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -12,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
+from environment.processes import begin_worker, end_workers, starting_workers
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.rules.show import read_entries, rule_files
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
@@ -75,10 +75,11 @@ def _outcomes(
         return
     # Fresh processes: threads of ONNX Runtime do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(options.processes, len(jobs)), context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(min(options.processes, len(jobs)), context, initializer=begin_worker)
     try:
         with progress.stage("verify rules", total=len(jobs)) as bar:
-            running = {pool.submit(_prove, job.entry, options.instances, options.seed): job for job in jobs}
+            with starting_workers():
+                running = {pool.submit(_prove, job.entry, options.instances, options.seed): job for job in jobs}
             waiting: set[Future[Outcome]] = set(running)
             while waiting:
                 done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -91,12 +92,7 @@ def _outcomes(
             "on from here; fewer processes (--processes) need less memory."
         ) from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _ignore_interrupts() -> None:
-    """Makes a worker ignore Ctrl-C, which reaches all processes: the main process decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        end_workers(pool)
 
 
 def _prove(entry: RuleEntry, instances: int, seed: int) -> Outcome:

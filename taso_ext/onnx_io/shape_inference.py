@@ -107,9 +107,7 @@ def _windows(extents: list[int], attributes: Mapping[str, list[int]]) -> list[in
     return counts
 
 
-def _with_as_many_windows(
-    extents: list[int], attributes: Mapping[str, list[int]], counts: list[int]
-) -> dict[str, Any]:
+def _with_as_many_windows(extents: list[int], attributes: Mapping[str, list[int]], counts: list[int]) -> dict[str, Any]:
     """Returns attributes of a pool that rounds down and has the given number of windows."""
     steps = list(_steps(extents, attributes))
     kernel = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -16,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from environment.processes import begin_worker, end_workers, starting_workers
 from taso_ext.files import UNREADABLE_ARRAYS
 from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
 from worldmodel.errors import CollectionStopped
@@ -138,7 +138,8 @@ def _played_by_others(
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(collection,))
     try:
-        running: dict[Future[None], int] = {pool.submit(_play_in_worker, number): number for number in numbers}
+        with starting_workers():
+            running: dict[Future[None], int] = {pool.submit(_play_in_worker, number): number for number in numbers}
         waiting = set(running)
         while waiting:
             done, waiting = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
@@ -154,7 +155,7 @@ def _played_by_others(
             "(collect.processes) need less memory."
         ) from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        end_workers(pool)
 
 
 _worker: tuple[Collection, RewriteEnv] | None = None
@@ -162,7 +163,7 @@ _worker: tuple[Collection, RewriteEnv] | None = None
 
 def _begin_worker(collection: Collection) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides
+    begin_worker()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _worker = collection, collection.make_env()
 

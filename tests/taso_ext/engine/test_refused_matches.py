@@ -92,5 +92,6 @@ def test_groups_divide_the_channels() -> None:
   target y = GroupNormalization(x, g, b; epsilon=e, num_groups=3)"""
     for channels, legal in ((2, False), (6, True)):
         weights = {name: np.ones(channels, np.float32) for name in "gb"}
-        body = f"(float[1, {channels}, 4] x) => (float[1, {channels}, 4] y) {{ y = InstanceNormalization<epsilon: float = 0.5>(x, g, b) }}"
+        kind = f"float[1, {channels}, 4]"
+        body = f"({kind} x) => ({kind} y) {{ y = InstanceNormalization<epsilon: float = 0.5>(x, g, b) }}"
         assert matches(rule, body, **weights) == legal

@@ -1,0 +1,102 @@
+"""Workers end with the process that started them, and say nothing of Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RULE = "rule add-commutes-{}\n  var    x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
+VERIFYING = ["-m", "experiments.cli", "rules", "verify", "my.rules", "--processes", "2", "--instances", "20000"]
+COLLECTING = """
+import sys
+from experiments.cli import main
+if __name__ == "__main__":
+    sys.exit(main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--set", "collect.processes=2",
+                   "--set", "collect.episodes=100000"]))
+"""
+UNITS = """
+import functools, sys, time
+from experiments.executors.local import LocalExecutor, Unit
+from experiments.runs.progress import make_progress
+def sleep(progress):
+    time.sleep(600)
+if __name__ == "__main__":
+    executor = LocalExecutor("table", processes=2, progress=make_progress())
+    for name in "ab":
+        executor.submit(Unit(name, sleep))
+    list(executor.results())
+"""
+
+
+def command(name: str, folder: Path) -> list[str]:
+    (folder / "my.rules").write_text("".join(map(RULE.format, range(8))), encoding="utf-8")
+    scripts = {"collecting": COLLECTING, "units": UNITS}
+    if name in scripts:
+        (folder / "script.py").write_text(scripts[name], encoding="utf-8")
+    return [str(folder / "script.py")] if name in scripts else VERIFYING
+
+
+def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Starts a command with a process group of its own; returns it and its two workers."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    workers: list[psutil.Process] = []
+
+    def has_workers() -> bool:
+        workers[:] = [
+            each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())
+        ]
+        return len(workers) == 2
+
+    wait_until(has_workers, 60)
+    return process, workers
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("name", ["verifying", "collecting", "units"])
+def test_workers_end_when_their_parent_is_killed(name: str, tmp_path: Path) -> None:
+    process, workers = started(command(name, tmp_path), tmp_path)
+    time.sleep(4.0)  # they have begun their work, or are still importing
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    process.stderr.close()
+    wait_until(lambda: not any(map(alive, workers)), 20)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_ctrl_c_prints_one_line(seconds: float, tmp_path: Path) -> None:
+    process, workers = started(command("verifying", tmp_path), tmp_path)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors and "KeyboardInterrupt" not in errors
+    assert process.returncode == 130 and errors.strip().splitlines()[-1].startswith("rlflow: stopped by SIGINT")
+    wait_until(lambda: not any(map(alive, workers)), 20)
