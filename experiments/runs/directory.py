@@ -3,7 +3,7 @@
 config.json      the complete configuration        metrics.jsonl   one line for each logged step
 manifest.json    versions, cpu, git, argv, model   checkpoints/    artefacts of the stages
 stages.json      finished stages and their times   actions.json    action log of the exported graph
-result.json      the figures of the report         plots/, report.md, DONE
+result.json      the figures of the report         plots/, report.md, DONE, run.lock
 
 A directory is identified by its settings and by fingerprints of the program and its input, so that no old result is
 taken for a new one. No fingerprint is a number that someone has to raise for this purpose alone.
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from controller.ppo.config import FORMAT_VERSION as CONTROLLER_FORMAT
 from environment.costs.roofline import ROOFLINE_VERSION
@@ -43,10 +44,11 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+LOCK = "run.lock"
 FILES = frozenset(
     {
         *("config.json", "manifest.json", "stages.json", "result.json", "actions.json", "metrics.jsonl"),
-        *("checkpoints", "plots", "report.md", "DONE"),
+        *("checkpoints", "plots", "report.md", "DONE", LOCK),
     }
 )
 """The files and folders of a run directory."""
@@ -86,8 +88,9 @@ class RunDirectory:
         names = {each.name for each in path.iterdir()} if path.is_dir() else set()
         if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
             raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        _hold(path)
         if restart:
-            for name in names & FILES:
+            for name in names & FILES - {LOCK}:
                 shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()
         resumed = cls.holds_run(path)
         if resumed:
@@ -194,6 +197,41 @@ class RunDirectory:
             "peak_memory_bytes": max(before.get("peak_memory_bytes", 0), peak_bytes()),
         }
         write_text(self.path / "stages.json", json.dumps(self._stages, indent=2) + "\n")  # in order of first run
+
+
+def _hold(path: Path) -> None:
+    """Keeps the directory for this process until it ends, however it ends; it may be held again by the same process.
+
+    Raises:
+      UserError: another process holds it, or it cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _held.setdefault(path.resolve(), FileLock(path / LOCK))
+        if not lock.is_locked:
+            lock.acquire(blocking=False)
+    except Timeout:
+        raise UserError(
+            f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. Wait until it ends and repeat "
+            "the command to see its result, or choose another directory with --run-dir."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir."
+        ) from error
+
+
+_held: dict[Path, FileLock] = {}
+"""The locks of the directories that this process holds."""
+
+
+def _holder(lock: Path) -> str:
+    """Returns the process that holds a lock, for a message."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # of another user, or gone
+            if process.name != str(os.getpid()) and any(lock.samefile(file) for file in (process / "fd").iterdir()):
+                return f"process {process.name}"
+    return "another process"
 
 
 def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:

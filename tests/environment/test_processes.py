@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,7 @@ def command(name: str, folder: Path) -> list[str]:
     return [str(folder / "script.py")] if name in scripts else VERIFYING
 
 
-def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[str], list[str]]:
     """Starts a command with a process group of its own; returns it and its two workers."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
@@ -57,12 +56,11 @@ def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[st
         text=True,
         start_new_session=True,
     )
-    workers: list[psutil.Process] = []
+    workers: list[str] = []
 
     def has_workers() -> bool:
-        workers[:] = [
-            each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())
-        ]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        workers[:] = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         return len(workers) == 2
 
     wait_until(has_workers, 60)
@@ -76,8 +74,11 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+def alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize("name", ["verifying", "collecting", "units"])

@@ -78,7 +78,8 @@ def test_the_run_directory_is_complete(tmp_path: Path) -> None:
     assert optimise("squeezenet1.1-tiny", output, "--controller", "random") == 0
     run = output.with_suffix(".run")
     expected = (
-        "DONE actions.json checkpoints config.json manifest.json metrics.jsonl plots report.md result.json stages.json"
+        "DONE actions.json checkpoints config.json manifest.json metrics.jsonl plots report.md result.json run.lock "
+        "stages.json"
     )
     assert sorted(path.name for path in run.iterdir()) == expected.split()
     manifest = json.loads((run / "manifest.json").read_text())

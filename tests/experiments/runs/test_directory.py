@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from experiments.errors import UserError
+from experiments.errors import DamagedRun, UserError
 from experiments.runs.directory import MetricsLog, RunDirectory
 
 CONFIG = {"seed": 1, "taso": {"alpha": 1.05}}
@@ -39,6 +41,42 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_an_unwritable_place_is_refused() -> None:
     with pytest.raises(UserError, match="--run-dir"):
         RunDirectory.open(Path("/proc/rlflow-run"), CONFIG, {})
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    """The second one says who holds the run. When that process is killed, the run is free."""
+    script = (
+        "import time; from pathlib import Path; from experiments.runs.directory import RunDirectory\n"
+        f"RunDirectory.open(Path({str(tmp_path / 'run')!r}), {CONFIG!r}, {{}})\n"
+        "print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            with pytest.raises(UserError, match=f"in use by process {holder.pid}, "):
+                RunDirectory.open(tmp_path / "run", CONFIG, {})
+        finally:
+            holder.kill()
+    assert RunDirectory.open(tmp_path / "run", CONFIG, {}).resumed
+
+
+def test_a_start_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "manifest.json").write_text("[]")
+    assert not RunDirectory.open(tmp_path / "run", CONFIG, {}).resumed
+    assert RunDirectory.open(tmp_path / "run", CONFIG, {}).resumed
+
+
+def test_restart_begins_anew_whatever_is_there(tmp_path: Path) -> None:
+    directory = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    with directory.stage("collect"):
+        pass
+    (tmp_path / "run" / "stages.json").write_text("{")
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    with pytest.raises(DamagedRun, match=r"stages\.json is damaged.*--restart"):
+        RunDirectory.open(tmp_path / "run", CONFIG, {})
+    again = RunDirectory.open(tmp_path / "run", {"seed": 2}, {}, restart=True)
+    assert not again.resumed and not again.finished("collect") and (tmp_path / "run" / "mine.txt").is_file()
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ValueError])
