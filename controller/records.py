@@ -85,8 +85,8 @@ class EpisodeRecord:
 
     @property
     def improvement(self) -> float:
-        """1 - best cost / initial cost, in [0, 1)."""
-        return 1 - self.best_cost_ms / self.costs_ms[0]
+        """1 - best cost / initial cost, in [0, 1]; 0 if the initial graph costs nothing."""
+        return 1 - self.best_cost_ms / self.costs_ms[0] if self.costs_ms[0] else 0.0
 
     @property
     def improvement_noise(self) -> float:

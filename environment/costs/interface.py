@@ -22,6 +22,14 @@ from typing import Protocol, runtime_checkable
 import taso_ext
 from taso_ext import OnnxModel, State
 
+LEAST_PART = 1e-9
+"""The least part of a start graph's cost that logarithms count; a graph that computes nothing costs 0."""
+
+
+def counted_ms(ms: float, initial_ms: float) -> float:
+    """Returns a cost as logarithms count it: at least `LEAST_PART` of the start graph's."""
+    return max(ms, LEAST_PART * initial_ms)
+
 
 class Cost(Protocol):
     """The cost of one inference of a graph; `taso_ext.Cost` and `MeasuredCost` have this interface."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from environment.costs.interface import Cost
+from environment.costs.interface import Cost, counted_ms
 from environment.rewards.interface import Reward, Transition
 
 
@@ -29,7 +29,8 @@ def log_ratio() -> Reward:
     """Returns the reward 100 ln(RT before / RT after); its sum over an episode is 100 ln(start / end) on every path."""
 
     def function(t: Transition) -> float:
-        return 100.0 * math.log(t.before.ms / t.after.ms) if t.before.ms > 0 and t.after.ms > 0 else 0.0
+        initial = t.initial.ms
+        return 100.0 * math.log(counted_ms(t.before.ms, initial) / counted_ms(t.after.ms, initial)) if initial else 0.0
 
     return Reward("log_ratio", function, telescopes=True, is_log_ratio=True)
 

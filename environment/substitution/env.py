@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from environment import rewards, zoo
 from environment.costs import registry as cost_models
-from environment.costs.interface import Cost, Costs, Priced
+from environment.costs.interface import Cost, Costs, Priced, counted_ms
 from environment.costs.limits import UnpricedWarning
 from environment.substitution import features
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
@@ -270,7 +270,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _log_ratio(self, priced: Priced) -> float:
         start_ms, ms = self.initial_cost.ms, priced.cost.ms
-        return math.log(ms / start_ms) if start_ms > 0 and ms > 0 else 0.0
+        return math.log(counted_ms(ms, start_ms) / start_ms) if start_ms > 0 else 0.0
 
     def _info(self, rule_name: str, reward_noise: float = 0.0) -> dict[str, Any]:
         cost = self._price.cost

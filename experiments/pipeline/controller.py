@@ -57,7 +57,12 @@ class Prepared:
 
 
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
-    """Returns the controller that the settings name, ready to play; trains first whatever it needs."""
+    """Returns the controller that the settings name, ready to play; trains first whatever it needs.
+
+    If the start graph allows no rewrite, nothing can be learned or found, and the controller does nothing.
+    """
+    if not loaded.num_candidates:
+        return Prepared(_new_controller(dataclasses.replace(run.config, controller="random"), 0.0))
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
     controller = _new_controller(run.config, run.config.search.seconds)

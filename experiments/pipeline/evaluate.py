@@ -29,7 +29,10 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
       The episodes of parts (a) to (d) of the report, and its facts of the training.
     """
     if not run.directory.finished(STAGE):
-        prepared = prepare_controller(run, loaded) if trained is None else prepare_trained(run, loaded, trained)
+        if trained is not None and loaded.num_candidates:
+            prepared = prepare_trained(run, loaded, trained)
+        else:
+            prepared = prepare_controller(run, loaded)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
         _evaluate(run, loaded.env, prepared)
     with run.directory.reading(TRAINING):

@@ -134,7 +134,7 @@ def plot_costs(path: Path, costs_ms: Sequence[float], rule_names: Sequence[str],
     axes.step(steps, costs_ms, where="post", color=BLUE, linewidth=1.8)
     axes.axhline(costs_ms[0], color=GREY, linewidth=1, linestyle="--")
     axes.plot(best_step, costs_ms[best_step], "o", color=ORANGE, markersize=7, zorder=3)
-    gain = 100 * (1 - costs_ms[best_step] / costs_ms[0])
+    gain = 100 * (1 - costs_ms[best_step] / costs_ms[0]) if costs_ms[0] else 0.0
     finish(axes, f"Estimated cost along the exported episode: {gain:.1f} % less", "", "estimated time [ms]")
     axes.set_xticks(steps, ["start", *rule_names], rotation=90, fontsize=6.5 if len(steps) > 25 else 8)
     axes.margins(x=0.02, y=0.08)

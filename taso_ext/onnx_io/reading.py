@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from taso_ext.onnx_io.dimensions import bind_dims
 from taso_ext.onnx_io.legacy_operators import raise_to_oldest
 from taso_ext.onnx_io.model_file import DEEPEST_MESSAGE, ends_inside_a_model, without_weights
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, bodies, declared_values, inner_nodes
-from taso_ext.onnx_io.shape_inference import without_inferable_shapes
+from taso_ext.onnx_io.shape_inference import infer_shapes, without_inferable_shapes
 from taso_ext.onnx_io.weights.handles import MappedFiles, map_file
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | CheckedModel
@@ -149,6 +150,29 @@ def _unreadable(name: str, data: mmap.mmap | bytes) -> ModelError:
     )
 
 
+def _declare_output_shapes(skeleton: onnx.ModelProto, structure: onnx.ModelProto) -> bool:
+    """Adds the shapes that outputs do not declare, which onnx.checker asks for and runtimes do not need.
+
+    Args:
+      skeleton, structure: the same model twice; both are changed.
+    Returns:
+      Whether a shape was added.
+    """
+    lacking = [value.name for value in structure.graph.output if _lacks_shape(value)]
+    if not lacking:
+        return False
+    types = {value.name: value.type for value in infer_shapes(structure).graph.output if not _lacks_shape(value)}
+    for model in (skeleton, structure):
+        for value in model.graph.output:
+            if value.name in lacking and value.name in types:
+                value.type.tensor_type.shape.CopyFrom(types[value.name].tensor_type.shape)
+    return bool(types.keys() & set(lacking))
+
+
+def _lacks_shape(value: onnx.ValueInfoProto) -> bool:
+    return value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
+
+
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -162,6 +186,8 @@ def _checked(proto: onnx.ModelProto, files: MappedFiles, name: str, freeze_initi
         raise ModelError(f"{name}: {error}") from error
     except (ValueError, TypeError) as error:  # a string that is not UTF-8, copied into another message
         raise ModelError(f"{name} is damaged: {one_paragraph(error)}. Export or download it again.") from error
+    if _declare_output_shapes(model.skeleton, structure):
+        warnings.warn(f"{name} does not declare the shape of every output; what is missing was inferred.", stacklevel=2)
     try:
         onnx.checker.check_model(structure)
     except Exception as error:  # it throws C++ exceptions of several kinds

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from environment.costs.interface import counted_ms
 from worldmodel.accuracy import metrics
 from worldmodel.data.episodes import EpisodeBuffer
 
@@ -170,9 +171,7 @@ def log_cost_percent(buffer: EpisodeBuffer, episodes: np.ndarray, depths: np.nda
     Args:
       episodes, depths: int [n], the episode and the depth of each state.
     """
-    return np.array(
-        [
-            100.0 * np.log(buffer[episode].cost_ms[depth] / buffer[episode].cost_ms[0])
-            for episode, depth in zip(episodes.tolist(), depths.tolist(), strict=True)
-        ]
-    )
+    costs = [
+        (buffer[e].cost_ms[d], buffer[e].cost_ms[0]) for e, d in zip(episodes.tolist(), depths.tolist(), strict=True)
+    ]
+    return np.array([100.0 * np.log(counted_ms(ms, initial_ms) / initial_ms) for ms, initial_ms in costs])

@@ -15,6 +15,7 @@ import sonnet as snt
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
+from environment.costs.interface import counted_ms
 from worldmodel.config import EncoderTrainingConfig
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import Episode, EpisodeBuffer
@@ -109,7 +110,9 @@ class EncoderDataset:
             known = self.table.find_codes(episode.codes_at(t))
             mask[known[known >= 0]] = 1.0
         return StateTargets(
-            log_cost=np.array([np.log(e.cost_ms[t] / e.cost_ms[0]) for e, t in states], np.float32),
+            log_cost=np.array(
+                [np.log(counted_ms(e.cost_ms[t], e.cost_ms[0]) / e.cost_ms[0]) for e, t in states], np.float32
+            ),
             match_counts=np.log1p(counts).astype(np.float32),
             rule_mask=(counts > 0).astype(np.float32),
             action_mask=masks,

@@ -35,6 +35,7 @@ from environment.inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.operators import captured_names
 from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
 
@@ -139,7 +140,8 @@ class _Origins:
 def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], origins: _Origins) -> list[Placed]:
     graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
     versions = {each.domain: each.version for each in optimised.opset_import}
-    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    read = {name for node in graph.node for name in (*node.input, *captured_names(node))}
+    read |= {output.name for output in graph.output}
     types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
     value_of_reader: dict[str, str] = {}
     placed = []
