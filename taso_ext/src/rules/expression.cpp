@@ -81,6 +81,13 @@ bool reads_value(const Expression& expression) {
   return itself || std::any_of(expression.arguments.begin(), expression.arguments.end(), reads_value);
 }
 
+// Returns whether an expression is the same in every match.
+bool is_constant(const Expression& expression) {
+  using enum Expression::Kind;
+  const bool varies = expression.kind == kSymbol || expression.kind == kAttribute || expression.kind == kCount || (expression.kind == kCall && expression.slot >= 0);
+  return !varies && std::all_of(expression.arguments.begin(), expression.arguments.end(), is_constant);
+}
+
 Result evaluate_binary(const Expression& expression, const Scope& scope) {
   const std::string& op = expression.op;
   if (op == "and") return truth(holds(expression.arguments[0], scope) && holds(expression.arguments[1], scope));
@@ -88,7 +95,8 @@ Result evaluate_binary(const Expression& expression, const Scope& scope) {
   const Result a = evaluate(expression.arguments[0], scope), b = evaluate(expression.arguments[1], scope);
   if (!a || !b) return std::nullopt;
   if (op == "==" || op == "!=") {
-    const bool from_right = !reads_value(expression.arguments[0]) && (reads_value(expression.arguments[1]) || expression.arguments[0].arguments.empty());
+    const Expression &left = expression.arguments[0], &right = expression.arguments[1];
+    const bool from_right = !reads_value(left) && (reads_value(right) || is_constant(left));
     return truth(same(from_right ? *b : *a, from_right ? *a : *b) == (op == "=="));
   }
   if (op.size() != 1 || op == "<" || op == ">") return compare(op, *a, *b);

@@ -95,3 +95,12 @@ def test_groups_divide_the_channels() -> None:
         kind = f"float[1, {channels}, 4]"
         body = f"({kind} x) => ({kind} y) {{ y = InstanceNormalization<epsilon: float = 0.5>(x, g, b) }}"
         assert matches(rule, body, **weights) == legal
+
+
+@pytest.mark.parametrize("condition", ["a == 1.0 / 6", "1.0 / 6 == a"])
+def test_attributes_equal_what_they_were_meant_to_be(condition: str) -> None:
+    """Whichever side of the condition they stand on."""
+    body = "(float[2] x) => (float[2] y) { y = LeakyRelu<alpha: float = 0.16666667>(x) }"
+    rule = f"  var    x: float\n  source y = LeakyRelu(x; alpha=a)\n  where  {condition}\n  target y = Relu(x)"
+    assert matches(rule, body) == 1
+    assert matches(rule, body.replace("0.16666667", "0.1667")) == 0
