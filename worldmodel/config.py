@@ -203,33 +203,29 @@ class MdnRnnTrainingConfig:
     Attributes:
       steps: the number of gradient steps.
       batch: the number of episodes in a step.
-      open_loop_steps: the length of the stretches on the model's own predictions; 0 leaves this term out.
       latent_weight, mean_weight, reward_weight, idle_weight, terminal_weight, mask_weight: of the loss terms (nats per
         latent dimension; squared error of the mixture's mean; error in units of the spread of an action's rewards;
         nats; nats; nats over all bits of a state). The likelihood alone is content to call hard transitions noise and
         learns their means slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are
         exact, and a policy trained in the dream finds every rewrite that is wrongly thought legal.
-      open_loop_weight: the weight of the open-loop terms beside the teacher-forced ones.
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
     """
 
     steps: int = 400
     batch: int = 16
-    open_loop_steps: int = 8
     latent_weight: float = 0.3
     mean_weight: float = 3.0
     reward_weight: float = 1.0
     idle_weight: float = 0.2
     terminal_weight: float = 0.2
     mask_weight: float = 2.0
-    open_loop_weight: float = 0.5
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
         weights = ("latent_weight", "mean_weight", "reward_weight", "idle_weight", "terminal_weight", "mask_weight")
-        _require(self, 0, "steps", "open_loop_steps", *weights, "open_loop_weight")
+        _require(self, 0, "steps", *weights)
         _require(self, 1, "batch", "checkpoint_every")
 
 

@@ -47,11 +47,6 @@ class GraphPolicy(snt.Module):
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
 
-    def state_key(self, observation: GraphObservation) -> bytes:
-        """Returns the key of an observation of one row; equal graphs have equal keys."""
-        parts = (observation.nodes, observation.links, observation.candidates)
-        return b"".join(part.flat_values.numpy().tobytes() for part in parts)
-
     def distribution_and_value(self, observation: GraphObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """Returns the policy and the value of each graph.
 

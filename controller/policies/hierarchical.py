@@ -161,17 +161,6 @@ class HierarchicalCategorical:
             self._rule_logits, self._location_logits, self._mask, self._groups, temperature=temperature
         )
 
-    def without(self, actions: tf.Tensor) -> HierarchicalCategorical:
-        """Returns the distribution with some actions, int32 [n], made illegal in every row; one must stay legal."""
-        excluded = tf.reduce_any(tf.one_hot(actions, tf.shape(self._mask)[1], on_value=True, off_value=False), axis=0)
-        return HierarchicalCategorical(
-            self._rule_logits,
-            self._location_logits,
-            self._mask & ~excluded,
-            self._groups,
-            temperature=self._temperature,
-        )
-
     def _location_of(self, rule: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
         actions, present = self._groups.actions_of(rule)
         logits = tf.gather(self._locations, actions, batch_dims=1)

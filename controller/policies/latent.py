@@ -58,10 +58,6 @@ class LatentPolicy(snt.Module):
         """The head, which computes the distribution and the value."""
         return self._head
 
-    def state_key(self, observation: LatentObservation) -> bytes:
-        """Returns the key of a one-row observation of the real environment; equal graphs have equal keys."""
-        return bytes(observation.z.numpy().tobytes() + observation.action_mask.numpy().tobytes())
-
     def distribution_and_value(self, observation: LatentObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """Returns the distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
         features = tf.concat([observation.z, observation.h], axis=1)

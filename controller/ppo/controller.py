@@ -54,7 +54,6 @@ class PpoController(Controller):
         view: Callable[[Any], Any],
         seed: int = 0,
         sampling_temperature: float = 1.0,
-        no_repeat: bool = True,
     ) -> None:
         """
         Args:
@@ -64,7 +63,6 @@ class PpoController(Controller):
           view: a function that wraps the real environment so that the policy can take its observations.
           seed: the seed of every random draw in training.
           sampling_temperature: temperature of the policy in sampled episodes; 1 is the policy as it was trained.
-          no_repeat: see `act`.
         Raises:
           ValueError: the sampling temperature is below `LOWEST_TEMPERATURE`.
         """
@@ -76,9 +74,8 @@ class PpoController(Controller):
         self.policy = policy
         self._config, self._view, self._seed = config, view, seed
         self._learner = PpoLearner(policy, config, seed=seed)
-        self._temperature, self._no_repeat = sampling_temperature, no_repeat
+        self._temperature = sampling_temperature
         self._episode_seed, self._step = 0, 0
-        self._taken: dict[bytes, list[int]] = {}
         self._programs: dict[bool, Callable[..., tf.Tensor]] = {}
 
     @classmethod
@@ -90,7 +87,6 @@ class PpoController(Controller):
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
-        no_repeat: bool = True,
     ) -> PpoController:
         """Builds a controller that trains in a `DreamEnv` of `world_model`; it acts through a `LatentEnv`."""
         network = LatentPolicy.for_world_model(world_model, config=policy or PolicyConfig(), seed=seed)
@@ -100,7 +96,6 @@ class PpoController(Controller):
             view=lambda env: LatentEnv(env, world_model),
             seed=seed,
             sampling_temperature=sampling_temperature,
-            no_repeat=no_repeat,
         )
 
     @classmethod
@@ -113,7 +108,6 @@ class PpoController(Controller):
         *,
         seed: int = 0,
         sampling_temperature: float = 1.0,
-        no_repeat: bool = True,
     ) -> PpoController:
         """Builds a controller that trains model-free in a `RealWorld` of environments like `env`."""
         network = GraphPolicy(env, encoder or EncoderConfig(), policy or PolicyConfig(), seed=seed)
@@ -123,7 +117,6 @@ class PpoController(Controller):
             view=GraphView,
             seed=seed,
             sampling_temperature=sampling_temperature,
-            no_repeat=no_repeat,
         )
 
     @property
@@ -164,25 +157,15 @@ class PpoController(Controller):
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
         self._episode_seed, self._step = seed, 0
-        self._taken = {}
 
     def act(self, observation: Any, *, deterministic: bool) -> int:
-        """Returns an action; with `no_repeat`, never one that was taken in the same state of the episode before.
-
-        Such an action would lead to the same graph as before. Without `no_repeat`, the deterministic policy never
-        leaves a loop once a rewrite and its reverse are each the most likely action.
-        """
         self._step += 1
-        taken = self._taken.setdefault(self.policy.state_key(observation), []) if self._no_repeat else []
         seed = tf.constant([self._episode_seed, self._step], tf.int32)
-        choose = self._program(observation, deterministic)
-        action = int(choose(observation, tf.constant(taken, tf.int32), seed)[0])
-        taken.append(action)
-        return action
+        return int(self._program(observation, deterministic)(observation, seed)[0])
 
     def _program(self, observation: Any, deterministic: bool) -> Callable[..., tf.Tensor]:
         if deterministic not in self._programs:
-            specs = [any_rows(observation), tf.TensorSpec([None], tf.int32), tf.TensorSpec([2], tf.int32)]
+            specs = [any_rows(observation), tf.TensorSpec([2], tf.int32)]
             choose = self._most_likely if deterministic else self._sampled
             self._programs[deterministic] = tf.function(choose, input_signature=specs, autograph=False)
         return self._programs[deterministic]
@@ -214,11 +197,11 @@ class PpoController(Controller):
             )
         self._learner.restore(state)
 
-    def _most_likely(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return self.policy.distribution_and_value(observation)[0].without(taken).mode()
+    def _most_likely(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
+        return self.policy.distribution_and_value(observation)[0].mode()
 
-    def _sampled(self, observation: Any, taken: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        distribution = self.policy.distribution_and_value(observation)[0].without(taken)
+    def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
+        distribution = self.policy.distribution_and_value(observation)[0]
         return distribution.at_temperature(self._temperature).sample(seed)
 
 

@@ -120,12 +120,10 @@ class EvaluateConfig:
     Attributes:
       sampled_episodes: number of sampled episodes, part (c) of the report, beside the one deterministic episode.
       sampling_temperature: temperature of the policy in the sampled episodes; 1 is the policy as it was trained.
-      no_repeat: whether ppo never takes the same action in the same state twice in an episode.
     """
 
     sampled_episodes: int = 20
     sampling_temperature: float = 1.0
-    no_repeat: bool = True
 
     def __post_init__(self) -> None:
         _require("sampled_episodes", self.sampled_episodes, 0)

@@ -202,30 +202,21 @@ def dream_policy(config: RunConfig, model: WorldModel, seed: int) -> PpoControll
     """Returns an untrained policy over the actions of a world model."""
     from controller.ppo.controller import PpoController
 
-    play = config.evaluate
-    return PpoController.for_dream(
-        model,
-        config.ppo,
-        config.policy,
-        seed=seed,
-        sampling_temperature=play.sampling_temperature,
-        no_repeat=play.no_repeat,
-    )
+    temperature = config.evaluate.sampling_temperature
+    return PpoController.for_dream(model, config.ppo, config.policy, seed=seed, sampling_temperature=temperature)
 
 
 def real_policy(config: RunConfig, loaded: Loaded, seed: int) -> PpoController:
     """Returns an untrained policy over the graphs of the real environment."""
     from controller.ppo.controller import PpoController
 
-    play = config.evaluate
     return PpoController.for_real(
         loaded.env,
         config.ppo_real,
         config.policy,
         config.world_model.encoder,
         seed=seed,
-        sampling_temperature=play.sampling_temperature,
-        no_repeat=play.no_repeat,
+        sampling_temperature=config.evaluate.sampling_temperature,
     )
 
 

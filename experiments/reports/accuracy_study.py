@@ -24,7 +24,7 @@ from experiments.config.tree import replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
 from experiments.pipeline.evaluate import EVALUATION
-from experiments.pipeline.world_model import BUNDLE, FIRST, MDN_RNN
+from experiments.pipeline.world_model import BUNDLE, FIRST
 from experiments.reports.plots import Curve
 from experiments.reports.report import loss_curves, stages_of_losses
 from experiments.runs.directory import MetricsLog, RunDirectory
@@ -144,10 +144,8 @@ class AccuracyStudy:
     def losses(self) -> dict[str, dict[str, Curve]]:
         """Returns title of a stage -> loss -> curve."""
         log = MetricsLog(self.path / "metrics.jsonl")
-        titles, last = stages_of_losses(self.config.recollect.rounds), of_round(MDN_RNN, self.config.recollect.rounds)
-        curves = {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
-        own = loss_curves(log.read(last), open_loop=True)
-        return {**curves, f"{titles[last]}, on its own predictions": own} if own else curves
+        titles = stages_of_losses(self.config.recollect.rounds)
+        return {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
 
     @cached_property
     def trivial(self) -> Trivial:

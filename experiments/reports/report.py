@@ -79,21 +79,11 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
     return pictures
 
 
-OPEN_LOOP = "open_loop_"
-"""The prefix of the names of losses on the world model's own predictions."""
-
-
-def loss_curves(records: Sequence[dict[str, Any]], *, open_loop: bool = False) -> dict[str, plots.Curve]:
-    """Returns label -> curve of the loss and its parts, smoothed for reading.
-
-    Args:
-      records: the records of one stage.
-      open_loop: whether to return the parts on the model's own predictions instead of all others.
-    """
+def loss_curves(records: Sequence[dict[str, Any]]) -> dict[str, plots.Curve]:
+    """Returns label -> curve of the loss and its parts in the records of a stage, smoothed for reading."""
     hidden = {"stage", "step", "gradient_norm"}
     keys = dict.fromkeys(key for record in records for key in record if key not in hidden)
-    names = [key for key in keys if key.startswith(OPEN_LOOP) == open_loop]
-    return {name.removeprefix(OPEN_LOOP).replace("_", " "): smoothed(curve(records, name)) for name in names}
+    return {key.replace("_", " "): smoothed(curve(records, key)) for key in keys}
 
 
 def smoothed(line: plots.Curve) -> plots.Curve:

@@ -67,10 +67,16 @@ class Target:
 WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
 """Settings that only say how much is done and by how many processes. They change no finished result: rounds can be
 added later."""
-REMOVED: Mapping[str, Any] = {}
+REMOVED: Mapping[str, Any] = {
+    "world_model.mdn_rnn_training.open_loop_steps": 0,
+    "world_model.mdn_rnn_training.open_loop_weight": 0.5,
+    "evaluate.no_repeat": False,
+}
 """Removed settings by path ("world_model.mdn_rnn.inertia"), each with the value that gives the same units as now."""
 OF_THE_MODEL, OF_THE_POLICY = ("environment", "collect", "world_model"), ("dream", "policy", "ppo", "recollect")
 """The sections of the settings that the world model of random play depends on, and those of later stages alone."""
+OF_PLAY = ("evaluate",)
+"""The sections that only the play of a trained controller depends on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +148,7 @@ def today(stored: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: if a setting or a value does not exist any more.
     """
-    names = tuple(name for name in (*OF_THE_MODEL, *OF_THE_POLICY) if name in stored)
+    names = tuple(name for name in (*OF_THE_MODEL, *OF_THE_POLICY, *OF_PLAY) if name in stored)
     kept = {name: _without_removed(stored[name], f"{name}.") for name in names}
     return {**stored, **sections_of(replaced(RunConfig(), kept, "a finished unit"), names)}
 

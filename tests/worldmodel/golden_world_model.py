@@ -43,7 +43,7 @@ TINY = WorldModelConfig(
         neighbours=4,
         neighbour_hidden=4,
     ),
-    MdnRnnTrainingConfig(steps=20, batch=4, open_loop_steps=2),
+    MdnRnnTrainingConfig(steps=20, batch=4),
 )
 
 

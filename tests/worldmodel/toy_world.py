@@ -33,15 +33,13 @@ SMALL = WorldModelConfig(
     EncoderConfig(latent=8, hidden=16, edge_hidden=4, rounds=2),
     EncoderTrainingConfig(steps=60, batch=8, calibration=64, consistency_hidden=32),
     MdnRnnConfig(hidden=48, mixtures=3, head_hidden=48, latent_hidden=48, neighbours=16, neighbour_hidden=32),
-    MdnRnnTrainingConfig(steps=250, batch=16, open_loop_steps=4),
+    MdnRnnTrainingConfig(steps=250, batch=16),
 )
 QUICK = dataclasses.replace(
     SMALL,
     encoder=dataclasses.replace(SMALL.encoder, rounds=1),
     encoder_training=dataclasses.replace(SMALL.encoder_training, steps=3, checkpoint_every=2),
-    mdn_rnn_training=dataclasses.replace(
-        SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6, open_loop_steps=2
-    ),
+    mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=3, checkpoint_every=2, batch=6),
 )
 """Hardly trained: for what does not depend on what was learned."""
 LENIENT = DreamConfig(legal_from=0.5)

@@ -13,8 +13,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
-from worldmodel.dynamics.reward_table import ActionRewards
-from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes, StartGraphInputs
+from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
 
 LEAST_REWARD = 1e-6
 """Percent. A smaller reward is a rounding error of 0."""
@@ -51,24 +50,17 @@ class Seen(NamedTuple):
 
 
 class RealSteps(NamedTuple):
-    """n real steps.
+    """The outcome of n real steps.
 
     Attributes:
-      action: int32 [n]; legal: bool [n, A + 1], before the step.
       reward: float32 [n], percent; terminal: float32 [n].
       next_z: float32 [n, Z]; next_legal: float32 [n, A + 1].
-      reward_scale: float32 [n], see `Seen`.
-      inputs: the start graph.
     """
 
-    action: tf.Tensor
-    legal: tf.Tensor
     reward: tf.Tensor
     terminal: tf.Tensor
     next_z: tf.Tensor
     next_legal: tf.Tensor
-    reward_scale: tf.Tensor
-    inputs: StartGraphInputs
 
 
 class Head(Protocol):
@@ -83,10 +75,10 @@ class Head(Protocol):
     def predict(self, seen: Seen) -> Any:
         """Returns the prediction for n steps: a nest of tensors [n, ...]."""
 
-    def target(self, real: RealSteps) -> Any:
+    def target(self, seen: Seen, real: RealSteps) -> Any:
         """Returns the target that `loss` compares the prediction with."""
 
-    def loss(self, prediction: Any, target: Any, seen: Seen, real: RealSteps) -> Mapping[str, tf.Tensor]:
+    def loss(self, prediction: Any, target: Any, seen: Seen) -> Mapping[str, tf.Tensor]:
         """Returns the loss terms by name, [n] each."""
 
     def weight(self, config: MdnRnnTrainingConfig) -> Mapping[str, float]:
@@ -134,23 +126,21 @@ class RewardHead(snt.Module):
         change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
         inputs = seen.codes.inputs
         change += tf.gather(self.change, tf.gather(inputs.actions.rows, seen.action))
-        mean, _ = _known(inputs.rewards, seen.action, seen.legal > 0.5)
+        mean, _ = _known(seen)
         earned = mean + tf.gather(inputs.rewards.spread, seen.action) * change
         return RewardPrediction(earned * seen.reward_scale, idle_logit)
 
-    def target(self, real: RealSteps) -> RewardPrediction:
+    def target(self, seen: Seen, real: RealSteps) -> RewardPrediction:
         """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
 
         An action that was taken once would otherwise be predicted half from its own reward, since the rule's mean
         counts as one step. The network learns what the other steps of the action leave unknown.
         """
-        mean, count = _known(real.inputs.rewards, real.action, real.legal)
-        moved = real.reward + (real.reward - real.reward_scale * mean) / tf.maximum(count, 1.0)
+        mean, count = _known(seen)
+        moved = real.reward + (real.reward - seen.reward_scale * mean) / tf.maximum(count, 1.0)
         return RewardPrediction(moved, tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
 
-    def loss(
-        self, prediction: RewardPrediction, target: RewardPrediction, seen: Seen, real: RealSteps
-    ) -> dict[str, tf.Tensor]:
+    def loss(self, prediction: RewardPrediction, target: RewardPrediction, seen: Seen) -> dict[str, tf.Tensor]:
         """Returns `reward`, in units of the spread of the action's rewards, and `idle`, in nats."""
         spread = tf.gather(seen.codes.inputs.rewards.spread, seen.action)
         unit = tf.sqrt(tf.square(spread) + self._least_unit**2) * seen.reward_scale
@@ -180,12 +170,10 @@ class RewardNetwork(snt.Module):
         earned = self._unit * self._network(features)[:, 0] * seen.reward_scale
         return RewardPrediction(earned, tf.zeros_like(earned))
 
-    def target(self, real: RealSteps) -> tf.Tensor:
+    def target(self, seen: Seen, real: RealSteps) -> tf.Tensor:
         return real.reward
 
-    def loss(
-        self, prediction: RewardPrediction, target: tf.Tensor, seen: Seen, real: RealSteps
-    ) -> dict[str, tf.Tensor]:
+    def loss(self, prediction: RewardPrediction, target: tf.Tensor, seen: Seen) -> dict[str, tf.Tensor]:
         """Returns `reward`: half the squared error, in units of the standard deviation of all rewards."""
         return {"reward": 0.5 * tf.square((prediction.earned - target) / (self._unit * seen.reward_scale))}
 
@@ -198,11 +186,12 @@ def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardN
     return (RewardHead if config.features == "step" else RewardNetwork)(config, sizes)
 
 
-def _known(rewards: ActionRewards, action: tf.Tensor, legal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the mean rewards [n] of actions int32 [n] under masks bool [n, A + 1], and their numbers of steps [n]."""
-    is_on = tf.gather(legal, tf.gather(rewards.bit, action), batch_dims=1)
+def _known(seen: Seen) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the mean rewards [n] of the actions under the masks, and their numbers of steps [n]."""
+    rewards = seen.codes.inputs.rewards
+    is_on = tf.gather(seen.legal > 0.5, tf.gather(rewards.bit, seen.action), batch_dims=1)
     (off, on), (count_off, count_on) = (
-        tf.unstack(tf.gather(each, action), axis=-1) for each in (rewards.mean, rewards.counts)
+        tf.unstack(tf.gather(each, seen.action), axis=-1) for each in (rewards.mean, rewards.counts)
     )
     return tf.where(is_on, on, off), tf.where(is_on, count_on, count_off)
 
@@ -224,10 +213,10 @@ class TerminalHead(snt.Module):
     def predict(self, seen: Seen) -> tf.Tensor:
         return self._logit(seen.outcome)[:, 0]
 
-    def target(self, real: RealSteps) -> tf.Tensor:
+    def target(self, seen: Seen, real: RealSteps) -> tf.Tensor:
         return real.terminal
 
-    def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen, real: RealSteps) -> dict[str, tf.Tensor]:
+    def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen) -> dict[str, tf.Tensor]:
         """Returns `terminal`, in nats."""
         return {"terminal": tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)}
 

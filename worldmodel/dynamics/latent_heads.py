@@ -195,10 +195,10 @@ class LatentHead(snt.Module):
     def predict(self, seen: Seen) -> Any:
         return self.kind(tf.nn.relu(self._features(seen.everything)), seen.z)
 
-    def target(self, real: RealSteps) -> tf.Tensor:
+    def target(self, seen: Seen, real: RealSteps) -> tf.Tensor:
         return real.next_z
 
-    def loss(self, prediction: Any, target: tf.Tensor, seen: Seen, real: RealSteps) -> Mapping[str, tf.Tensor]:
+    def loss(self, prediction: Any, target: tf.Tensor, seen: Seen) -> Mapping[str, tf.Tensor]:
         """Returns `latent` and `mean`, see `LatentKind.losses`."""
         return self.kind.losses(prediction, target)
 

@@ -81,24 +81,18 @@ class MaskHead(snt.Module):
         logits += self._inertia * (2.0 * seen.legal[:, :-1] - 1.0)
         return self.neighbourhood.write(logits, seen.action, seen.local, seen.codes)
 
-    def target(self, real: RealSteps) -> tf.Tensor:
+    def target(self, seen: Seen, real: RealSteps) -> tf.Tensor:
         return real.next_legal[:, :-1]
 
-    def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen, real: RealSteps) -> dict[str, tf.Tensor]:
-        """Returns `mask`, the cross-entropy in nats, summed over the bits that the model saw as they really were.
-
-        Along the model's own predictions a bit may be wrong already. The next value of such a bit cannot be predicted,
-        and the head must not learn from it that bits change.
-        """
-        nats = tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
-        was_right = tf.equal(seen.legal > 0.5, real.legal)[:, :-1]
-        return {"mask": tf.reduce_sum(nats * tf.cast(was_right, tf.float32), axis=-1)}
+    def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen) -> dict[str, tf.Tensor]:
+        """Returns `mask`, the cross-entropy in nats, summed over the bits."""
+        return {"mask": tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(target, prediction), axis=-1)}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
         return {"mask": config.mask_weight}
 
 
-def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor = 0.0) -> tf.Tensor:
+def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor) -> tf.Tensor:
     """Returns the mask bool [n, A + 1] of the actions whose logits [n, A] exceed a threshold; NO-OP is always legal."""
     return tf.pad(mask_logits > threshold, [[0, 0], [0, 1]], constant_values=True)
 

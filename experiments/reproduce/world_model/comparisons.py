@@ -50,7 +50,6 @@ PREDICTION_VARIANTS: Conditions = {
         f"{MDN_RNN}.dynamics=discrete",
         *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items()),
     ),
-    "no open loop": (f"{MDN_RNN}_training.open_loop_steps=0",),
     "separate reward network": (f"{MDN_RNN}.reward_head=separate",),
 }
 REAL_STEPS = {"smoke": 200, "full": 10_000}

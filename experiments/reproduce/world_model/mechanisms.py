@@ -6,10 +6,6 @@ Each mechanism is left out alone, and all of them together, at the settings of t
 figure if leaving it out changes the figure beyond chance and beyond the spread of the seeds (see `VERDICT`). A unit of
 work is one graph, setting and seed. The order is breadth first, so that whatever is finished says something of every
 mechanism: all settings of the first seed come before the second seed.
-
-A unit is named by the preset and by what `--set` and the mechanism change, not by all settings that the preset stands
-for. So the units stay valid when a mechanism and its switch are deleted. Remove them after a change of the program that
-they depend on. `experiments/results/mechanisms/README.md` says which commit made them.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ from experiments.studies.mechanisms import (
     Planning,
 )
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
-from experiments.studies.setting import Effort
+from experiments.studies.setting import OF_PLAY, Effort, Setting, agree, figures_fingerprint, sections_of
 from experiments.studies.study import USED, Scale, seeds_of, training_config
 from worldmodel.accuracy import figure_names as names
 
@@ -70,12 +66,10 @@ class Mechanism:
 
 
 MECHANISMS = {
-    "no-repeat play": Mechanism(("evaluate.no_repeat=false",), frozenset({PLAY})),
     "strict threshold": Mechanism(("dream.legal_from=0.5",), IN_DREAMS),
     "known ranges": Mechanism((f"{MDN_RNN}.hold_changes=false",), EVERYTHING),
     "conditioning actions": Mechanism((f"{MDN_RNN}.telling_bits=false",), EVERYTHING),
     "cost in the latent": Mechanism((f"{ENCODER}.total_time=false",), EVERYTHING),
-    "open-loop training": Mechanism((f"{MDN_RNN}_training.open_loop_steps=0",), EVERYTHING),
     "neighbourhoods": Mechanism((f"{MDN_RNN}.neighbours=0",), EVERYTHING),
 }
 ALL = "all of them"
@@ -229,30 +223,26 @@ def _unit(
       assignments: the assignments of `--set`.
     """
     mechanism = Mechanism((), EVERYTHING) if label == FULL else MECHANISMS[label]
-    settings = {
-        "graph": graph,
-        "seed": seed,
-        "preset": SCALES[scale].preset,
-        "set": [*SCALES[scale].overrides, *assignments, *mechanism.assignments],
+    config = replaced(_config(scale, assignments), parse_overrides(mechanism.assignments), f"what is without {label}")
+    settings = Setting(graph, config).seeded(seed).record() | {
+        **sections_of(config, OF_PLAY),
         "effort": dataclasses.asdict(SCALES[scale].effort),
         "planning": dataclasses.asdict(PLANNING[scale]),
+        "figures": figures_fingerprint(),
     }
 
     def work() -> Record:
         shared = EVERYTHING - mechanism.parts
-        full = _unit(FULL, graph, seed, scale, assignments, progress) if shared else {}
+        of_full = _unit(FULL, graph, seed, scale, assignments, progress) if shared else {}
         begun = time.process_time()
         case = _case(graph, seed, scale, assignments)
         case.progress = progress
-        config = replaced(
-            _config(scale, assignments), parse_overrides(mechanism.assignments), f"what is without {label}"
-        )
-        found = case.examine(config, mechanism.parts) | {part: full[part] for part in shared}
+        found = case.examine(config, mechanism.parts) | {part: of_full[part] for part in shared}
         spent = {"cpu_seconds": time.process_time() - begun}
         return {"settings": settings, "without": label, "spent": spent, **found}
 
     name = FULL if label == FULL else f"without-{label.replace(' ', '-')}"
-    return once(TABLE, f"{graph}-{name}-seed{seed}", settings, work, anywhere=True)
+    return once(TABLE, f"{graph}-{name}-seed{seed}", settings, work, anywhere=True, agree=agree)
 
 
 @functools.lru_cache(maxsize=1)

@@ -106,18 +106,6 @@ def test_low_temperature_samples_the_mode() -> None:
     np.testing.assert_array_equal(policy.sample(tf.constant([1, 2])).numpy()[sure], policy.mode().numpy()[sure])
 
 
-@pytest.mark.parametrize("grouping", [SHARED, OWN])
-def test_actions_taken_away_leave_the_others_their_proportions(grouping: str) -> None:
-    away = np.array([1, 3])
-    left = np.delete(np.arange(ACTIONS), away)
-    for row, rule in [(1, 0), (1, 2)]:
-        of_rule = left[RULES[left] == rule]
-        before = all_log_probs(distribution(2, grouping))[row, of_rule]
-        after = all_log_probs(distribution(2, grouping).without(tf.constant(away, tf.int32)))[row]
-        assert (after[away] == np.float32(MASKED)).all()
-        np.testing.assert_allclose(after[of_rule] - after[of_rule[0]], before - before[0], rtol=1e-4, atol=1e-5)
-
-
 def test_equal_seeds_give_equal_samples_and_others_do_not() -> None:
     policy = distribution(1)
     draws = [policy.sample(tf.constant([0, i])).numpy().tolist() for i in (1, 1, 2, 3, 4)]

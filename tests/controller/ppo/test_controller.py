@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from controller.evaluation import EpisodeRecord, play_episode
 from controller.interface import StoredControllerError
-from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from taso_ext.files import write_arrays
 from tests.controller.tiny_worlds import TinyWorld, independent_sites
-from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
+from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.errors import NonFiniteLoss
 
 WORLD = independent_sites(np.array([[1.0, 2.0, -1.0], [-1.0, -1.0, 3.0]]))
@@ -153,38 +152,6 @@ def test_a_low_sampling_temperature_makes_rare_actions_rarer() -> None:
     assert sum(lengths[0]) > sum(lengths[1])  # NO-OP, at a logit of -1, ends fewer episodes
     with pytest.raises(ValueError, match="sampling temperature is 0"):
         controller(sampling_temperature=0.0)
-
-
-class Reversible:
-    """Rule 0 switches site 0 on, rule 1 off again, for ever; a loop that no policy may be caught in."""
-
-    legal = np.array([[True, False], [False, True]])
-
-    def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
-        self._state, self._steps = 0, 0
-        return self._observe(), {"cost_ms": 1.0}
-
-    def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
-        noop, self._steps = action == 2, self._steps + 1
-        self._state = self._state if noop else 1 - self._state
-        info = {"cost_ms": 1.0, "rule_name": "", "action": (action, 0)}
-        return self._observe(), 0.0, noop, self._steps == 50, info
-
-    def _observe(self) -> LatentObservation:
-        mask = np.append(self.legal[self._state], True)[np.newaxis]
-        return LatentObservation(tf.one_hot([self._state], 2), tf.zeros([1, 1]), tf.constant(mask))
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_no_episode_goes_round_in_circles(deterministic: bool) -> None:
-    never_noop = PolicyConfig(torso=(8,), width=4, mask_width=4, noop_logit=-100.0)
-    policy = LatentPolicy(np.arange(3), np.array([0, 0, 1]), latent_size=2, hidden_size=1, config=never_noop)
-    player = PpoController(policy, CONFIG, view=lambda env: env)
-    record = play_episode(Reversible(), player, seed=0, deterministic=deterministic)
-    assert [action[0] for action in record.actions] == [0, 1, 2]
-    careless = PpoController(policy, CONFIG, view=lambda env: env, no_repeat=False)
-    record = play_episode(Reversible(), careless, seed=0, deterministic=deterministic)
-    assert [action[0] for action in record.actions] == [0, 1] * 25
 
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:

@@ -19,11 +19,10 @@ def test_the_papers_preset_has_the_papers_sizes() -> None:
 def test_the_papers_preset_adds_nothing() -> None:
     """Each of these is a mechanism that the published design does not have."""
     config = load_config("paper", {})
-    model, play = config.world_model, config.evaluate
-    dynamics = model.mdn_rnn
+    model, dynamics = config.world_model, config.world_model.mdn_rnn
     assert dynamics.features == "state" and not dynamics.neighbours and not dynamics.telling_bits
-    assert not dynamics.hold_changes and not model.encoder.total_time and not play.no_repeat
-    assert not model.mdn_rnn_training.open_loop_steps and config.dream.legal_from == 0.5
+    assert not dynamics.hold_changes and not model.encoder.total_time
+    assert config.dream.legal_from == 0.5
     for ppo in (config.ppo, config.ppo_real):
         assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
 

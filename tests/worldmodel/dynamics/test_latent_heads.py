@@ -110,7 +110,7 @@ def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer,
         SMALL,
         encoder=encoder,
         mdn_rnn=dataclasses.replace(dynamics, **settings),
-        mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=70, open_loop_steps=0),
+        mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=70),
     )
     with tracing.traced():  # the only part of enough steps
         model = fit(split[0], SIGNATURE, config, seed=0)

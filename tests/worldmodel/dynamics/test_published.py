@@ -19,7 +19,7 @@ STATE = dataclasses.replace(
     SMALL,
     encoder_training=dataclasses.replace(SMALL.encoder_training, steps=5),
     mdn_rnn=dataclasses.replace(SMALL.mdn_rnn, features="state", neighbours=0, telling_bits=False, hold_changes=False),
-    mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=60, open_loop_steps=0),
+    mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=60),
 )
 N = 16
 

@@ -11,7 +11,7 @@ from tests.worldmodel.toy_world import SMALL
 from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import Trajectory
-from worldmodel.dynamics.heads import RealSteps
+from worldmodel.dynamics.heads import RealSteps, Seen
 from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
 from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.dynamics.training import GraphData, MdnRnnTraining
@@ -30,17 +30,16 @@ def as_tensors(real: Trajectory) -> Trajectory:
 @pytest.fixture(scope="module")
 def eager(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> MdnRnnTraining:
     """The trained model's losses, to be called without tracing; targets of rewards are the rewards themselves."""
-    config = dataclasses.replace(SMALL.mdn_rnn_training, open_loop_steps=3)
     data = data_of(world_model, world_model.start_graph(), split[0])
     rewards = data.inputs.rewards
     plain = rewards._replace(counts=tf.fill(tf.shape(rewards.counts), np.float32(np.inf)))
     data = data._replace(inputs=data.inputs._replace(rewards=plain))
-    return MdnRnnTraining(world_model.mdn_rnn, [data], config, seed=0)
+    return MdnRnnTraining(world_model.mdn_rnn, [data], SMALL.mdn_rnn_training, seed=0)
 
 
 def arguments_of(training: MdnRnnTraining, batch: Trajectory) -> tuple[Any, ...]:
     counts = tf.ones([batch.action.shape[1], 1])
-    return training._data[0].inputs, as_tensors(batch), counts, tf.constant([0, 1])
+    return training._data[0].inputs, as_tensors(batch), counts
 
 
 def losses_of(training: MdnRnnTraining, batch: Trajectory) -> dict[str, float]:
@@ -56,7 +55,7 @@ def test_every_variable_gets_a_gradient(world_of_two: WorldModel, two_starts: Ep
         losses = []
         for each in data:
             batch = as_tensors(each.episodes.trajectory(range(16)))
-            losses += training._losses(each.inputs, batch, tf.ones([16, 1]), tf.constant([0, 1])).values()
+            losses += training._losses(each.inputs, batch, tf.ones([16, 1])).values()
         loss = tf.add_n(losses)
     for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
         assert gradient is not None, variable.name
@@ -84,25 +83,6 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining, split: tuple[Episod
         assert after[name] == pytest.approx(before[name], rel=1e-5), name
 
 
-def test_open_loop_stretches_look_at_reality_once(eager: MdnRnnTraining) -> None:
-    """What is predicted along them depends on the real state that they start from, and on none after it."""
-    batch = eager._data[0].episodes.trajectory(range(8))
-    start = eager._draw_starts(tf.constant(batch.alive), tf.constant([0, 1])).numpy()
-    times = np.arange(len(batch.state))[:, np.newaxis]
-
-    def losses_with(altered: np.ndarray) -> dict[str, float]:
-        masks = batch.legal.copy()
-        masks[..., :-1] ^= altered[..., np.newaxis]
-        return losses_of(eager, batch._replace(state=batch.state + altered[..., np.newaxis], legal=masks))
-
-    usual, later, at_start = (losses_with(rows) for rows in (times < 0, times > start, times == start))
-    assert later["reward"] != pytest.approx(usual["reward"], rel=1e-3)  # teacher forcing sees them all
-    for name in ("open_loop_reward", "open_loop_idle", "open_loop_terminal"):
-        assert later[name] == pytest.approx(usual[name], rel=1e-5), name
-        assert at_start[name] != pytest.approx(usual[name], rel=1e-3), name
-    assert later["open_loop_mean"] > usual["open_loop_mean"] + 0.5  # they are what is to be predicted
-
-
 def test_a_step_is_not_told_its_own_reward(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     """What is left to be learned is what the mean of its action's other steps leaves, conditioned alike."""
     model, training, table = world_model, split[0], world_model.table
@@ -115,7 +95,7 @@ def test_a_step_is_not_told_its_own_reward(world_model: WorldModel, split: tuple
     by_rule, by_action = mean_reward_per_rule(training)[table.rules], mean_reward_per_action(training, table)
     prior = np.where(rewards.bit == table.num_actions, by_rule, by_action)
     (head,) = (member.reward for member in model.mdn_rnn.members)
-    targets = head.target(real_steps(model, actions, masks, earned)).earned.numpy()
+    targets = head.target(seen(model, actions, masks), brought(earned)).earned.numpy()
     for step in range(0, len(actions), 7):
         alike = (actions == actions[step]) & (is_on == is_on[step])
         without = (earned[alike].sum() - earned[step] + prior[actions[step]]) / alike.sum()
@@ -125,21 +105,19 @@ def test_a_step_is_not_told_its_own_reward(world_model: WorldModel, split: tuple
         model.start_graph(), rewards=rewards._replace(counts=np.full_like(rewards.counts, np.inf))
     )
     unknown = model.with_start_graphs([unmoved])
-    np.testing.assert_array_equal(head.target(real_steps(unknown, actions, masks, earned)).earned, earned)
+    np.testing.assert_array_equal(head.target(seen(unknown, actions, masks), brought(earned)).earned, earned)
 
 
-def real_steps(model: WorldModel, actions: np.ndarray, masks: np.ndarray, rewards: np.ndarray) -> RealSteps:
-    nothing = tf.zeros([len(actions)])
-    return RealSteps(
-        action=tf.constant(actions),
-        legal=tf.constant(masks),
-        reward=tf.constant(rewards),
-        terminal=nothing,
-        next_z=nothing,
-        next_legal=nothing,
-        reward_scale=tf.ones([len(actions)]),
-        inputs=model.inputs(model.start_graph()),
-    )
+def seen(model: WorldModel, actions: np.ndarray, masks: np.ndarray) -> Seen:
+    mdn_rnn = model.mdn_rnn
+    h, z = (tf.zeros([len(actions), width]) for width in (mdn_rnn.config.hidden, mdn_rnn.sizes.latent))
+    codes = mdn_rnn.action_codes(model.inputs(model.start_graph()))
+    return mdn_rnn.see(0, h, z, tf.constant(actions), tf.constant(masks, tf.float32), codes)
+
+
+def brought(rewards: np.ndarray) -> RealSteps:
+    nothing = tf.zeros([len(rewards)])
+    return RealSteps(reward=tf.constant(rewards), terminal=nothing, next_z=nothing, next_legal=nothing)
 
 
 def test_a_broken_term_is_named(eager: MdnRnnTraining, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_graphs_to_meet_are_other_graphs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["accuracy-ablations", "--variants", "as usual,no open lop"], "Did you mean 'no open loop'"),
+        (["accuracy-ablations", "--variants", "as usual,no neighborhood"], "Did you mean 'no neighbourhood'"),
         (["exploit", "--variants", "strict"], "No variant is called 'strict'"),
         (["accuracy-transfer", "vit-base-tiny"], "Choose among"),
         (["exploit", "--set", "recollect.rounds=-1"], "between 0 and 99"),

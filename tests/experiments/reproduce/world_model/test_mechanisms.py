@@ -30,7 +30,7 @@ from tests.commands import read_table
 
 pytestmark = pytest.mark.xdist_group("mechanisms")  # one worker, which makes the shared table once
 
-COMMAND = ["reproduce", "mechanisms", "--scale", "smoke", "--seeds", "0", "--without", "no-repeat play,known ranges"]
+COMMAND = ["reproduce", "mechanisms", "--scale", "smoke", "--seeds", "0", "--without", "strict threshold,known ranges"]
 for smaller in ("world_model.encoder_training.steps=1", "world_model.mdn_rnn_training.steps=2", "ppo.updates=1"):
     COMMAND += ["--set", smaller]
 
@@ -68,15 +68,14 @@ def there(workplace: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> N
 
 
 def test_a_mechanism_that_acts_in_dreams_alone_trains_no_model(trained: list[Path]) -> None:
-    """A mechanism that acts in play alone trains none either."""
     assert len(trained) == 1
 
 
-def test_play_alone_changes_nothing_else(trained: list[Path]) -> None:
+def test_a_mechanism_that_acts_in_dreams_alone_changes_no_prediction(trained: list[Path]) -> None:
     rows = read_rows()
-    assert {figure for label, figure in rows if label == "no-repeat play"} >= {"reward", "policy_gap", "beam_gap"}
+    assert {figure for label, figure in rows if label == "strict threshold"} >= {"reward", "policy_gap", "beam_gap"}
     for name, measure in MEASURES.items():
-        if (row := rows.get(("no-repeat play", name))) and measure.part != mechanisms.PLAY:
+        if (row := rows.get(("strict threshold", name))) and measure.part == PREDICTION:
             assert float(row["difference"]) == 0.0, name
 
 
