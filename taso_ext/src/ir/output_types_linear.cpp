@@ -107,7 +107,7 @@ Outputs infer_attention(const AttributeMap& attributes, Types inputs) {
   if (scale && !(factor && *factor > 0)) return std::nullopt;
   if (inputs.size() < 3 || inputs.size() > 4 || !all_ranked_alike(inputs.first(3))) return std::nullopt;
   const Dims &q = inputs[0]->dims, &k = inputs[1]->dims, &v = inputs[2]->dims;
-  if (q.size() != k.size() || q.size() != v.size() || q[0] != k[0] || q[0] != v[0]) return std::nullopt;
+  if (q.empty() || q.size() != k.size() || q.size() != v.size() || q[0] != k[0] || q[0] != v[0]) return std::nullopt;
   Dims scores, out;
   if (q.size() == 4) {
     if (k[1] < 1 || q[1] % k[1] != 0 || k[1] != v[1] || q[3] != k[3] || k[2] != v[2]) return std::nullopt;

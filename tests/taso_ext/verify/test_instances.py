@@ -71,3 +71,13 @@ def test_padding_is_with_other_numbers_than_zero() -> None:
     values = [graph.nodes()[0].attributes["value"] for graph in instances(body)]
     assert min(values) < 0 < max(values)  # type: ignore[type-var]
     assert values.count(0.0) >= SHARE
+
+
+def test_attention_of_scalars_does_not_end_the_process() -> None:
+    """Operands of any rank may be drawn without an axis; such an operator fits nothing."""
+    rules = RuleSet.parse(
+        "rule r\n  var    q, k, v: float[...]; m: weight float[...]\n  source y = Attention(q, k, v, m; @r)\n"
+        "  where  value(m) <= 0\n  target y = Attention(q, k, v; @r)\n"
+    )
+    found = [rules.instance(0, seed) for seed in range(40)]
+    assert any(graph is not None for graph in found)
