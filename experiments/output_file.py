@@ -27,14 +27,15 @@ def require_writable(output: Path, *, force: bool) -> None:
         with a name that is too long; or its directory cannot be written.
     """
     try:
-        kind = _KINDS.get(stat.S_IFMT(output.stat().st_mode), "")
+        mode = output.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        kind = None
+        mode = None
     except OSError as error:
         raise UserError(f"Cannot write {_shortened(output)}: {error.strerror or error}. Name another file.") from error
-    if kind:
+    if mode is not None and not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
         raise UserError(f"{output} is {kind}: name a file to write, in a directory that exists or can be made.")
-    if kind is not None and not force:
+    if mode is not None and not force:
         raise UserError(f"{output} exists. Use --force to overwrite it, or name another file.")
     require_writable_directory(output.parent)
 
@@ -58,14 +59,14 @@ def require_writable_directory(directory: Path) -> None:
 
 
 def require_not_read(outputs: Iterable[Path], read: Iterable[Path], model: str) -> None:
-    """Checks that files to write are none of those that a model is read from, through links or under other names.
+    """Checks that existing files are none of those that a model is read from, through links or under other names.
 
     Raises:
       UserError: a file would be replaced while it is in use, and the model would be lost.
     """
     files = [file for file in read if file.exists()]
     for output in outputs:
-        if any(output.exists() and os.path.samefile(output, file) for file in files):
+        if any(os.path.samefile(output, file) for file in files):
             raise UserError(
                 f"{output} is a file that {model} is read from, which is never overwritten. Name another file with -o."
             )

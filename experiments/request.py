@@ -61,8 +61,18 @@ def parse_request(options: argparse.Namespace) -> Request:
     if output is not None:
         require_writable(output, force=options.force)
         require_writable(data_file(output), force=True)
-        if (model := Path(options.model)).is_file():
-            require_not_read((output, data_file(output)), (model, *external_files(model)), options.model)
+        _require_not_read(output, Path(options.model))
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
     return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart)
+
+
+def _require_not_read(output: Path, model: Path) -> None:
+    """Checks that neither OUT nor its data file is a file that the model is read from.
+
+    Raises:
+      UserError: one of them is.
+    """
+    written = [path for path in (output, data_file(output)) if path.exists()]
+    if written and model.is_file():
+        require_not_read(written, (model, *external_files(model)), str(model))

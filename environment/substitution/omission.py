@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from taso_ext import State
 
@@ -23,11 +23,11 @@ def leave_out(start: State, actions: Sequence[Action], omitted: Collection[int])
     """
     planned, remaining, kept = start.copy(), start.copy(), list[Action]()
     for position, (rule, location) in enumerate(actions):
-        before = planned.copy()
+        before = _parts(planned)
         planned.step(rule, location)
         if position in omitted:
             continue
-        found = _same_rewrite(remaining, rule, location, _change(before, planned))
+        found = _same_rewrite(remaining, rule, location, _change(before, _parts(planned)))
         if found is not None:
             remaining.step(rule, found)
             kept.append((rule, found))
@@ -40,21 +40,21 @@ def _same_rewrite(state: State, rule: int, location: int, change: _Change) -> in
     What it makes may differ, because it may read another operand. Of several places, one with an equal change is
     preferred, and then the given location.
     """
-    gone, _ = change
-    places = {}
+    before, alike = _parts(state), None
     for place in _places(state, rule, location):
         tried = state.copy()
         tried.step(rule, place)
-        places[place] = _change(state, tried)
-    equal = [place for place, each in places.items() if each == change]
-    alike = [place for place, each in places.items() if gone and each[0] == gone]
-    return next(iter([*equal, *alike]), None)
+        gone, made = _change(before, _parts(tried))
+        if (gone, made) == change:
+            return place
+        if alike is None and gone and gone == change[0]:
+            alike = place
+    return alike
 
 
-def _change(before: State, after: State) -> _Change:
-    """Returns the origins of the operators that a rewrite took away, and of those that it made."""
-    there, here = _parts(before), _parts(after)
-    return there - here, here - there
+def _change(before: frozenset[str], after: frozenset[str]) -> _Change:
+    """Returns the operators that a rewrite took away, and those that it made."""
+    return before - after, after - before
 
 
 def _parts(state: State) -> frozenset[str]:
@@ -62,7 +62,7 @@ def _parts(state: State) -> frozenset[str]:
     return frozenset(node.origin for node in state.graph.nodes())
 
 
-def _places(state: State, rule: int, location: int) -> Iterator[int]:
-    """Yields the locations at which a rule is legal, first the given one if it is among them."""
+def _places(state: State, rule: int, location: int) -> list[int]:
+    """Returns the locations at which a rule is legal, first the given one if it is among them."""
     legal = [int(place) for at, place in state.legal_actions() if at == rule]
-    yield from sorted(legal, key=lambda place: place != location)
+    return sorted(legal, key=lambda place: place != location)

@@ -169,8 +169,7 @@ def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
             )
             costs.forget(loaded.model)
             loaded.env.reset(options={"graph": loaded.model})
-    with run.directory.reading(name):
-        return bool(run.directory.read_json(name)["timed"])
+    return run.directory.stored(name, lambda stored: bool(stored["timed"]))
 
 
 def _percent(value: float, half_width: float) -> str:

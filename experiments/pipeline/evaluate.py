@@ -35,8 +35,7 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
             prepared = prepare_controller(run, loaded)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
         _evaluate(run, loaded.env, prepared)
-    with run.directory.reading(TRAINING):
-        facts = TrainingFacts(**run.directory.read_json(TRAINING))
+    facts = run.directory.stored(TRAINING, lambda fields: TrainingFacts(**fields))
     with run.directory.reading(EVALUATION):
         return Evaluation.load(run.directory.path / EVALUATION), facts
 

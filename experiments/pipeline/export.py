@@ -71,6 +71,10 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
             candidate, verification = _compared(run, loaded, record)
             if candidate is not None and verification.equal and verification.reacts:
                 break
+            if verification.equal:  # as far as can be seen
+                left_out.append(f"Nothing was rewritten, because no result could be verified: {verification.reason}.")
+                record = record.until(0)
+                break
             position = _first_bad_rewrite(run, loaded, record) - 1
             if position < 0:
                 left_out.append(f"The model itself differs after its clean-up: {verification.reason}.")
@@ -79,11 +83,11 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
             (rule, location), name = record.best_actions[position], record.rule_names[position]
             faults[rule] += 1
             again = faults[rule] > 1
-            omitted = [at for at, action in enumerate(record.best_actions) if again and action[0] == rule]
+            uses = [at for at, action in enumerate(record.best_actions) if action[0] == rule]
             place = "everywhere" if again else f"at location {location}"
             left_out.append(f"Rule '{name}' was left out {place}, because with it {verification.reason}.")
             run.progress.note(left_out[-1])
-            record = _without(loaded, record, omitted or [position])
+            record = _without(loaded, record, uses if again else [position])
         bar.update(1, largest_difference=verification.largest_difference)
     if not record.best_actions or candidate is None:
         return Exported(loaded.model.source, record.until(0), tuple(left_out))

@@ -156,8 +156,7 @@ class Learning:
             with run.stage(stage, in_round("compare dream and reality", number), 1) as bar:
                 run.directory.write_json(name, _dreamed_and_real(self, number, controller))
                 bar.update(1)
-        with run.directory.reading(name):
-            return dict(run.directory.read_json(name))
+        return run.directory.stored(name, dict)
 
     def round_row(self, number: int) -> dict[str, Any]:
         """Trains a round to its end.
@@ -230,9 +229,7 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeReco
     from controller.worlds.real import RealWorld
 
     config, controller = run.config, real_policy(run.config, loaded, run.seed(STAGE))
-    stored = run.directory.read_json(BEST_IN_TRAINING)
-    with run.directory.reading(BEST_IN_TRAINING):
-        best = EpisodeRecord.from_json(stored) if stored else None
+    best = run.directory.stored(BEST_IN_TRAINING, lambda fields: EpisodeRecord.from_json(fields) if fields else None)
     world = RealWorld(loaded.make_env, best=best)
 
     def keep_best() -> None:

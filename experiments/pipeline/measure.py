@@ -21,8 +21,7 @@ def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     """Returns the result's time over the model's on the run's device, and keeps it as `checkpoints/measured.json`."""
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
-        with run.directory.reading(name):
-            return MeasuredRatio(**run.directory.read_json(name))
+        return run.directory.stored(name, lambda fields: MeasuredRatio(**fields))
     settings = run.config.measure
     runtime, effort = runtime_of(run.config), effort_of(run.config, STAGE, control=settings.control)
     with run.stage(STAGE, "measure end to end", settings.pairs) as bar:

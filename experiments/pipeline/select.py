@@ -57,8 +57,7 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
                 found += _measured(run, loaded, offered[begin : begin + TOGETHER])
                 bar.update(len(found))
             run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
-    with run.directory.reading(CHECKPOINT):
-        return _chosen(offered, run.directory.read_json(CHECKPOINT))
+    return run.directory.stored(CHECKPOINT, lambda ratios: _chosen(offered, ratios))
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:

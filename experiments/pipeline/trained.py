@@ -62,8 +62,7 @@ class TrainedRun:
                 "`rlflow train controller` has left."
             )
         directory = RunDirectory(path, resumed=True)
-        with directory.reading("config.json"):
-            stored = dict(directory.read_json("config.json"))
+        stored = directory.stored("config.json", dict)
         fingerprint = stored.pop("fingerprint", {})
         config = replaced(RunConfig(), stored, str(path / "config.json"))
         if config.controller != "ppo":

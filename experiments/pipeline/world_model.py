@@ -120,8 +120,7 @@ def measure_accuracy(
     stage = of_round(ACCURACY, model.number)
     name = f"checkpoints/{stage}.json"
     if run.directory.finished(stage):
-        with run.directory.reading(name):
-            return list(run.directory.read_json(name))
+        return run.directory.stored(name, list)
     with run.stage(stage, in_round("measure the world model", model.number), 1) as bar:
         figures = _figures(model.fresh(), training, held_out)
         run.directory.write_json(name, figures)

@@ -20,10 +20,10 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -37,6 +37,8 @@ from taso_ext.errors import one_paragraph
 from taso_ext.files import write_text
 from worldmodel.config import FORMAT_VERSION as WORLD_MODEL_FORMAT
 from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
+
+T = TypeVar("T")
 
 
 def _as_json(value: Any) -> str:
@@ -92,24 +94,19 @@ class RunDirectory:
         if restart:
             for name in names & FILES - {LOCK}:
                 shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()
-        resumed = cls.holds_run(path)
-        if resumed:
-            stored = cls(path, resumed).read_json("config.json")
-            _require_same_config(path, stored, json.loads(json.dumps(config)))
+        directory = cls(path, cls.holds_run(path))
+        if directory.resumed:
+            _require_same_config(path, directory.read_json("config.json"), json.loads(json.dumps(config)))
         elif not restart and names & {"stages.json", "metrics.jsonl", "result.json"}:
             raise DamagedRun(path / "config.json", "it is missing, although the run was begun")
         try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            directory = cls(path, resumed)
-            with directory.reading("manifest.json"):
-                earlier = list(directory.read_json("manifest.json") or [])
+            (path / "checkpoints").mkdir(exist_ok=True)
+            earlier = directory.stored("manifest.json", lambda commands: list(commands or []))
             directory.write_json("manifest.json", [*earlier, manifest])
-            if not resumed:  # last, because this file marks the directory as a run
+            if not directory.resumed:  # last, because this file marks the directory as a run
                 directory.write_json("config.json", config)
         except OSError as error:
-            raise UserError(
-                f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir."
-            ) from error
+            raise _unwritable(path, error) from error
         return directory
 
     @staticmethod
@@ -136,6 +133,15 @@ class RunDirectory:
         path = self.path / name
         with self.reading(name):
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def stored(self, name: str, make: Callable[[Any], T]) -> T:
+        """Returns `make` of a stored value, or of None if there is no such file.
+
+        Raises:
+          DamagedRun: the file cannot be read, or `make` cannot take the value.
+        """
+        with self.reading(name):
+            return make(self.read_json(name))
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
@@ -216,9 +222,11 @@ def _hold(path: Path) -> None:
             "the command to see its result, or choose another directory with --run-dir."
         ) from None
     except OSError as error:
-        raise UserError(
-            f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir."
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"Cannot write the run directory {path}: {error.strerror}. Choose one with --run-dir.")
 
 
 _held: dict[Path, FileLock] = {}

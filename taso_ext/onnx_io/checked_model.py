@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import AttributeProto
 
 from taso_ext.errors import ModelError
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, graphs_of, rename_captured, value_names
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, fresh_name, graphs_of, rename_captured, value_names
 from taso_ext.onnx_io.shape_inference import infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import (
     EXTERNAL,
@@ -267,12 +267,7 @@ class _Lifting:
     def _fresh_name(self, name: str) -> str:
         if not self._used:
             self._used = value_names(self._model.graph) | self._tensors.keys()
-        fresh, count = name, 0
-        while fresh in self._used:
-            count += 1
-            fresh = f"{name}_{count}"
-        self._used.add(fresh)
-        return fresh
+        return fresh_name(name, self._used)
 
 
 def _tensors(attribute: AttributeProto) -> Iterable[onnx.TensorProto]:

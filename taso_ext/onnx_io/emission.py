@@ -13,7 +13,7 @@ from taso_ext.onnx_io.canonical.lifting import has_normal_form
 from taso_ext.onnx_io.canonical.lowering import NormalNode, is_constant, lower
 from taso_ext.onnx_io.checked_model import UNKNOWN, ValueType
 from taso_ext.onnx_io.importing import AttributeStore
-from taso_ext.onnx_io.operators import bodies, captured_names, rename_captured
+from taso_ext.onnx_io.operators import bodies, captured_names, fresh_name, rename_captured
 from taso_ext.onnx_io.opsets import raised
 
 
@@ -55,12 +55,7 @@ class ValueNames:
 
     def fresh_name(self, hint: str) -> str:
         """Returns an unused name: `hint`, or `hint` with a number."""
-        name, count = hint, 0
-        while name in self._used:
-            count += 1
-            name = f"{hint}_{count}"
-        self._used.add(name)
-        return name
+        return fresh_name(hint, self._used)
 
 
 class Emission:

@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, value_names
+from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, fresh_name, value_names
 from taso_ext.onnx_io.shape_inference import infer_shapes, without_output_shapes
 from taso_ext.onnx_io.weights.handles import lazy_tensor
 
@@ -83,6 +83,7 @@ class _Conversion:
       model: the model as it is.
       constants: the constants that converted nodes read, by name.
       ranks: the ranks of top-level values by name; None if a rank is unknown.
+      names: all names that values have.
     """
 
     model: CheckedModel
@@ -90,7 +91,7 @@ class _Conversion:
     ranks: Mapping[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._names = value_names(self.model.skeleton.graph) | {*self.model.tensors, *self.model.defaults}
+        self.names = value_names(self.model.skeleton.graph) | {*self.model.tensors, *self.model.defaults}
 
     def rank(self, name: str, node: onnx.NodeProto) -> int:
         """Returns the rank of a value that a node reads."""
@@ -112,17 +113,9 @@ class _Conversion:
 
     def constant(self, array: np.ndarray, hint: str) -> str:
         """Returns the name of a new constant."""
-        name = self.fresh_name(hint)
+        name = fresh_name(hint, self.names)
         self.constants[name] = lazy_tensor(numpy_helper.from_array(array, name))
         return name
-
-    def fresh_name(self, hint: str) -> str:
-        """Returns a name that no value has."""
-        number = 0
-        while f"{hint}_{number}" in self._names:
-            number += 1
-        self._names.add(f"{hint}_{number}")
-        return f"{hint}_{number}"
 
 
 def _ranks(model: CheckedModel) -> Mapping[str, int | None]:
@@ -193,7 +186,7 @@ def _with_axes(node: onnx.NodeProto, axes: Sequence[int], conversion: _Conversio
     """Returns the node with its second operand unsqueezed."""
     if not axes:
         return [node]
-    aligned = conversion.fresh_name(f"{node.input[1]}_aligned")
+    aligned = fresh_name(f"{node.input[1]}_aligned", conversion.names)
     unsqueeze = helper.make_node("Unsqueeze", [node.input[1]], [aligned], axes=list(axes))
     node.input[1] = aligned
     return [unsqueeze, node]

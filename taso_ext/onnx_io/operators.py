@@ -62,6 +62,16 @@ def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     return chain.from_iterable((*each.input, *each.value_info) for each in chain([graph], inner))
 
 
+def fresh_name(hint: str, used: set[str]) -> str:
+    """Returns `hint`, or `hint` with a number, whichever is not used yet, and adds it to the used names."""
+    name, count = hint, 0
+    while name in used:
+        count += 1
+        name = f"{hint}_{count}"
+    used.add(name)
+    return name
+
+
 def value_names(graph: onnx.GraphProto) -> set[str]:
     """Returns all names that a graph and the graphs inside it give to values."""
     found = _own_names(graph)

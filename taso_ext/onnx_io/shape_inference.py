@@ -28,10 +28,12 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
       ModelError: declared types contradict each other.
     """
+    if not any(_is_mended(node) for node in all_nodes(proto.graph)):
+        return _infer_at_once(proto)
     asked, replaced = onnx.ModelProto(), dict[int, onnx.NodeProto]()
     asked.CopyFrom(proto)
     for position, node in enumerate(all_nodes(asked.graph)):
-        if node.op_type in _NOT_INFERRED and node.domain in DEFAULT_DOMAINS:
+        if _is_mended(node) and node.op_type in _NOT_INFERRED:
             _replace(replaced, position, node, helper.make_node("Identity", node.input[:1], node.output))
     inferred = _infer_at_once(asked)
     while _mend_pools(asked, inferred, replaced):
@@ -40,6 +42,11 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if position in replaced:
             node.CopyFrom(replaced[position])
     return inferred
+
+
+def _is_mended(node: onnx.NodeProto) -> bool:
+    """Returns whether onnx may infer nothing, or something wrong, about a node."""
+    return node.op_type in (*_NOT_INFERRED, *_POOLS) and node.domain in DEFAULT_DOMAINS
 
 
 def _replace(
@@ -61,7 +68,7 @@ def _mend_pools(asked: onnx.ModelProto, inferred: onnx.ModelProto, replaced: dic
     found = False
     shapes: dict[str, list[int]] | None = None
     for position, node in enumerate(all_nodes(asked.graph)):
-        if node.op_type not in _POOLS or node.domain not in DEFAULT_DOMAINS:
+        if node.op_type not in _POOLS or not _is_mended(node):
             continue
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if not attributes.get("ceil_mode") or attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
