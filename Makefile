@@ -8,6 +8,8 @@
 # make wheel  build dist/*.whl, which installs and runs without a compiler; `make test-full` tests it
 # make fuzz   half a minute of random input for each target in tests/fuzz; FUZZ_SECONDS=600 or FUZZ_RUNS=1000000 takes
 #             other lengths, FUZZ_TARGETS="rules buffers" some of the targets
+# make attack   random nasty models, faults in the middle of runs, and wrong rules (hours); ATTACK_COUNT=100 ATTACK_SEED=5000
+#               takes other numbers of each, ATTACKS="models rules" some of them
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -15,6 +17,9 @@ SEED   ?= 0
 FUZZ_SECONDS ?= 30
 FUZZ_RUNS    ?= 0
 FUZZ_TARGETS ?=
+ATTACKS      ?= models faults rules
+ATTACK_COUNT ?=
+ATTACK_SEED  ?= 0
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -26,7 +31,7 @@ ENGINE_SOURCES := $(wildcard taso_ext/src/*/*)
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test test-full test-sb3 lint sanitize sanitize-threads fuzz wheel install clean
+.PHONY: demo test test-full test-sb3 lint sanitize sanitize-threads fuzz attack wheel install clean
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
@@ -75,6 +80,12 @@ build/sanitize/%/.built: $(INSTALLED) $(ENGINE_SOURCES) setup.py
 
 fuzz: build/fuzz/rules build/fuzz/buffers build/fuzz/.atheris $(BUILT)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS) $(FUZZ_TARGETS)
+
+# Each kind of attack runs even if the one before it has found faults.
+attack: $(BUILT)
+	failed=0; for kind in $(ATTACKS); do \
+	  $(ONE_THREAD) $(BIN)/python -m tests.attack $$kind --first $(ATTACK_SEED) $(if $(ATTACK_COUNT),--count $(ATTACK_COUNT)) \
+	    --processes $(JOBS) || failed=1; done; exit $$failed
 
 # libFuzzer is part of clang. Comparisons are not traced: the targets choose their own values, and it halves their speed.
 FUZZ_CXX   ?= clang++

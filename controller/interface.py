@@ -6,8 +6,10 @@ import difflib
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol
+
+from taso_ext.errors import one_paragraph
 
 ENTRY_POINT_GROUP = "rlflow.controllers"
 """Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
@@ -28,6 +30,10 @@ ProgressCallback = Callable[[int, int, Mapping[str, float]], None]
 
 class UnknownControllerError(ValueError):
     """No controller is registered under that name."""
+
+
+class BrokenControllerError(RuntimeError):
+    """The package that registers a controller is at fault; the message names it and says what to do."""
 
 
 class StoredControllerError(ValueError):
@@ -126,12 +132,41 @@ def factory(name: str) -> Callable[..., Controller]:
 
     Raises:
       UnknownControllerError: if no controller is registered under that name.
+      BrokenControllerError: if the package that registers it cannot be imported, or registers nothing to call.
     """
     if require_name(name) in _BUILT_IN:  # a built-in name means the same thing whatever else is installed
         module, _, attribute = _BUILT_IN[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
     (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    return point.load()
+    try:
+        found = point.load()
+    except Exception as error:  # an import runs the package's code, which may raise anything
+        raise _broken(point, f"raises {type(error).__name__}: {one_paragraph(error)}") from error
+    if not callable(found):
+        raise _broken(point, f"is {found!r}, but a class or a function was expected")
+    return found
+
+
+def _foreign(name: str, build: Callable[..., Controller], settings: Mapping[str, Any]) -> Controller:
+    """Returns a new controller of another package, which has the methods of `Controller`."""
+    (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    try:
+        made = build(**settings)
+    except Exception as error:  # code of another package may raise anything
+        raise _broken(point, f"raises {type(error).__name__} when it is called: {one_paragraph(error)}") from error
+    methods = [method for method in vars(Controller) if not method.startswith("_")]
+    lacking = [method for method in methods if not hasattr(made, method)]
+    if lacking:
+        raise _broken(point, f"returns {made!r}, which lacks {', '.join(lacking)} of controller.Controller")
+    return made
+
+
+def _broken(point: EntryPoint, fault: str) -> BrokenControllerError:
+    package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+    return BrokenControllerError(
+        f"The controller {point.name!r} of {package} cannot be used: its entry point {point.value!r} {fault}. Mend or "
+        f"uninstall that package, or choose one of the built-in controllers: {', '.join(sorted(_BUILT_IN))}."
+    )
 
 
 def make(name: str, **settings: Any) -> Controller:
@@ -146,8 +181,11 @@ def make(name: str, **settings: Any) -> Controller:
         those of `PpoController.for_real` if `env` is among them.
     Raises:
       UnknownControllerError: if no controller is registered under that name.
+      BrokenControllerError: if another package registers it, and is at fault.
     """
     build = factory(name)
+    if name not in _BUILT_IN:
+        return _foreign(name, build, settings)
     if name != "ppo":
         return build(**settings)
     kind: Any = build

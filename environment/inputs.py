@@ -29,6 +29,8 @@ _MOST_ITERATIONS = 3
 Feeds = dict[str, np.ndarray]
 """Arrays by input name, as ONNX Runtime takes them."""
 
+BFLOAT16 = np.dtype(helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16))
+"""The only type of floats beside NumPy's own that models compute in."""
 TIMED_ON = "random inputs, nothing masked"
 """Description of `timing_feeds`; it changes whenever they change."""
 _WIDE = 100
@@ -196,7 +198,7 @@ class InputSpec:
 
     @property
     def is_float(self) -> bool:
-        return self.dtype.kind == "f"
+        return is_floating(self.dtype)
 
     @property
     def is_string(self) -> bool:
@@ -238,11 +240,16 @@ class InputSpec:
         return np.full(self.dims, number if self.is_float else integer).astype(self.dtype)
 
 
+def is_floating(dtype: np.dtype) -> bool:
+    """Returns whether the numbers of a type are floats that arithmetic takes: NumPy's own, and bfloat16."""
+    return dtype.kind == "f" or dtype == BFLOAT16
+
+
 def input_specs(model: CheckedModel) -> list[InputSpec]:
     """Returns what may be fed to each input that has no default value.
 
     Raises:
-      ModelError: an input is not a tensor of a type that NumPy has, so that no values can be made up for it.
+      ModelError: no values can be made up for an input, which is no tensor or has a type that hardly anything reads.
     """
     readers = InputReaders(model)
     values = [value for value in model.skeleton.graph.input if value.name not in model.defaults]
@@ -252,10 +259,11 @@ def input_specs(model: CheckedModel) -> list[InputSpec]:
 def _input_spec(value: onnx.ValueInfoProto, readers: InputReaders) -> InputSpec:
     tensor = value.type.tensor_type
     is_string = tensor.elem_type == onnx.TensorProto.STRING
-    if not value.type.HasField("tensor_type") or not (is_plain(tensor.elem_type) or is_string):
+    known = is_string or is_plain(tensor.elem_type) or tensor.elem_type == onnx.TensorProto.BFLOAT16
+    if not value.type.HasField("tensor_type") or not known:
         raise ModelError(
-            f"inputs for '{value.name}' cannot be made up: expected a tensor of numbers, booleans or strings that "
-            f"NumPy has, got {helper.printable_type(value.type)}. The model cannot be verified."
+            f"inputs for '{value.name}' cannot be made up: expected a tensor of numbers, booleans or strings, got "
+            f"{helper.printable_type(value.type)}"
         )
     open_axes = frozenset(axis for axis, dim in enumerate(tensor.shape.dim) if not dim.HasField("dim_value"))
     dims = tuple(_OPEN_SIZE if axis in open_axes else dim.dim_value for axis, dim in enumerate(tensor.shape.dim))
@@ -363,7 +371,7 @@ def vary(feeds: Feeds, rng: np.random.Generator) -> Feeds:
 
 
 def _varied(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if array.dtype.kind == "f":
-        spread = float(np.std(array, dtype=np.float64)) or 1.0
+    if is_floating(array.dtype):
+        spread = float(array.astype(np.float64).std()) or 1.0
         return (array + 0.5 * spread * rng.standard_normal(array.shape)).astype(array.dtype)
     return rng.permutation(array.reshape(-1)).reshape(array.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -13,7 +14,7 @@ from typing import NoReturn
 
 from experiments.config.flags import add_flags
 
-BAD_INPUT = 2
+BAD_INPUT, UNVERIFIED = 2, 3
 
 EXAMPLES = """\
 examples:
@@ -116,6 +117,11 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
     parser.add_argument(
+        "--unverified",
+        action="store_true",
+        help="end with exit status 0, and not 3, if the outputs of the result cannot be compared with the model's",
+    )
+    parser.add_argument(
         "--from",
         dest="trained",
         metavar="RUN",
@@ -148,9 +154,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       0 if the command did what was asked; 2 for bad input or a training that comes to NaN or infinity, with one
-      paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 130 after Ctrl-C
-      and 143 after SIGTERM.
+      paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 3 if `rlflow
+      optimise` wrote a model of which nothing could be proved; 130 after Ctrl-C and 143 after SIGTERM.
     """
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # before `listening` took over
+        return _stopped("SIGINT", signal.SIGINT)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.version:
@@ -186,8 +199,13 @@ def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse
         )
         return BAD_INPUT
     except Interrupted as interruption:
-        print(f"rlflow: stopped by {interruption}. The same command resumes where this one stopped.", file=sys.stderr)
-        return 128 + interruption.signal  # as shells report it: 130 after Ctrl-C
+        return _stopped(str(interruption), interruption.signal)
+
+
+def _stopped(name: str, number: int) -> int:
+    """Says that a signal has ended the command, and returns the exit status that shells report: 130 after Ctrl-C."""
+    print(f"rlflow: stopped by {name}. The same command resumes where this one stopped.", file=sys.stderr)
+    return 128 + number
 
 
 _FILE_SYSTEM = frozenset(
@@ -201,8 +219,8 @@ def _optimise(options: argparse.Namespace) -> int:
     from experiments.request import parse_request
     from experiments.runs.progress import make_progress
 
-    optimise(parse_request(options), make_progress())
-    return 0
+    result = optimise(parse_request(options), make_progress())
+    return UNVERIFIED if result.unverified and not options.unverified else 0
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -268,7 +286,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     FloatingPointError is raised if the numbers of a training become NaN or infinite.
     """
-    from controller.interface import StoredControllerError, UnknownControllerError
+    from controller.interface import BrokenControllerError, StoredControllerError, UnknownControllerError
     from environment.costs.prices.sqlite_file import DatabaseError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
@@ -281,7 +299,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
         *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
-        *(UnknownControllerError, StoredControllerError, FloatingPointError),
+        *(UnknownControllerError, BrokenControllerError, StoredControllerError, FloatingPointError),
     )
 
 

@@ -9,7 +9,8 @@ KNOWN_OPERATORS: tuple[str, ...]
 NUM_FEATURE_OPERATORS: int
 NUM_DTYPES: int
 
-Content = float | str  # of all elements; or "identity" (in the last two dims), "identity-kernel", "averaging-kernel"
+Content = float | str  # of all elements; or "identity" (in the last two dims), "identity-kernel", "averaging-kernel",
+# "nonzero" (and finite) or "finite"
 Attribute = int | float | str | bytes | list[int] | list[float] | list[str]
 
 class Value:
@@ -194,8 +195,12 @@ class RuleSet:
         """Raises ValueError where the proof is missing, malformed or stale."""
     def seal(self, rule: int, evidence: str) -> str:
         """16 hex digits that a proof with these clauses has to record as `digest(...)`."""
-    def instance(self, rule: int, seed: int, stretch: int = 0) -> Graph | None:
-        """A random graph in which the rule applies; None when none was found. `stretch` is added to extents above 1."""
+    def instance(self, rule: int, seed: int, stretch: int = 0, dtypes: Mapping[str, int] = ...) -> Graph | None:
+        """A random graph in which the rule applies; None when none was found. `stretch` is added to extents above 1.
+
+        `dtypes` gives element types (TensorProto.DataType) by the name of a variable. Other variables have the type
+        that a condition `dtype(x) == "..."` demands, or float.
+        """
     def misfit(self, rule: int) -> tuple[str, int, int] | None:
         """Place of the first statement of the source that no shapes fit; None where all fit."""
 

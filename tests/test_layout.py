@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,12 @@ def test_imports_go_only_downwards() -> None:
         package = path.relative_to(ROOT).parts[0]
         above = {*PACKAGES[PACKAGES.index(package) + 1 :], "tests", "notebooks"}
         assert not set(imported_packages(path.read_text())) & above, path
+
+
+def test_the_tests_that_the_security_page_names_exist() -> None:
+    named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) >= 20
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_every_package_is_there() -> None:

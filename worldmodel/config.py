@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
 
@@ -150,7 +150,6 @@ class MdnRnnConfig:
       neighbours: the largest number of slots of an action's neighbourhood (see `neighbourhood`).
       neighbour_reach: the largest distance in sites of the bits that an action only reads.
       neighbour_hidden: the width of the summary that an action reads out of its neighbourhood.
-      telling_bits: whether mean rewards are conditioned on one action nearby (see `conditioning_actions`).
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: the logit by which a bit keeps its value at the start of training.
@@ -176,7 +175,6 @@ class MdnRnnConfig:
     neighbours: int = 96
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
-    telling_bits: bool = True
     hold_changes: bool = True
     inertia: float = 7.0
     features: Literal["step", "state"] = "step"

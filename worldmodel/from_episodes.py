@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.conditioning_actions import conditioned_rewards
 from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, neighbourhood_rows
 from worldmodel.dynamics.reward_table import (
@@ -104,7 +103,7 @@ def untrained(
         **_facts(data, raw, deviation),
     )
     model = WorldModel(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-    rewards = {start: _rewards(model, part, data.tables[start]) for start, part in data.scaled_parts.items()}
+    rewards = {start: ActionRewards.of(part, data.tables[start]) for start, part in data.scaled_parts.items()}
     return _with_start_graphs(model, data, centres, rewards)
 
 
@@ -123,7 +122,7 @@ def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.
     rewards, centres = {}, {}
     for start, part in data.scaled_parts.items():
         table, known = data.tables[start], before.start_graphs[start]
-        rewards[start] = _rewards(model, part, table).keeping(table, known.rewards, known.table)
+        rewards[start] = ActionRewards.of(part, table).keeping(table, known.rewards, known.table)
         centres[start] = known.centre
     return _with_start_graphs(model, data, centres, rewards)
 
@@ -182,14 +181,6 @@ def _start_graph(
         first_site=first_rows[0],
         first_action=first_rows[1],
     )
-
-
-def _rewards(model: WorldModel, part: EpisodeBuffer, table: ActionTable) -> ActionRewards:
-    """Of episodes of one start graph, whose rewards are in the unit in which they are learned."""
-    neighbours = neighbour_table(model.statistics.slots, table)
-    if not model.mdn_rnn.config.telling_bits:
-        neighbours = np.full_like(neighbours, table.num_actions)  # NO-OP, which is always legal and says nothing
-    return ActionRewards.of(part, table, conditioned_rewards(part, table, neighbours))
 
 
 def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:

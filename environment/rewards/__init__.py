@@ -7,7 +7,7 @@ For example:
 """
 
 from environment.rewards.interface import Reward, RewardError, RewardFunction, Transition, reward_noise
-from environment.rewards.registry import find, names, register
+from environment.rewards.registry import find, is_imported, names, register
 
 __all__ = [
     "Reward",
@@ -15,6 +15,7 @@ __all__ = [
     "RewardFunction",
     "Transition",
     "find",
+    "is_imported",
     "names",
     "register",
     "reward_noise",

@@ -75,6 +75,12 @@ def find(reward: str | Reward | RewardFunction, **parameters: Parameter) -> Rewa
     raise ValueError(_unknown(name))
 
 
+def is_imported(reward: str) -> bool:
+    """Returns whether the reward of a text is a function of a Python module, which `find` would import."""
+    name, _, text = reward.partition(":")
+    return bool(text) and "=" not in text and name not in _BUILT_IN and name not in _REGISTERED
+
+
 def _without(parameters: Mapping[str, Any], reward: Reward, name: str) -> Reward:
     if parameters:
         raise ValueError(f"the reward {name!r} takes no parameters, got {', '.join(parameters)}")

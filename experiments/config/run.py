@@ -319,6 +319,27 @@ def _require_doubt(pessimism: float, members: int) -> None:
         )
 
 
+def stored_config(stored: Mapping[str, Any], source: str, *, reward: object = None) -> RunConfig:
+    """Returns the settings that the file of another run holds.
+
+    Args:
+      stored: the contents of the file.
+      source: the name of the file, for messages.
+      reward: the reward that the command itself names, if any.
+    Raises:
+      UserError: a setting is unknown or bad, or the reward is a function of a Python module that the command does not
+        name. A file may not choose which modules this program imports.
+    """
+    section = stored.get("environment")
+    chosen = section.get("reward") if isinstance(section, Mapping) else None
+    if isinstance(chosen, str) and chosen != reward and rewards.is_imported(chosen):
+        raise UserError(
+            f"{source} names the function '{chosen}' of a Python module as the reward. A file may not choose what is "
+            f"imported: if you trust this function, add --set environment.reward={chosen}"
+        )
+    return replaced(RunConfig(), stored, source)
+
+
 def preset_names() -> list[str]:
     """Returns the sorted names of the presets that come with the package."""
     files = resources.files("experiments.config").joinpath("presets").iterdir()

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.interface import Controller, factory
+from controller.interface import Controller, make
 from controller.records import EpisodeRecord
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
@@ -114,7 +114,7 @@ def _new_controller(config: RunConfig, seconds: float) -> Controller:
         "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": config.collect.noop_probability},
     }
-    return factory(config.controller)(**settings.get(config.controller, {}))
+    return make(config.controller, **settings.get(config.controller, {}))
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:

@@ -1,6 +1,8 @@
 """Exports the best graph of a run and proves that it computes what the model computes.
 
-If the outputs differ, the rewrites at fault are left out, and the rest is exported.
+If the outputs differ, the rewrites at fault are left out, and the rest is exported. If nothing can be proved, because
+the model does not run or its outputs say nothing, the graph is exported too, and the result says that it is not
+verified.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from collections import Counter
 
 from controller.records import EpisodeLog, EpisodeRecord
 from environment.substitution.omission import leave_out
-from environment.verification import Verification, find_first_bad_rewrite, verify
-from experiments.errors import UserError
+from environment.verification import ONNX_RUNTIME, Verification, find_first_bad_rewrite, verify
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run
 from taso_ext.errors import ModelError
@@ -28,6 +29,8 @@ class Exported:
       model: the model that will be written to OUT.
       record: the episode whose best graph this is; without actions if the model is the original.
       left_out: one sentence for each rewrite, or rule, that was left out because it changed an output.
+      unverified: why nothing was proved; empty if the model was, or if no rewrite was applied.
+      runs_in: where both models ran to be compared, see `Verification`; empty if the original runs nowhere.
       largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
         allowed, in standard deviations of the output's values; 0 if no rewrite was applied.
     """
@@ -35,6 +38,8 @@ class Exported:
     model: CheckedModel
     record: EpisodeRecord
     left_out: tuple[str, ...] = ()
+    unverified: str = ""
+    runs_in: str = ONNX_RUNTIME
     largest_difference: float = 0.0
     tolerance: float = 0.0
 
@@ -44,16 +49,14 @@ class Exported:
         return bool(self.record.best_actions)
 
 
-def require_verifiable(loaded: Loaded, num_inputs: int) -> None:
-    """Checks, before any work, that a comparison of outputs would prove something.
+def why_unverifiable(loaded: Loaded, num_inputs: int) -> str:
+    """Returns why a comparison of outputs would prove nothing, as part of a sentence; empty if it would.
 
-    Raises:
-      UserError: the outputs do not react to the inputs, the outputs are random, or the model does not run at all.
+    The outputs do not react to the inputs, or are random, or the model does not run at all.
     """
     start = loaded.model.export_checked(loaded.model.graph)
-    verification = verify(loaded.model.source, start, num_inputs=num_inputs, inputs=loaded.inputs)
-    if verification.reason:
-        raise UserError(f"{loaded.name} cannot be optimised, since no result could be verified: {verification.reason}.")
+    found = verify(loaded.model.source, start, num_inputs=num_inputs, inputs=loaded.inputs)
+    return "" if found.comparable and found.reacts else found.reason
 
 
 def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
@@ -66,14 +69,10 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
     if not best.best_actions:
         return Exported(loaded.model.source, best)
     faults = Counter[int]()
-    with run.stage(STAGE, "verify in ONNX Runtime", 1) as bar:
+    with run.stage(STAGE, "compare the result with the model", 1) as bar:
         while record.best_actions:
             candidate, verification = _compared(run, loaded, record)
-            if candidate is not None and verification.equal and verification.reacts:
-                break
-            if verification.equal:  # as far as can be seen
-                left_out.append(f"Nothing was rewritten, because no result could be verified: {verification.reason}.")
-                record = record.until(0)
+            if candidate is not None and (verification.equal or not verification.comparable):
                 break
             position = _first_bad_rewrite(run, loaded, record) - 1
             if position < 0:
@@ -91,7 +90,17 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
         bar.update(1, largest_difference=verification.largest_difference)
     if not record.best_actions or candidate is None:
         return Exported(loaded.model.source, record.until(0), tuple(left_out))
-    return Exported(candidate, record, tuple(left_out), verification.largest_difference, verification.tolerance)
+    if not verification.comparable:
+        return Exported(candidate, record, tuple(left_out), verification.reason, verification.runs_in)
+    return Exported(
+        candidate,
+        record,
+        tuple(left_out),
+        "" if verification.reacts else verification.reason,
+        verification.runs_in,
+        verification.largest_difference,
+        verification.tolerance,
+    )
 
 
 def _compared(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[CheckedModel | None, Verification]:
@@ -103,7 +112,7 @@ def _compared(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[CheckedM
     try:
         candidate = loaded.model.export_checked(loaded.env.replay(record.best_actions))
     except ModelError as error:
-        return None, Verification(False, float("inf"), 0.0, False, reason=f"the graph cannot be written: {error}")
+        return None, Verification(False, float("inf"), 0.0, True, True, reason=f"the graph cannot be written: {error}")
     verification = verify(
         loaded.model.source,
         candidate,

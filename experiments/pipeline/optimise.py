@@ -14,7 +14,7 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.pipeline.controller import TrainingFacts
 from experiments.pipeline.evaluate import train_and_evaluate
-from experiments.pipeline.export import Exported, export_verified, require_verifiable
+from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure
@@ -27,6 +27,7 @@ from experiments.runs.directory import RunDirectory, digest, make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run, of_round
+from taso_ext.errors import ModelError
 from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
@@ -70,14 +71,27 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     exported = export_verified(run, loaded, selected.record)
     if exported.left_out:
         selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))
-    measured = measure(run, loaded, exported.model) if exported.changed else None
+    measured, unmeasured = _measured(run, loaded, exported)
     if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
-    result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured)
+    result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     leave_report(run, result, evaluation, selected.record)
     assert request.output is not None
     write_model(exported.model, request.output)
     return result, run.directory.path
+
+
+def _measured(run: Run, loaded: Loaded, exported: Exported) -> tuple[MeasuredRatio | None, str]:
+    """Returns the end-to-end measurement of a rewritten model, or why there is none.
+
+    ONNX Runtime may be able to run the model only without its optimisations, or not at all.
+    """
+    if not exported.changed:
+        return None, ""
+    try:
+        return measure(run, loaded, exported.model), ""
+    except ModelError as error:
+        return None, str(error)
 
 
 def train(request: Request, part: str, progress: ProgressDisplay) -> None:
@@ -126,19 +140,21 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     """Creates the run directory, or reopens that of the same model and configuration, and returns the run.
 
     Raises:
-      UserError: the directory cannot be used, or no result could be verified; nothing was written.
+      UserError: the directory cannot be used; nothing was written.
     """
     config = request.config
     fingerprint = loaded.fingerprint
     if request.trained is not None:
-        trained = TrainedRun.read(request.trained)
+        trained = TrainedRun.read(request.trained, config.environment.reward)
         trained.require(fingerprint)
         fingerprint = {**fingerprint, "controller": digest([as_mapping(trained.config), trained.fingerprint])}
     identity = {**as_mapping(config), "fingerprint": fingerprint}
     path = request.run_directory or Path("runs") / f"{loaded.name}-{config.controller}-{digest(identity, digits=8)}"
     start, cpu_start = time.perf_counter(), time.process_time()
     if loaded.num_candidates and (request.restart or not RunDirectory.holds_run(path)):
-        require_verifiable(loaded, config.verify.num_inputs)
+        reason = why_unverifiable(loaded, config.verify.num_inputs)
+        if reason:
+            progress.note(f"Warning: no result can be verified, because {reason}.")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest, restart=request.restart)
@@ -156,6 +172,7 @@ def assemble_result(
     selected: Selected,
     exported: Exported,
     measured: MeasuredRatio | None,
+    unmeasured: str = "",
 ) -> Result:
     """Returns all figures of a run."""
     best = selected.record
@@ -184,7 +201,10 @@ def assemble_result(
         rounds=training.rounds,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
+        verified_in=exported.runs_in,
+        unverified=exported.unverified,
         measured=measured,
+        unmeasured=unmeasured,
         stage_seconds=run.directory.stage_seconds(),
         peak_memory_bytes=run.directory.peak_memory_bytes(),
         graph_hash=found.hash,

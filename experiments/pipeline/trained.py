@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config.run import RunConfig, load_config
+from experiments.config.run import RunConfig, load_config, stored_config
 from experiments.config.tree import as_mapping, parse_overrides, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
@@ -50,11 +50,15 @@ class TrainedRun:
     fingerprint: Mapping[str, Any]
 
     @classmethod
-    def read(cls, path: Path) -> TrainedRun:
+    def read(cls, path: Path, reward: object = None) -> TrainedRun:
         """Reads a run directory.
 
+        Args:
+          path: the directory.
+          reward: the reward that the command itself names, if any.
         Raises:
-          UserError: it is no run directory, or it holds no trained controller.
+          UserError: it is no run directory, it holds no trained controller, or its reward would be imported although
+            the command does not name it.
         """
         if not RunDirectory.holds_run(path):
             raise UserError(
@@ -64,7 +68,7 @@ class TrainedRun:
         directory = RunDirectory(path, resumed=True)
         stored = directory.stored("config.json", dict)
         fingerprint = stored.pop("fingerprint", {})
-        config = replaced(RunConfig(), stored, str(path / "config.json"))
+        config = stored_config(stored, str(path / "config.json"), reward=reward)
         if config.controller != "ppo":
             raise UserError(
                 f"{path} holds no trained controller: its controller is '{config.controller}', which does not learn. "
@@ -107,10 +111,12 @@ def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignment
     Raises:
       UserError: the run holds no trained controller, or the command asks for other settings of training.
     """
-    trained = TrainedRun.read(path)
+    overrides = parse_overrides(assignments)
+    section = overrides.get("environment")
+    trained = TrainedRun.read(path, section.get("reward") if isinstance(section, Mapping) else None)
     stored = as_mapping(trained.config)
     base = replaced(load_config(preset, {}), {name: stored[name] for name in TAKEN}, str(path / "config.json"))
-    config = replaced(replaced(base, given, "the command line"), parse_overrides(assignments), "--set")
+    config = replaced(replaced(base, given, "the command line"), overrides, "--set")
     wanted = as_mapping(config)
     for part in (*FIXED, "environment"):
         for difference in differences(stored[part], wanted[part], part):
@@ -129,7 +135,7 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     Raises:
       UserError: the rules, features or formats differ, or the controller can only play on the graph that it learned on.
     """
-    trained = TrainedRun.read(path)
+    trained = TrainedRun.read(path, run.config.environment.reward)
     trained.require(loaded.fingerprint)
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)

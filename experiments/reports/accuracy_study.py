@@ -19,8 +19,7 @@ import numpy as np
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
-from experiments.config.run import RunConfig
-from experiments.config.tree import replaced
+from experiments.config.run import RunConfig, stored_config
 from experiments.errors import UserError
 from experiments.pipeline.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
 from experiments.pipeline.evaluate import EVALUATION
@@ -126,7 +125,7 @@ class AccuracyStudy:
             )
         stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
         stored.pop("fingerprint", None)
-        config = replaced(RunConfig(), stored, str(path / "config.json"))
+        config = stored_config(stored, str(path / "config.json"))
         checkpoints, rounds = path / "checkpoints", config.recollect.rounds
         training, held_out = parted(config, random_play(config, read_episodes(checkpoints / EPISODES)))
         for number in range(1, rounds + 1):

@@ -16,6 +16,7 @@ from experiments.reports.summary import (
     ROUND_COLUMNS,
     figure_text,
     graph_rows,
+    not_verified,
     remarks,
     rule_rows,
     source_rows,
@@ -110,7 +111,7 @@ def report_text(result: Result, pictures: dict[str, str]) -> str:
     """Returns the text of report.md."""
     sections = [
         f"# {result.model}: {result.controller}{f' in the {result.world}' if result.world else ''}, seed {result.seed}",
-        "\n\n".join(remarks(result)),
+        "\n\n".join([*([not_verified(result)] if result.unverified else []), *remarks(result)]),
         "## Before and after",
         _table(("", "before", "after", "change"), graph_rows(result)),
         "“Before” is the model after its clean-up, which is what every estimated improvement is counted from.",

@@ -47,6 +47,8 @@ ROUND_COLUMNS = {
 def print_summary(result: Result, output: str, run_directory: str, console: Console | None = None) -> None:
     """Prints everything that a user needs to decide; plain text if standard output is not a terminal."""
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    if result.unverified:
+        console.print(not_verified(result), highlight=False, markup=False, soft_wrap=True)
     console.print(_graph_table(result))
     for title, rows in (
         ("best graph of each source (estimated improvement)", source_rows(result)),
@@ -150,18 +152,25 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def remarks(result: Result) -> list[str]:
-    """Returns the sentences that are printed beside the tables, the most important first."""
+    """Returns the sentences that are printed below the tables, the most important first."""
     return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
+
+
+def not_verified(result: Result) -> str:
+    """Returns the sentence that a result begins with of which nothing was proved."""
+    return f"Not verified: {result.unverified}. Only the proofs of its rules speak for the result."
 
 
 def verification_lines(result: Result) -> list[str]:
     """Returns sentences on how the result was found and verified, and on how certain the figures are."""
     lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
-    if result.rules_applied:
+    if result.rules_applied and not result.unverified:
         lines.append(
-            f"Verified in ONNX Runtime: largest output difference {result.largest_difference:.2e} of the output's "
-            f"spread (tolerance {result.tolerance:.0e})."
+            f"Verified in {result.verified_in}: largest output difference {result.largest_difference:.2e} of the "
+            f"output's spread (tolerance {result.tolerance:.0e})."
         )
+    if result.unmeasured:
+        lines.append(f"Not measured end to end, because {result.unmeasured.rstrip('.')}.")
     if result.measured:
         lines.append(f"{result.measured.ending} {result.measured.runtime}; {result.measured.clock}.")
     if result.reward_noise:

@@ -152,11 +152,19 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM raise `Interrupted` inside the block."""
+    """Makes SIGINT and SIGTERM raise `Interrupted` inside the block.
+
+    Any other exception after a signal becomes `Interrupted` too: native code, for example a library that is being
+    imported, turns the exception of a signal into an error of its own.
+    """
     _received.clear()
     before = {number: signal.signal(number, _raise) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except Exception as error:
+        if _received:
+            raise Interrupted(_received[0]) from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -120,7 +120,11 @@ class Result:
       largest_difference: largest difference between outputs of the model and the result, in standard deviations of the
         output's values; 0 if the model itself was written.
       tolerance: largest difference that was allowed, in the same unit.
-      measured: the end-to-end measurement; None if the model itself was written.
+      verified_in: where outputs were compared, "ONNX Runtime" or "onnx.reference"; empty if neither runs the model.
+      unverified: why nothing was proved of the written model; empty if its outputs were compared, or if it is the model
+        itself.
+      measured: the end-to-end measurement; None if the model itself was written, or if it could not be measured.
+      unmeasured: why the result could not be measured; empty if it was, or if it is the model itself.
       stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
       graph_hash: hash of the exported graph.
@@ -154,6 +158,9 @@ class Result:
     stage_seconds: dict[str, float]
     peak_memory_bytes: int
     graph_hash: str
+    unmeasured: str = ""
+    verified_in: str = "ONNX Runtime"
+    unverified: str = ""
     raised_opset: str = ""
     selection: str = ""
     noise: dict[str, float] = dataclasses.field(default_factory=dict)

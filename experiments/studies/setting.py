@@ -68,6 +68,7 @@ WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
 """Settings that only say how much is done and by how many processes. They change no finished result: rounds can be
 added later."""
 REMOVED: Mapping[str, Any] = {
+    "world_model.mdn_rnn.telling_bits": False,
     "world_model.mdn_rnn_training.open_loop_steps": 0,
     "world_model.mdn_rnn_training.open_loop_weight": 0.5,
     "evaluate.no_repeat": False,

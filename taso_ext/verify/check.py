@@ -13,24 +13,35 @@ for index in range(len(rules)):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from onnx import TensorProto
 
 from taso_ext._core import CostModel, Graph, Node, RuleSet, State, Value
 from taso_ext.verify.exact.fields import NotInvertibleError
-from taso_ext.verify.exact.finite_field import ERROR_BITS, MOST_POINTS, compare_exactly
+from taso_ext.verify.exact.finite_field import ERROR_BITS, MOST_POINTS, TooLargeError, compare_exactly
 from taso_ext.verify.numeric.differential import compare_floats
+from taso_ext.verify.numeric.discrete import find_discrete_difference, is_discrete, is_of_truths
+from taso_ext.verify.numeric.float_cases import Facts
 from taso_ext.verify.numeric.float_session import RefusedGraphError
+from taso_ext.verify.numeric.other_dtypes import DTYPES, agree_in
 from taso_ext.verify.rule_file import is_normwise
+from taso_ext.verify.rule_reader import RuleText, read_rule
 
 DEFAULT_INSTANCES = 16
 COST_MODEL = "rtx2070"  # any device will do, because prices do not decide whether a rewrite is legal
 _DRAWS_PER_INSTANCE = 2  # the engine itself searches for dimensions that fit; a second draw helps only rarely
 MOST_GLANCED = 1 << 25
 """The most elements of all graphs that are only glanced at: enough for 1000 small graphs, or for fewer large ones."""
+MOST_ELEMENTS = 1 << 25
+"""The most elements of all values of a rewrite, before and after it, because they are held in memory: 1 GB or less. A
+larger rewrite is not compared."""
+MOST_SECONDS = 900.0
+"""The time after which a rule counts as one that cannot be verified, looked at between two comparisons."""
 _PATIENCE = 3  # drawing stops when this many more draws have failed than succeeded
 
 
@@ -42,7 +53,7 @@ class Counterexample:
       instance_seed: the seed of the source graph, `rules.instance(index, instance_seed)`; its position among the graphs
         if the caller gave them.
       location: where in the source graph the rule was applied.
-      stage: the test that failed, "finite-field" or "differential".
+      stage: the test that failed, "finite-field", "differential" or, on truth values and integers, "discrete".
       reason: the element that differs and its two values, or why a graph cannot be evaluated.
       source, target: both graphs as text, one operator per line.
     """
@@ -71,6 +82,9 @@ class RuleVerification:
         below 2^−60. The bound is larger on some small graphs that decide by many signs.
       rewrites: the number of rewritten graphs that were compared; an instance may offer several locations.
       error_bits: different graphs would pass the test in prime fields with probability below 2^−error_bits.
+      real_instances: hashes of those of the graphs that were compared in real numbers, because the prime fields have
+        only random functions for some of their operators.
+      whole_instances: hashes of the distinct source graphs on truth values or integers that were run on these.
       float_instances: hashes of the distinct source graphs that were also compared in ONNX Runtime.
       float_cases: the number of inputs of all comparisons in ONNX Runtime.
       float_error: the largest difference in ONNX Runtime, relative to the largest result.
@@ -78,31 +92,37 @@ class RuleVerification:
         as with zero-padded kernels (0·∞ is NaN). This does not concern finite inputs.
       normwise: whether the rule says that its sides are equal in real arithmetic only. Every element is then held to
         the largest tolerance of its output (numeric/differential.py).
+      facts: what the rule needs to know of its weights; a matcher has to refuse other weights.
+      dtypes: the names of the floating element types in which the rule also keeps the function, besides float32.
       counterexample: the first rewrite that changed the function; None if every rewrite kept it.
-      hindrance: why no rewrite was compared; empty if one was.
+      hindrance: why the rule cannot be verified; empty if it can.
     """
 
     rule: str
     instances: set[str] = field(default_factory=set)
     rewrites: int = 0
     error_bits: float = math.inf
+    real_instances: set[str] = field(default_factory=set)
+    whole_instances: set[str] = field(default_factory=set)
     float_instances: set[str] = field(default_factory=set)
     float_cases: int = 0
     float_error: float = 0.0
     spreads_nonfinite: bool = False
     normwise: bool = False
+    facts: Facts = field(default_factory=Facts)
+    dtypes: frozenset[str] = frozenset()
     counterexample: Counterexample | None = None
     hindrance: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether the rule applied at least once and never changed a function."""
-        return self.counterexample is None and self.rewrites > 0
+        return self.counterexample is None and self.rewrites > 0 and not self.hindrance
 
     def __str__(self) -> str:
         if self.counterexample is not None:
             return f"rule {self.rule!r} changes the function: {self.counterexample}"
-        if not self.rewrites:
+        if self.hindrance:
             return f"rule {self.rule!r} cannot be verified: {self.hindrance}"
         return (
             f"rule {self.rule!r} kept the function in {self.rewrites} rewrites of {len(self.instances)} instances, "
@@ -127,7 +147,9 @@ def verify_rule(
     glances: int = 0,
     seed: int = 0,
     sources: Iterable[Graph] | None = None,
+    dtypes: Mapping[str, int] | None = None,
     observe: Callable[[Graph], None] | None = None,
+    seconds: float = MOST_SECONDS,
 ) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
@@ -142,7 +164,9 @@ def verify_rule(
         hundred graphs.
       seed: the seed of the instances and of all tensor data.
       sources: graphs to rewrite instead of the engine's; graphs in which the rule does not apply are skipped.
+      dtypes: the element types of the engine's graphs, by variable; float if it is not named.
       observe: a function that is called with every source graph that was compared.
+      seconds: the most time to take; a rule that needs more is not verified.
     Returns:
       The checks and their results; testing stops at the first counterexample.
     Raises:
@@ -150,17 +174,33 @@ def verify_rule(
       UnsupportedOperatorError: if the rule contains a random operator or a form that the evaluator does not know.
     """
     result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
-    numbered = _random_instances(rules, index, instances + glances, seed) if sources is None else enumerate(sources)
+    weights = _single_weights(rules.text(index))
+    drawn = _random_instances(rules, index, instances + glances, seed, dtypes or {})
+    numbered = drawn if sources is None else enumerate(sources)
     floats, glanced, divides_by_zero = instances if float_instances is None else float_instances, 0, False
+    unrunnable = ""
+    largest, deadline = 0, time.monotonic() + seconds
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
-        glance = rewrite.ordinal >= instances
-        glanced += glance * (_size(rewrite.source) + _size(rewrite.target))
+        glance, size = rewrite.ordinal >= instances, _size(rewrite.source) + _size(rewrite.target)
+        if size > MOST_ELEMENTS:
+            largest = max(largest, size)
+            continue
+        if time.monotonic() > deadline:
+            result.hindrance = f"it takes more than {seconds:g} seconds; declare smaller extents, or fewer free ones"
+            return result
+        glanced += glance * size
         if glanced > MOST_GLANCED:
             break
         try:
-            result.counterexample = _find_counterexample(rewrite, result, 0 if glance else floats, glance)
+            result.counterexample = _find_counterexample(rewrite, result, weights, 0 if glance else floats, glance)
         except NotInvertibleError:  # a source that always divides by zero, as a norm of one element may, proves nothing
             divides_by_zero = True
+            continue
+        except TooLargeError:
+            largest = max(largest, size)
+            continue
+        except UnrunnableSourceError as error:
+            unrunnable = str(error.__cause__)
             continue
         result.rewrites += 1
         if observe is not None:
@@ -168,9 +208,55 @@ def verify_rule(
         if result.counterexample is not None:
             break
     if not result.rewrites:
-        result.hindrance = _DIVIDES_BY_ZERO if divides_by_zero else _hindrance(rules, index)
+        too_large = f"its tensors have {largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
+        reasons = (divides_by_zero * _DIVIDES_BY_ZERO, (largest > 0) * too_large, unrunnable, _hindrance(rules, index))
+        result.hindrance = next(filter(None, reasons))
+    elif result.ok and floats:
+        base = dtypes or {}
+        result.dtypes = frozenset(name for name in DTYPES if _keeps_function_in(name, rules, index, seed, base, result))
     return result
 
+
+def _single_weights(text: str) -> frozenset[str]:
+    """Returns the names of the variables of a rule that stand for one weight each."""
+    variables = read_rule(text).variables.values()
+    return frozenset(v.term.name for v in variables if v.origin == "weight" and not v.term.starred)
+
+
+_DTYPE_INSTANCES = 4
+"""The graphs on which a rule is compared in every further element type; onnx.reference is slow."""
+_DTYPE_DRAWS = 8
+
+
+def _keeps_function_in(
+    dtype: str, rules: RuleSet, index: int, seed: int, dtypes: Mapping[str, int], result: RuleVerification
+) -> bool:
+    """Returns whether a rule keeps the function of some graphs of another element type, and of all that were drawn."""
+    names = floating_variables(read_rule(rules.text(index)), dtypes)
+    given = {**dtypes, **dict.fromkeys(names, DTYPES[dtype])}
+    sources: list[tuple[int, Graph]] = []
+    for number in range(_DTYPE_DRAWS):
+        graph = rules.instance(index, seed + number, dtypes=given)
+        if graph is None and not sources:  # some operator lacks the type
+            return False
+        if graph is not None and _size(graph) < _MOST_IN_DTYPE:
+            sources.append((number, graph))
+        if len(sources) == _DTYPE_INSTANCES:
+            break
+    rewrites = list(_rewrites(rules, index, sources, _DTYPE_INSTANCES))
+    return bool(rewrites) and all(
+        agree_in(dtype, rewrite.source, rewrite.target, seed=rewrite.instance_seed, facts=result.facts)
+        for rewrite in rewrites
+    )
+
+
+def floating_variables(rule: RuleText, dtypes: Mapping[str, int]) -> list[str]:
+    """Returns the names of the variables that are tested with floats, if `dtypes` gives some of them other types."""
+    return [name for name in rule.variables if dtypes.get(name, TensorProto.FLOAT) == TensorProto.FLOAT]
+
+
+_MOST_IN_DTYPE = 1 << 16
+"""The most elements of a graph that onnx.reference evaluates."""
 
 _DIVIDES_BY_ZERO = "its source divides by zero on every random instance, so that there is nothing to compare"
 
@@ -186,10 +272,12 @@ def _hindrance(rules: RuleSet, index: int) -> str:
     )
 
 
-def _random_instances(rules: RuleSet, index: int, instances: int, seed: int) -> Iterator[tuple[int, Graph]]:
+def _random_instances(
+    rules: RuleSet, index: int, instances: int, seed: int, dtypes: Mapping[str, int]
+) -> Iterator[tuple[int, Graph]]:
     first, balance = seed * instances * _DRAWS_PER_INSTANCE, _PATIENCE
     for instance_seed in range(first, first + instances * _DRAWS_PER_INSTANCE):
-        source = rules.instance(index, instance_seed)
+        source = rules.instance(index, instance_seed, dtypes=dtypes)
         balance += -1 if source is None else 1
         if source is not None:
             yield instance_seed, source
@@ -217,31 +305,95 @@ def _size(graph: Graph) -> int:
 
 
 def _find_counterexample(
-    rewrite: _Rewrite, result: RuleVerification, float_instances: int, glance: bool
+    rewrite: _Rewrite, result: RuleVerification, weights: frozenset[str], float_instances: int, glance: bool
 ) -> Counterexample | None:
-    """Runs both tests on one rewrite, the exact one first, and records their findings in `result`."""
-    agreement = compare_exactly(
-        rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else MOST_POINTS
-    )
+    """Runs both tests on one rewrite, the exact one first, and records their findings in `result`.
+
+    Graphs on integers are run on integers instead, and graphs on truth values are run in onnx.reference.
+
+    Raises:
+      NotInvertibleError: if the source divides by zero at every point, and the graphs do not differ in ONNX Runtime.
+    """
+    discrete = is_discrete(rewrite.source)
+    if discrete:
+        result.whole_instances.add(rewrite.source.hash)
+    if discrete and not is_of_truths(rewrite.source):
+        return _discrete_counterexample(rewrite)
+    try:
+        agreement = compare_exactly(
+            rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else MOST_POINTS
+        )
+    except NotInvertibleError:
+        found = None if glance or discrete else _compare_in_floats(rewrite, result, weights)
+        if found is None:
+            raise
+        return found
     if agreement.mismatch is not None:
         return _counterexample(rewrite, "finite-field", str(agreement.mismatch))
     if agreement.error_bits >= ERROR_BITS:
         result.instances.add(rewrite.source.hash)
+        result.real_instances |= {rewrite.source.hash} if agreement.in_reals else set()
         result.error_bits = min(result.error_bits, agreement.error_bits)
     if glance or (len(result.float_instances) >= float_instances and rewrite.source.hash not in result.float_instances):
         return None
+    if discrete:
+        result.float_instances.add(rewrite.source.hash)
+        return _discrete_counterexample(rewrite)
+    found = _compare_in_floats(rewrite, result, weights)
+    result.float_instances.add(rewrite.source.hash)
+    return found
+
+
+def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: frozenset[str]) -> Counterexample | None:
     try:
         seed = rewrite.instance_seed
-        comparison = compare_floats(rewrite.source, rewrite.target, seed=seed, normwise=result.normwise)
+        comparison = compare_floats(
+            rewrite.source,
+            rewrite.target,
+            seed=seed,
+            normwise=result.normwise,
+            facts=result.facts,
+            weights=weights,
+        )
     except RefusedGraphError as error:
+        if _is_refused(rewrite.source):
+            raise UnrunnableSourceError from error
         return _counterexample(rewrite, "differential", str(error))
-    result.float_instances.add(rewrite.source.hash)
     result.float_cases += comparison.cases
     result.float_error = max(result.float_error, comparison.error)
     result.spreads_nonfinite |= comparison.spreads_nonfinite
     if comparison.mismatch is not None:
         return _counterexample(rewrite, "differential", str(comparison.mismatch))
+    graphs = rewrite.source, rewrite.target
+    has_halves = any(value.dtype in _HALVES for graph in graphs for value in graph.values().values())
+    if has_halves and not agree_in("float", *graphs, seed=seed, facts=result.facts):
+        return _counterexample(rewrite, "differential", "onnx.reference gives other results, or cannot run the graphs")
     return None
+
+
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+"""Element types that ONNX Runtime silently computes in float32, so that onnx.reference has to judge them too."""
+
+
+class UnrunnableSourceError(ValueError):
+    """ONNX Runtime does not run the source of a rewrite, so that no model that it runs has such a match."""
+
+
+def _is_refused(graph: Graph) -> bool:
+    """Returns whether ONNX Runtime does not run a graph, whatever it is compared with."""
+    try:
+        compare_floats(graph, graph)
+    except RefusedGraphError:
+        return True
+    return False
+
+
+def _discrete_counterexample(rewrite: _Rewrite) -> Counterexample | None:
+    try:
+        difference = find_discrete_difference(rewrite.source, rewrite.target, seed=rewrite.instance_seed)
+    except RefusedGraphError as error:
+        difference = str(error)
+    return _counterexample(rewrite, "discrete", difference) if difference else None
 
 
 def _counterexample(rewrite: _Rewrite, stage: str, reason: str) -> Counterexample:

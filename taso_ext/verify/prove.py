@@ -7,110 +7,20 @@ if outcome.proof is None:
 
 from __future__ import annotations
 
-import ast
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
 
-from taso_ext._core import Graph, Node, RuleSet
+from taso_ext._core import RuleSet
 from taso_ext.verify.axioms.proof import prove_by_axioms
-from taso_ext.verify.check import RuleVerification, verify_rule
+from taso_ext.verify.check import RuleVerification, floating_variables, verify_rule
+from taso_ext.verify.element_types import TypeClass, UntypedRuleError, needs_types, type_classes
 from taso_ext.verify.exact.tensor import UnsupportedOperatorError
+from taso_ext.verify.numeric.other_dtypes import DTYPES
 from taso_ext.verify.rule_file import NORMWISE, Proof
-from taso_ext.verify.rule_reader import RuleText, Statement, Term, read_rule
-
-_RESTRICTED = ("group", "strides", "dilations", "pads", "kernel_shape", "ceil_mode", "keepdims", "count_include_pad")
-"""Attributes that decide which elements are combined; others follow from shapes or have no further structure."""
-
-
-class TestedDomain:
-    """The ranks, list lengths and attributes of the instances on which one rule was tested."""
-
-    __test__ = False  # else pytest takes the class for a test
-
-    def __init__(self, rule: RuleText) -> None:
-        self._rule = rule
-        self._seen: dict[str, set[int]] = {}
-
-    def observe(self, graph: Graph) -> None:
-        """Records the ranks, list lengths and attributes of one instance."""
-        tensors = _tensors(self._rule, graph)
-        lists = [v.term for v in self._rule.variables.values() if v.term.starred]
-        for term, ids in tensors.items():
-            if term.starred and (not lists or term in lists):  # lists of results are as long as those of variables
-                self._note(f"count({term.name})", len(ids))
-            elif self._is_open(term):
-                self._note(f"rank({term.name})", len(graph.values()[ids[0]].dims or ()))
-        nodes = {id_: node for node in graph.nodes() for id_ in node.outputs}
-        for statement in self._rule.source:
-            made = [nodes[id_] for id_ in tensors.get(statement.results[0], []) if id_ in nodes]
-            for node in made:
-                self._note_attributes(statement, node)
-
-    def conditions(self) -> tuple[str, ...]:
-        """Returns conditions that all instances meet.
-
-        They bound lengths and attributes by the least and greatest values that occurred, and allow no other ranks than
-        those that occurred.
-        """
-        seen = sorted((name, numbers) for name, numbers in self._seen.items() if numbers)
-        return tuple(condition for name, numbers in seen for condition in _bounds(name, numbers))
-
-    def _note(self, name: str, number: int) -> None:
-        self._seen.setdefault(name, set()).add(number)
-
-    def _is_open(self, term: Term) -> bool:
-        variable = self._rule.variables.get(term.name)
-        return variable is not None and variable.rank is None
-
-    def _note_attributes(self, statement: Statement, node: Node) -> None:
-        for name in _RESTRICTED:
-            value = node.attributes.get(name)
-            written = statement.attributes.get(name)
-            if value is None:
-                continue
-            if written is None and statement.rest is not None:
-                self._note_value(f"attribute(@{statement.rest}, {name})", value)
-            elif isinstance(written, ast.Name):
-                self._note_value(written.id, value)
-
-    def _note_value(self, name: str, value: Any) -> None:
-        numbers = value if isinstance(value, list) else [value]
-        if all(isinstance(each, int) for each in numbers):
-            self._seen.setdefault(name, set()).update(numbers)
-
-
-def _bounds(name: str, numbers: set[int]) -> list[str]:
-    """Returns conditions that bound the value of `name` by the least and greatest number.
-
-    Ranks are tested one by one, so for a rank they also exclude the numbers between these that are missing.
-    """
-    low, high = min(numbers), max(numbers)
-    gaps = [each for each in range(low, high) if each not in numbers] if name.startswith("rank(") else []
-    return [f"within({name}, {low}, {high})", *(f"{name} != {each}" for each in gaps)]
-
-
-def _tensors(rule: RuleText, graph: Graph) -> dict[Term, list[int]]:
-    """Returns the ids of the values that each name of the rule stands for in an instance."""
-    results = [term for statement in rule.source for term in statement.results]
-    terms = {term.name: term for term in (*(v.term for v in rule.variables.values()), *results)}
-    found: dict[Term, list[int]] = {}
-    for id_, value in graph.values().items():
-        name = value.name.removesuffix(str(id_)).removesuffix("_")
-        if name in terms:
-            found.setdefault(terms[name], []).append(id_)
-    return found
-
-
-RING = frozenset(
-    [
-        *("Add", "Sub", "Mul", "Neg", "Sum", "MatMul", "Conv", "ReduceSum", "Pad"),
-        *("Identity", "Concat", "Split", "Slice", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"),
-        *("Tile", "DepthToSpace", "SpaceToDepth", "Gather"),
-    ]
-)
-"""Operators that only add, multiply or move elements, as is possible in every ring."""
-
+from taso_ext.verify.rule_reader import RuleText, read_rule
+from taso_ext.verify.tested_domain import TestedDomain
 
 DEFAULT_SHAPES = 128
 GLANCES = 896
@@ -163,14 +73,11 @@ def prove_rule(
     """
     rules, rule = RuleSet.parse(f"{text}  proof  {NORMWISE}\n" if normwise else text, file), read_rule(text)
     name = rules.names[0]
-    if any(not variable.floating for variable in rule.variables.values()):
-        computing = sorted(rule.operator_names - RING)
-        if computing:
-            return Outcome(
-                name,
-                refusal=f"it takes tensors of any dtype through {', '.join(computing)}, and is verified for floating "
-                "ones alone: declare its variables `float`",
-            )
+    try:
+        classes = type_classes(rule) if needs_types(rule) else []
+    except UntypedRuleError as error:
+        return Outcome(name, refusal=str(error))
+    dtypes = {name: dtype for each in classes for name, dtype in each.dtypes(each.kind[0]).items()}
     domain = TestedDomain(rule) if domain is None else domain
     try:
         found = verify_rule(
@@ -180,36 +87,85 @@ def prove_rule(
             float_instances=math.ceil(instances / FLOAT_SHARE),
             glances=glances,
             seed=seed,
+            dtypes=dtypes,
             observe=domain.observe,
         )
     except UnsupportedOperatorError as error:
         return Outcome(name, refusal=f"it cannot be evaluated exactly: {error}")
     if not found.ok:
         return Outcome(name, refusal=str(found), refuted=found.counterexample is not None)
+    if classes and found.spreads_nonfinite:
+        return Outcome(
+            name,
+            refusal="an infinity or NaN in an input reaches results in its target that it does not reach in its "
+            "source, which is allowed for products with zeros of a kernel alone, and not where truth values choose",
+        )
     if len(found.instances) < FEWEST_SHAPES:
         return Outcome(
             name,
             refusal=f"it was tested on only {len(found.instances)} different graphs, but {FEWEST_SHAPES} are needed",
         )
-    proof = proof_of(text, found, domain)
+    proof = proof_of(text, found, domain, _type_conditions(rules, classes, seed), dtypes)
     return Outcome(name, proof, proof.text(rules, 0))
 
 
-def proof_of(text: str, found: RuleVerification, domain: TestedDomain) -> Proof:
+INTEGER_INSTANCES = 10
+"""The number of graphs on which a rule is tested for each integer type."""
+
+
+def _type_conditions(rules: RuleSet, classes: Sequence[TypeClass], seed: int) -> tuple[str, ...]:
+    """Returns conditions that keep matches to the types in which the only rule of `rules` was tested.
+
+    Integer types are tried if only one class admits them; mixtures of types were not tested otherwise.
+    """
+    base = {name: dtype for each in classes for name, dtype in each.dtypes(each.kind[0]).items()}
+    whole = [each for each in classes if each.integers]
+    conditions = []
+    for each in classes:
+        agreed = []
+        for name in each.integers if len(whole) == 1 else ():
+            dtypes = {**base, **each.dtypes(name)}
+            found = verify_rule(rules, 0, instances=INTEGER_INSTANCES, seed=seed, dtypes=dtypes)
+            agreed += [name] if found.ok and len(found.whole_instances) >= FEWEST_SHAPES else []
+        conditions.append(each.condition(agreed))
+    return tuple(conditions)
+
+
+def proof_of(
+    text: str,
+    found: RuleVerification,
+    domain: TestedDomain,
+    typed: Sequence[str] = (),
+    dtypes: Mapping[str, int] = MappingProxyType({}),
+) -> Proof:
     """Returns the proof of a rule that kept the function.
 
     Args:
       found: the checks that the rule passed.
       domain: the domain of the graphs on which the rule was tested.
+      typed: conditions on element types, without which the rule was not tested; axioms do not replace them.
+      dtypes: the element types (onnx.TensorProto) of the variables that were tested in another one than float32.
     """
-    axioms = prove_by_axioms(text)
+    axioms, rule = None if typed or domain.casts else prove_by_axioms(text), read_rule(text)
+    domain.run(found.float_instances)
+    beside = (*typed, *found.facts.conditions(), *_dtype_conditions(rule, found, dtypes))
     return Proof(
         shapes=len(found.instances),
         error_bits=math.floor(found.error_bits),
+        real_shapes=len(found.real_instances),
         float_shapes=len(found.float_instances),
         rounding=found.float_error or None if not found.normwise else found.float_error,
         spreads=found.spreads_nonfinite,
         axioms=axioms,
-        domain=domain.conditions() if axioms is None else (),
+        domain=(*domain.conditions(real_only=axioms is not None), *beside),
         normwise=found.normwise,
     )
+
+
+def _dtype_conditions(rule: RuleText, found: RuleVerification, dtypes: Mapping[str, int]) -> Iterator[str]:
+    """Yields conditions that exclude the floating element types in which a rule was not seen to keep the function."""
+    names = [name for name in floating_variables(rule, dtypes) if not rule.variables[name].term.starred]
+    results = [term.name for statement in rule.source for term in statement.results if not term.starred]
+    tested = names or (results if not dtypes else [])
+    for dtype in sorted(DTYPES.keys() - found.dtypes) if tested else ():
+        yield f'dtype({tested[0]}) != "{dtype}"'

@@ -5,9 +5,10 @@ The proof says what was verified and on what. It ends with a seal, `digest(...)`
     proof  finite-field(primes=2, shapes=64, error<2^-117)  axioms(concat-matmul, split-of-concat)
            onnxruntime(32)  rounding(error=3e-07)  digest(0123456789abcdef)
 
-If the axioms do not prove a rule, its proof has `domain(...)` instead of `axioms(...)`: conditions that hold for all
-instances on which the rule was tested. The engine compiles them like the conditions of `where`, so the rule matches
-nothing else.
+`reals(digits=60, shapes=20)` says that 20 of the graphs were compared in real numbers, because prime fields have only
+random functions for their operators. `domain(...)` holds conditions that all instances meet on which the rule was
+tested. The engine compiles them like the conditions of `where`, so the rule matches nothing else. If axioms prove the
+rule, its domain does not restrict shapes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taso_ext._core import RuleSet
+from taso_ext.verify.exact.reals import DIGITS
 
 _WIDTH = 120
 _INDENT = 9
@@ -31,12 +33,14 @@ class Proof:
     Attributes:
       shapes: the number of distinct graphs that were compared in both prime fields.
       error_bits: a wrong rule passes the test on each of these graphs with probability below 2^−error_bits.
+      real_shapes: the number of those graphs that were compared in real numbers (exact/reals.py).
       float_shapes: the number of distinct graphs that were compared in ONNX Runtime.
       rounding: the largest difference in ONNX Runtime, relative to the largest result; None if all results were equal
         and the rule is not normwise.
       spreads: whether an infinity or NaN in an input reaches more results in the target than in the source.
       axioms: the names of the axioms that prove the rule for all shapes; None if the axioms do not prove it.
-      domain: conditions that all tested graphs meet; empty if the axioms prove the rule.
+      domain: conditions that all tested graphs meet, and that the matcher enforces. If the axioms prove the rule, they
+        are only about what rounds or overflows: the sizes of reals, element types, and infinite or zero weights.
       normwise: whether the sides are equal in real arithmetic only; the author says so with `proof rounding(normwise)`.
     """
 
@@ -48,10 +52,13 @@ class Proof:
     axioms: tuple[str, ...] | None
     domain: tuple[str, ...]
     normwise: bool = False
+    real_shapes: int = 0
 
     def clauses(self) -> list[str]:
         """Returns the evidence, without the seal."""
         found = [f"finite-field(primes=2, shapes={self.shapes}, error<2^-{self.error_bits})"]
+        if self.real_shapes:
+            found.append(f"reals(digits={DIGITS}, shapes={self.real_shapes})")
         if self.axioms is not None:
             found.append(f"axioms({', '.join(self.axioms)})")
         found.append(f"onnxruntime({self.float_shapes})")
@@ -59,7 +66,7 @@ class Proof:
             found.append(f"rounding(error={self.rounding:.0e}{', normwise' if self.normwise else ''})")
         if self.spreads:
             found.append("spreads(infinity)")
-        if self.axioms is None:
+        if self.axioms is None or self.domain:
             found.append(f"domain({', '.join(self.domain)})")
         return found
 

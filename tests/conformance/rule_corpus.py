@@ -1,6 +1,6 @@
 """Rules written by hand from the specifications of the operators: wrong ones and true ones, each with a witness model.
 
-python -m tests.conformance.rule_corpus [--verify] FILE.toml …
+python -m tests.conformance.rule_corpus [--verify] [--instances N] [--glances N] [--processes N] FILE.toml …
 
 The files are in `corpus/wrong` and `corpus/true`, one for each family of operators. An entry is
 
@@ -36,7 +36,9 @@ import dataclasses
 import sys
 import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from taso_ext import CostModel, OnnxModel, RuleSet, State
-from taso_ext.verify.prove import Outcome, prove_rule
+from taso_ext.verify.prove import DEFAULT_SHAPES, GLANCES, Outcome, prove_rule
 from tests.conformance.rule_truth import GlobalMaxPool
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -182,27 +184,56 @@ def matches_as_proven(entry: Entry, outcome: Outcome) -> bool:
     return bool(State(loaded.graph, proven, CostModel.roofline("xeon")).location_mask()[0].any())
 
 
+@dataclasses.dataclass(frozen=True)
+class _Verdicts:
+    """The judgement of one entry: whether it keeps its promise and, if asked, what the verifier makes of it.
+
+    Attributes:
+      verify: whether to ask the verifier.
+      instances, glances: as for `prove_rule`.
+    """
+
+    verify: bool
+    instances: int
+    glances: int
+
+    def __call__(self, case: tuple[Path, Entry]) -> tuple[str, str, str]:
+        """Returns the line of an entry, its fault if it has one, and the verifier's answer."""
+        path, entry = case
+        try:
+            found = fault(entry, path.resolve().parent.name)
+        except Exception as error:
+            found = " ".join(str(error).split())
+        line, answer = f"{path.stem}: {entry.name}: {found or 'as promised'}", ""
+        if self.verify and not found:
+            outcome = prove_rule(entry.text, instances=self.instances, glances=self.glances)
+            matches = matches_as_proven(entry, outcome)
+            answer = "accepted" if matches else "accepted elsewhere" if outcome.proof else "refused"
+            line += f", {answer}"
+            line += "" if outcome.proof else f" ({outcome.refusal.splitlines()[0][:200]})"
+        return line, found, answer
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints what is wrong with the entries of files; returns 1 if something is."""
+    """Prints what is wrong with the entries of files, and counts; returns 1 if something is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--verify", action="store_true", help="also say what the verifier makes of every rule")
+    parser.add_argument("--instances", type=int, default=DEFAULT_SHAPES, help="graphs that test each rule")
+    parser.add_argument("--glances", type=int, default=GLANCES, help="further graphs, tested at one point")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args(arguments)
+    verdicts = _Verdicts(options.verify, options.instances, options.glances)
+    cases = [(path, entry) for path in options.files for entry in read(path)]
+    counts: Counter[tuple[str, str]] = Counter()
     bad = 0
-    for path in options.files:
-        for entry in read(path):
-            try:
-                verdict = fault(entry, path.resolve().parent.name)
-            except Exception as error:
-                verdict = " ".join(str(error).split())
-            bad += bool(verdict)
-            line = f"{path.stem}: {entry.name}: {verdict or 'as promised'}"
-            if options.verify and not verdict:
-                outcome = prove_rule(entry.text)
-                matches = matches_as_proven(entry, outcome)
-                line += ", " + ("accepted" if matches else "accepted elsewhere" if outcome.proof else "refused")
-                line += "" if outcome.proof else f" ({outcome.refusal.splitlines()[0][:200]})"
+    with get_context("spawn").Pool(options.processes) as pool:
+        for (path, _), (line, found, answer) in zip(cases, pool.imap(verdicts, cases), strict=True):
             print(line, flush=True)
+            bad += bool(found)
+            counts[path.stem, (found and "not as promised") or answer or "as promised"] += 1
+    for (family, answer), count in sorted(counts.items()):
+        print(f"{count:5d}  {family}: {answer}")
     return int(bad > 0)
 
 

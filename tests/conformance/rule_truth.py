@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from taso_ext._core import CostModel, Graph, RuleSet, State, Value
-from taso_ext.onnx_io.weights.content import materialise
+from taso_ext.onnx_io.weights.content import known, materialise
 from taso_ext.verify.numeric.float_session import graph_model
 
 STRETCH = 5
@@ -110,8 +110,9 @@ def _key(value: Value) -> str:
 
 def _draw(value: Value, generator: np.random.Generator, signed: bool) -> np.ndarray:
     dims = tuple(value.dims or ())
-    if value.content is not None:
-        return materialise(value.content, dims)
+    content = known(value.content)
+    if content is not None:
+        return materialise(content, dims)
     return generator.uniform(0.5, 2.0, dims) * (generator.choice([-1.0, 1.0], dims) if signed else 1.0)
 
 

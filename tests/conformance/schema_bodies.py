@@ -20,6 +20,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, inliner
 
 from taso_ext import Graph, ModelError, OnnxModel
+from taso_ext.onnx_io.weights.content import known
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import compare_exactly
 from taso_ext.verify.exact.tensor import UnsupportedOperatorError
@@ -125,7 +126,7 @@ def judge(case: Case) -> Verdict:
     unsayable = [node for node in nodes if node.domain or (node.op_type == "ConstantOfShape" and node.inputs)]
     if raw := sorted({node.op_type for node in unsayable}):
         return Verdict(case, NOT_ASKED, f"no rule can say it: {', '.join(raw)} with an empty or unknown form")
-    unknown = [v.name for v in expanded.values().values() if v.handle is not None and v.content is None]
+    unknown = [v.name for v in expanded.values().values() if v.handle is not None and known(v.content) is None]
     if unknown:
         return Verdict(case, NOT_ASKED, f"no rule can say what these constants hold: {', '.join(unknown)}")
     found = [_rejection(*pair) for pair in ((expanded, operator), (operator, expanded))]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,26 @@ def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.Monke
     monkeypatch.setattr(base, "entry_points", lambda **selection: found.select(**selection))
     assert "theirs" in base.names()
     assert base.factory("theirs").__name__ == "GreedyController"
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("no_such_module:Own", "raises ModuleNotFoundError: No module named 'no_such_module'"),
+        ("controller.interface:NoSuchController", "raises AttributeError"),
+        ("controller.interface:ENTRY_POINT_GROUP", "is 'rlflow.controllers', but a class or a function was expected"),
+        ("controller.search.native:BeamController.act", "raises TypeError when it is called"),
+        ("builtins:dict", "returns {}, which lacks .*train"),
+    ],
+)
+def test_a_broken_package_is_named(value: str, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed = tmp_path / "theirs-1.2.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.2\n", encoding="utf-8")
+    (installed / "entry_points.txt").write_text(f"[{base.ENTRY_POINT_GROUP}]\nmine = {value}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(base.BrokenControllerError, match=rf"'mine' of the package theirs 1\.2 cannot be used.*{fault}"):
+        base.make("mine")
 
 
 def test_controllers_without_networks_never_import_tensorflow() -> None:

@@ -200,6 +200,16 @@ def test_damaged_inputs_are_explained(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
 
 
+def test_pickled_objects_are_not_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+            return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]  # what unpickling would call
+
+    np.savez(tmp_path / "inputs.npz", x=np.array([Hostile()], object))
+    assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+    assert not (tmp_path / "touched").exists()
+
+
 def test_a_single_array_is_no_file_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "inputs.npy", np.zeros(3, np.float32))
     assert "Expected an npz file" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npy")

@@ -240,6 +240,19 @@ def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None
         raise_if_received()  # a new command starts afresh
 
 
+def test_an_error_that_a_signal_has_caused_is_an_interruption() -> None:
+    """As when it arrives while a native library is being imported."""
+    from experiments.runs.progress import Interrupted, listening
+
+    with pytest.raises(Interrupted, match="SIGINT"), listening():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except Interrupted:
+            raise ImportError("initialization failed") from None
+    with pytest.raises(ImportError, match="missing"), listening():
+        raise ImportError("missing")
+
+
 @pytest.mark.usefixtures("untraced")
 def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
@@ -251,3 +264,18 @@ def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
     trained = 100 * (1 - min(best["costs_ms"]) / best["costs_ms"][0])
     assert result["improvements"]["(a) training in the real environment"] == pytest.approx(trained)
     assert not (output.with_suffix(".run") / "checkpoints" / "world_model").exists()
+
+
+def test_ctrl_c_before_the_command_begins_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments import cli
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "build_parser", interrupted)
+    assert cli.main(["zoo"]) == 130
+    assert capsys.readouterr().err.splitlines() == [
+        "rlflow: stopped by SIGINT. The same command resumes where this one stopped."
+    ]

@@ -147,7 +147,7 @@ class UniformPolicy:
 
 
 def knowing_half(world_model: WorldModel) -> WorldModel:
-    """The same model with every other action of its only start graph unknown to it, and no conditioning actions."""
+    """The same model with every other action of its only start graph unknown to it."""
     graph = world_model.start_graph()
     size = graph.table.num_actions
     kept = np.append(np.arange(0, size, 2), size)
@@ -157,6 +157,6 @@ def knowing_half(world_model: WorldModel) -> WorldModel:
         table=ActionTable(graph.table.codes[::2], len(RULE_NAMES)),
         nodes=graph.nodes[kept],
         neighbours=neighbours._replace(slots=np.full_like(neighbours.slots, len(kept) - 1)),
-        rewards=rewards._replace(bit=np.full_like(rewards.bit, len(kept) - 1)),
+        rewards=rewards,
     )
     return world_model.with_start_graphs([half])

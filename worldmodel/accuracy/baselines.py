@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
+from worldmodel.dynamics.reward_table import ActionRewards, mean_reward_per_rule
 
 if TYPE_CHECKING:  # tables that only name predictors must not import TensorFlow
     from worldmodel.accuracy.open_loop import Windows
@@ -55,7 +55,7 @@ class Trivial:
         return cls(
             mean_reward=float(rewards.mean()) if len(rewards) else 0.0,
             per_rule=mean_reward_per_rule(training)[table.rules],
-            per_site=mean_reward_per_action(training, table),
+            per_site=ActionRewards.of(training, table).mean,
             usual_mask=2 * np.bincount(known[known >= 0], minlength=table.num_actions) > states,
             mean_latent=_mean_latent(training, model),
         )

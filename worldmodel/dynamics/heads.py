@@ -126,9 +126,8 @@ class RewardHead(snt.Module):
         change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
         inputs = seen.codes.inputs
         change += tf.gather(self.change, tf.gather(inputs.actions.rows, seen.action))
-        mean, _ = _known(seen)
-        earned = mean + tf.gather(inputs.rewards.spread, seen.action) * change
-        return RewardPrediction(earned * seen.reward_scale, idle_logit)
+        mean, spread = (tf.gather(each, seen.action) for each in (inputs.rewards.mean, inputs.rewards.spread))
+        return RewardPrediction((mean + spread * change) * seen.reward_scale, idle_logit)
 
     def target(self, seen: Seen, real: RealSteps) -> RewardPrediction:
         """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
@@ -136,7 +135,8 @@ class RewardHead(snt.Module):
         An action that was taken once would otherwise be predicted half from its own reward, since the rule's mean
         counts as one step. The network learns what the other steps of the action leave unknown.
         """
-        mean, count = _known(seen)
+        rewards = seen.codes.inputs.rewards
+        mean, count = (tf.gather(each, seen.action) for each in (rewards.mean, rewards.counts))
         moved = real.reward + (real.reward - seen.reward_scale * mean) / tf.maximum(count, 1.0)
         return RewardPrediction(moved, tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
 
@@ -184,16 +184,6 @@ class RewardNetwork(snt.Module):
 def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardNetwork:
     """Returns the head of the reward that the configuration asks for."""
     return (RewardHead if config.features == "step" else RewardNetwork)(config, sizes)
-
-
-def _known(seen: Seen) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the mean rewards [n] of the actions under the masks, and their numbers of steps [n]."""
-    rewards = seen.codes.inputs.rewards
-    is_on = tf.gather(seen.legal > 0.5, tf.gather(rewards.bit, seen.action), batch_dims=1)
-    (off, on), (count_off, count_on) = (
-        tf.unstack(tf.gather(each, seen.action), axis=-1) for each in (rewards.mean, rewards.counts)
-    )
-    return tf.where(is_on, on, off), tf.where(is_on, count_on, count_off)
 
 
 def smooth_absolute(errors: tf.Tensor) -> tf.Tensor:

@@ -30,21 +30,6 @@ Predictions = Mapping[str, Any]
 """The predictions of one member for n steps, by head."""
 
 
-class _StateCore(snt.RNNCore):
-    """An LSTM whose output is its whole state, so that an unrolled sequence keeps the cells as well."""
-
-    def __init__(self, lstm: snt.LSTM, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._lstm = lstm
-
-    def __call__(self, inputs: tf.Tensor, prev_state: snt.LSTMState) -> tuple[snt.LSTMState, snt.LSTMState]:
-        _, state = self._lstm(inputs, prev_state)
-        return state, state
-
-    def initial_state(self, batch_size: int | tf.Tensor, **kwargs: object) -> snt.LSTMState:
-        return self._lstm.initial_state(batch_size, **kwargs)
-
-
 def symlog(z: tf.Tensor) -> tf.Tensor:
     """Returns sign(z) · ln(1 + |z|), the form in which networks read latents.
 
@@ -207,8 +192,7 @@ class MdnRnn(snt.Module):
           The states after every step: hidden and cell [T, B, H].
         """
         inputs = self._read(z, actions, codes)
-        states, _ = snt.dynamic_unroll(_StateCore(self._lstm), inputs, self.initial_state(tf.shape(z)[1]))
-        return states
+        return tf.scan(lambda state, step: self._lstm(step, state)[1], inputs, self.initial_state(tf.shape(z)[1]))
 
     def see(
         self, member: int, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, codes: ActionCodes

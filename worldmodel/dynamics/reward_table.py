@@ -9,7 +9,6 @@ import numpy as np
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.conditioning_actions import ConditionedRewards
 
 MUCH_MORE_VARIED = 2.0
 """If a rule's rewards vary by this factor more than was known, little was learned of them beyond their mean."""
@@ -37,19 +36,6 @@ def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
 
-def mean_reward_per_action(buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> np.ndarray:
-    """Returns the mean reward of every action, shrunk towards the mean of its rule: float32 [A + 1].
-
-    Args:
-      buffer: episodes of one start graph, because locations in different graphs have nothing in common.
-      shrinkage: number of pseudo-observations of the rule's mean that are added to those of the action.
-    """
-    pairs, rewards = _steps(buffer)
-    totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
-    prior = mean_reward_per_rule(buffer)[table.rules]
-    return ((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
-
-
 def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
     """Returns the standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
 
@@ -72,46 +58,40 @@ class ActionRewards(NamedTuple):
     """Statistics of the rewards of a table's A actions and NO-OP in the training data.
 
     Attributes:
-      mean: float32 [A + 1, 2], the mean reward while the conditioning action is illegal, and while it is legal.
+      mean: float32 [A + 1], the mean reward of the action, shrunk towards the mean of its rule.
       spread: float32 [A + 1], the standard deviation of the rewards of the action's rule.
-      bit: int32 [A + 1], the conditioning action, see `conditioned_rewards`; A if there is none.
-      counts: float32 [A + 1, 2], the number of training steps in the mean; infinite if the mean was kept from earlier
+      counts: float32 [A + 1], the number of training steps in the mean; infinite if the mean was kept from earlier
         data (`keeping`) or is that of a rule (`of_rules`).
     """
 
     mean: np.ndarray
     spread: np.ndarray
-    bit: np.ndarray
     counts: np.ndarray
 
     @classmethod
-    def of(
-        cls, buffer: EpisodeBuffer, table: ActionTable, found: ConditionedRewards, *, shrinkage: float = 1.0
-    ) -> ActionRewards:
-        """Computes them from episodes of one start graph.
+    def of(cls, buffer: EpisodeBuffer, table: ActionTable, *, shrinkage: float = 1.0) -> ActionRewards:
+        """Computes them from episodes.
 
         Args:
+          buffer: episodes of one start graph, because locations in different graphs have nothing in common.
           table: the actions of the episodes.
-          found: their rewards, from `conditioned_rewards`.
-          shrinkage: number of pseudo-observations of the action's mean that are added to the steps with the bit off,
-            and to those with it on.
+          shrinkage: number of pseudo-observations of the rule's mean that are added to those of the action.
         """
-        prior = mean_reward_per_action(buffer, table)[:, np.newaxis]
-        alone = (found.bit == table.num_actions)[:, np.newaxis]
-        mean = np.where(alone, prior, (found.totals + shrinkage * prior) / (found.counts + shrinkage))
-        counts = np.where(alone, found.counts.sum(axis=1, keepdims=True), found.counts)
+        pairs, rewards = _steps(buffer)
+        totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
+        prior = mean_reward_per_rule(buffer)[table.rules]
+        mean = (totals + shrinkage * prior) / (counts + shrinkage)
         spread = reward_spread_per_rule(buffer)[table.rules]
-        return cls(mean.astype(np.float32), spread, found.bit, counts.astype(np.float32))
+        return cls(mean.astype(np.float32), spread, counts.astype(np.float32))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:
         """Makes them for a graph without training data, from the mean and spread float32 [R + 1] of every rule."""
-        means = np.repeat(mean[table.rules, np.newaxis], 2, axis=1)
-        bit = np.full(table.num_actions + 1, table.num_actions, np.int32)
-        return cls(means, spread[table.rules], bit, np.full_like(means, np.inf))
+        means = mean[table.rules]
+        return cls(means, spread[table.rules], np.full_like(means, np.inf))
 
     def keeping(self, table: ActionTable, before: ActionRewards, known: ActionTable) -> ActionRewards:
-        """Returns them with the mean, bit and spread that the weights of known actions were trained with.
+        """Returns them with the mean and spread that the weights of known actions were trained with.
 
         A known action whose rule's rewards now vary more than `MUCH_MORE_VARIED` times as much gets the new ones.
 
@@ -121,13 +101,11 @@ class ActionRewards(NamedTuple):
           known: the actions of `before`.
         """
         places = np.append(known.find_codes(table.codes), known.num_actions)
-        bit = np.append(table.find_codes(known.codes), table.num_actions)[before.bit][places]
-        kept = (places >= 0) & (bit >= 0) & (self.spread <= MUCH_MORE_VARIED * before.spread[places])
+        kept = (places >= 0) & (self.spread <= MUCH_MORE_VARIED * before.spread[places])
         return ActionRewards(
-            np.where(kept[:, np.newaxis], before.mean[places], self.mean),
+            np.where(kept, before.mean[places], self.mean),
             np.where(kept, before.spread[places], self.spread),
-            np.where(kept, bit, self.bit).astype(np.int32),
-            np.where(kept[:, np.newaxis], np.float32(np.inf), self.counts),
+            np.where(kept, np.float32(np.inf), self.counts),
         )
 
 

@@ -97,11 +97,11 @@ class StartGraphInputs(NamedTuple):
 
 def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
     """Returns the entry of an `input_signature` with which one trace serves start graphs of every size."""
-    row, pair = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.float32)
+    row, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     return StartGraphInputs(
         actions=ActionInputs(row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
-        rewards=ActionRewards(mean=pair, spread=tf.TensorSpec([None], tf.float32), bit=row, counts=pair),
+        rewards=ActionRewards(mean=number, spread=number, counts=number),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
         cost=tf.TensorSpec([1], tf.float32),
         rule_changes=tf.TensorSpec([None, 2, sizes.latent], tf.float32),

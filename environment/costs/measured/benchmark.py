@@ -24,13 +24,14 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from environment.costs.measured.kernel import Kernel, Operand, attributes_of, untimeable
+from environment.costs.measured.kernel import Kernel, Operand, untimeable
 from environment.costs.prices.price_list import Price
 from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.runtimes import OnnxRuntime
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.operators import inner_nodes
 from taso_ext.onnx_io.session import is_plain
 
 FEWEST_COPIES, MOST_COPIES = 4, 64
@@ -196,10 +197,10 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Chec
       ModelError: see `require_timeable`.
     """
     require_timeable(kernel)
-    attributes = attributes_of(kernel.attributes)
     rng = np.random.default_rng(0)
     graph = onnx.GraphProto(name=kernel.op_type)
-    arrays = {place: _array(operand, rng) for place, operand in enumerate(kernel.operands) if operand is not None}
+    operands = [(place, operand) for place, operand in enumerate(kernel.operands) if operand is not None]
+    arrays = {place: _array(operand, rng, int(kernel.op_type == "Loop")) for place, operand in operands}
     feeds: Feeds = {}
     tensors: dict[str, ir.TensorProtocol] = {}
     for place, operand in enumerate(kernel.operands):
@@ -213,11 +214,10 @@ def copies_model(kernel: Kernel, copies: int, input_sets: int = 1) -> tuple[Chec
             if name.startswith("w"):
                 tensors[name] = ir.tensor(_own(kernel.operands[place], arrays[place], copy))
         outputs = [f"y{copy}.{place}" if used else "" for place, used in enumerate(kernel.results)]
-        node = helper.make_node(kernel.op_type, inputs, outputs, name=f"{kernel.op_type}{copy}", domain=kernel.domain)
-        node.attribute.extend(attributes)
-        graph.node.append(node)
+        graph.node.append(kernel.node(inputs, outputs, f"{kernel.op_type}{copy}"))
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs if name)
-    domains = {kernel.domain: kernel.version} | ({"": _STANDARD} if kernel.domain else {})
+    domains = {each.domain: 1 for each in inner_nodes(graph.node[:1])}
+    domains |= {"": _STANDARD, kernel.domain: kernel.version}
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return CheckedModel(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), tensors), feeds
 
@@ -248,11 +248,9 @@ def require_timeable(kernel: Kernel) -> None:
     """Checks that a kernel can be timed alone.
 
     Raises:
-      ModelError: the kernel has a subgraph, which reads values by name, or reads text or a type that NumPy lacks.
+      ModelError: the kernel reads text or a type that NumPy lacks.
     """
     operands = [operand for operand in kernel.operands if operand is not None]
-    if any(each.type in _GRAPHS for each in attributes_of(kernel.attributes)):
-        raise untimeable(kernel.op_type, "runs a graph of its own, as loops and branches do")
     if any(operand.dtype == TensorProto.STRING for operand in operands):
         raise untimeable(kernel.op_type, "reads text")
     for operand in operands:
@@ -260,7 +258,6 @@ def require_timeable(kernel: Kernel) -> None:
             raise untimeable(kernel.op_type, f"reads {operand.description}, which cannot be fed to it")
 
 
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _STANDARD = 23  # opset of the standard operators; a model has to name one
 
 
@@ -294,12 +291,18 @@ def _may_differ(operand: Operand) -> bool:
 _INDICES = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
 
 
-def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray:
+def _array(operand: Operand, rng: np.random.Generator, integer: int = 0) -> np.ndarray:
+    """Returns an operand's values.
+
+    Args:
+      integer: the number that integers are if they are not known. For indices 0 means the first row. A Loop of an
+        unknown number of iterations has 1, and a branch of an unknown condition takes the second way.
+    """
     dtype = helper.tensor_dtype_to_np_dtype(operand.dtype)
     if operand.values is not None:
         return np.array(operand.values, dtype).reshape(operand.dims)
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
-        return np.zeros(operand.dims, dtype)  # the first row if they are indices
+        return np.full(operand.dims, integer, dtype)
     floats = rng.random(operand.dims, np.float32)
     floats += _SMALLEST
     return floats.astype(dtype, copy=False)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from taso_ext.errors import ModelError
+from taso_ext.onnx_io.operators import bodies, captured_names, rename_captured
 from taso_ext.onnx_io.weights.handles import nbytes
 
 LARGEST_LITERAL = 64
@@ -64,9 +65,11 @@ class Kernel:
 
     Attributes:
       domain, op_type: name of the operator; the domain may be one of the runtime's own.
-      version: first version of the domain that has the operator in this form.
+      version: first version of the domain that has the operator in this form; the model's version if the operator runs
+        graphs of its own, because that also decides what their operators mean.
       attributes: attributes by name, as JSON text.
-      operands: inputs; None for an optional one that is left out.
+      operands: inputs, None for an optional one that is left out; then the outer values that its graphs read, which
+        are called captured0, captured1, … there.
       results: which outputs are used, by position.
     """
 
@@ -76,6 +79,17 @@ class Kernel:
     attributes: str
     operands: tuple[Operand | None, ...]
     results: tuple[bool, ...]
+
+    def node(self, inputs: Sequence[str], outputs: Sequence[str], name: str) -> onnx.NodeProto:
+        """Returns a node that runs the kernel, given the name of each operand."""
+        node = helper.make_node(self.op_type, [], outputs, name=name, domain=self.domain)
+        node.attribute.extend(attributes_of(self.attributes))
+        num_inputs = len(inputs) - len(captured_names(node))
+        node.input.extend(inputs[:num_inputs])
+        names = {captured(index): outer for index, outer in enumerate(inputs[num_inputs:])}
+        for body in bodies(node):
+            rename_captured(body, names)
+        return node
 
     @property
     def signature(self) -> str:
@@ -103,6 +117,11 @@ class Kernel:
             tuple(each and _operand(*each) for each in operands),
             tuple(results),
         )
+
+
+def captured(index: int) -> str:
+    """Returns the name by which a kernel's graphs read their outer value number `index`."""
+    return f"captured{index}"
 
 
 def untimeable(op_type: str, reason: str) -> ModelError:

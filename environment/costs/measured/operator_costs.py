@@ -9,16 +9,18 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from environment.costs.limits import MOST_WORK, affordable
+from environment.costs.measured.kernel import LARGEST_FLOAT_LITERAL, LARGEST_LITERAL
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
-from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
 from taso_ext.onnx_io.operators import captured_names
 
 DISTANCE = 5
@@ -138,7 +140,8 @@ def neighbourhood(model: CheckedModel, values: Collection[str], distance: int) -
     """Returns a model of its own with the nodes that compute `values`, and those at most `distance` nodes away.
 
     Values that these nodes read from others become inputs, and values that others read become outputs. The part grows
-    beyond the distance if it would be cut at a value of unknown type.
+    beyond the distance if it would be cut at a value of unknown type, or at a few numbers: those may become a shape, an
+    index or a number of iterations, for which arbitrary numbers would not do.
 
     Args:
       model: the model, which knows the types, with static shapes, of values that may become inputs.
@@ -163,10 +166,18 @@ def neighbourhood(model: CheckedModel, values: Collection[str], distance: int) -
     pending = list(kept)
     while pending:
         for name in reads[pending.pop()]:
-            if name in producers and name not in types and producers[name] not in kept:
+            if name in producers and producers[name] not in kept and not _may_be_arbitrary(types.get(name)):
                 kept.add(producers[name])
                 pending.append(producers[name])
     return _cut_out(model, sorted(kept), reads, readers)
+
+
+def _may_be_arbitrary(kind: ValueType | None) -> bool:
+    """Returns whether a value of this type may be an input of a part of its model."""
+    if kind is None or kind.dims is None:
+        return False
+    largest = LARGEST_FLOAT_LITERAL if ir.DataType(kind.dtype).is_floating_point() else LARGEST_LITERAL
+    return math.prod(kind.dims) > largest
 
 
 def _cut_out(

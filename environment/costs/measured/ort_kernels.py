@@ -6,6 +6,7 @@ The profile of one inference with zeros as weights then shows the types of all t
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from environment.costs.measured.kernel import (
     LARGEST_FLOAT_LITERAL,
@@ -29,13 +30,14 @@ from environment.costs.measured.kernel import (
     Kernel,
     Operand,
     attributes_text,
+    captured,
     untimeable,
 )
 from environment.inputs import input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.operators import captured_names
+from taso_ext.onnx_io.checked_model import CheckedModel, value_type
+from taso_ext.onnx_io.operators import all_nodes, bodies, captured_names, rename_captured
 from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
 
@@ -95,11 +97,15 @@ _SETTINGS = {
 
 
 def _without_values(model: CheckedModel) -> CheckedModel:
-    """Returns the model with zeros for large weights, and with a name for each node, which the profile uses."""
+    """Returns the model with zeros for large weights, and with the names that the profile calls nodes by."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(model.skeleton)
+    numbers = itertools.count()
     for node in skeleton.graph.node:
         node.name = node.name or next(name for name in node.output if name)
+    for body in (body for node in skeleton.graph.node for body in bodies(node)):
+        for inner in all_nodes(body):  # which are no kernels of their own
+            inner.name = f"inside {next(numbers)}"
     tensors, defaults = (
         {name: _without_value(tensor) for name, tensor in each.items()} for each in (model.tensors, model.defaults)
     )
@@ -143,32 +149,39 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
     read = {name for node in graph.node for name in (*node.input, *captured_names(node))}
     read |= {output.name for output in graph.output}
     types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
+    known = _known_operands(graph, types, constants)
     value_of_reader: dict[str, str] = {}
     placed = []
     for node in reversed(graph.node):
         operands = _operands(node, types[node.name]["input_type_shape"], constants)
+        outer = captured_names(node)
+        if not known.keys() >= set(outer):
+            raise untimeable(node.op_type, "runs a graph that reads something else than tensors")
+        operands += [known[name] for name in outer]
         results = _results(node, types[node.name]["output_type_shape"])
         kernel = Kernel(
             node.domain,
             node.op_type,
             _since(node, versions.get(node.domain, 1)),
-            attributes_text(node.attribute),
+            attributes_text(_attributes(node, outer)),
             tuple(operands),
             tuple(name in read for name in node.output),
         )
         weights = {
-            name: each.nbytes for name, each in zip(node.input, operands, strict=True) if each and each.is_weight
+            name: each.nbytes
+            for name, each in zip((*node.input, *outer), operands, strict=True)
+            if each and each.is_weight
         }
         helped = next((value_of_reader[name] for name in node.output if name in value_of_reader), "")
         value = origins.of(node, weights) or helped
-        value_of_reader |= dict.fromkeys(node.input, value)
+        value_of_reader |= dict.fromkeys((*node.input, *outer), value)
         placed.append(Placed(kernel, value, sum(each.nbytes for each in (*operands, *results) if each)))
     return placed[::-1]
 
 
 def _since(node: onnx.NodeProto, version: int) -> int:
     """Returns the domain version that introduced an operator's present form; later versions run the same kernel."""
-    if not onnx.defs.has(node.op_type, version, node.domain):
+    if not onnx.defs.has(node.op_type, version, node.domain) or any(bodies(node)):
         return version
     return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
 
@@ -186,6 +199,48 @@ def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx
         raise untimeable(node.op_type, "reads something else than tensors")
     rest = iter(listed)
     return [_operand(node, next(rest), constants.get(name)) if name else None for name in node.input]
+
+
+def _known_operands(
+    graph: onnx.GraphProto, types: Mapping[str, Mapping[str, _Types]], constants: Mapping[str, onnx.TensorProto]
+) -> dict[str, Operand]:
+    """Returns the values of a graph that a graph inside one of its nodes may read, by name, as operands of that."""
+    known: dict[str, Operand] = {}
+    for value in graph.input:
+        dtype, dims = value_type(value.type)
+        if dims is not None:
+            known[value.name] = Operand(dtype, dims)
+    for node in graph.node:
+        listed, names = types[node.name]["output_type_shape"], [name for name in node.output if name]
+        if len(listed) == len(names):
+            known |= {name: _operand(node, each, None) for name, each in zip(names, listed, strict=True)}
+    return known | {
+        name: Operand(each.data_type, tuple(each.dims), True, _values(each)) for name, each in constants.items()
+    }
+
+
+def _attributes(node: onnx.NodeProto, outer: Sequence[str]) -> Sequence[onnx.AttributeProto]:
+    """Returns a node's attributes; in its graphs, outer values have the names that `Kernel` gives them."""
+    if not any(bodies(node)):
+        return node.attribute
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for body in bodies(copy):
+        rename_captured(body, {name: captured(index) for index, name in enumerate(outer)})
+        _anonymise(body)
+    return copy.attribute
+
+
+def _anonymise(graph: onnx.GraphProto) -> None:
+    """Takes away what run time does not depend on: names of nodes, and the values of large weights."""
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            zeros = np.zeros(tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
+    for node in graph.node:
+        node.name = ""
+        for body in bodies(node):
+            _anonymise(body)
 
 
 def _results(node: onnx.NodeProto, listed: _Types) -> list[Operand]:

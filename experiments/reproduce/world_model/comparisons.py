@@ -43,7 +43,6 @@ PREDICTION_VARIANTS: Conditions = {
     "latent without the total time": (f"{ENCODER}.total_time=false",),
     "actions by rank": ("collect.actions=rank",),
     "no neighbourhood": (f"{MDN_RNN}.neighbours=0",),
-    "mean rewards told by no bit": (f"{MDN_RNN}.telling_bits=false",),
     "episodes of 20 steps": ("environment.max_steps=20",),
     "deterministic dynamics": (f"{MDN_RNN}.dynamics=deterministic",),
     "discrete dynamics": (

@@ -68,13 +68,11 @@ class Mechanism:
 MECHANISMS = {
     "strict threshold": Mechanism(("dream.legal_from=0.5",), IN_DREAMS),
     "known ranges": Mechanism((f"{MDN_RNN}.hold_changes=false",), EVERYTHING),
-    "conditioning actions": Mechanism((f"{MDN_RNN}.telling_bits=false",), EVERYTHING),
     "cost in the latent": Mechanism((f"{ENCODER}.total_time=false",), EVERYTHING),
     "neighbourhoods": Mechanism((f"{MDN_RNN}.neighbours=0",), EVERYTHING),
 }
 ALL = "all of them"
 MECHANISMS[ALL] = Mechanism(tuple(each for one in MECHANISMS.values() for each in one.assignments), EVERYTHING)
-"""Without neighbourhoods there are no conditioning actions either, because these are chosen among the neighbours."""
 
 SCALES = {
     "smoke": Scale(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+
+import onnx
 
 from taso_ext.onnx_io.canonical import algebra
 from taso_ext.onnx_io.canonical.form import Attribute, Lifter, NormalForm, RawNode, axes_of, axis_of
@@ -296,10 +299,26 @@ _LIFTERS: dict[str, Lifter] = algebra.LIFTERS | {
 }
 
 
+_NEWEST_OPSET = 24
+"""The newest opset whose attributes the conversions above know."""
+
+
+@cache
+def _known_attributes(op_type: str) -> frozenset[str]:
+    schemas = (schema for schema in onnx.defs.get_all_schemas_with_history() if schema.name == op_type)
+    known = (schema for schema in schemas if not schema.domain and schema.since_version <= _NEWEST_OPSET)
+    return frozenset(name for schema in known for name in schema.attributes)
+
+
 def lift(node: RawNode) -> NormalForm | None:
-    """Returns the normal form of a node, or None if it has none or cannot be converted with certainty."""
+    """Returns the normal form of a node, or None if it has none or cannot be converted with certainty.
+
+    A node with an attribute that a newer opset added, such as the windows of Attention, is not converted.
+    """
     lifter = _LIFTERS.get(node.op_type)
-    return None if lifter is None or UNKNOWN in node.outputs else lifter(node)
+    if lifter is None or UNKNOWN in node.outputs or not _known_attributes(node.op_type).issuperset(node.attributes):
+        return None
+    return lifter(node)
 
 
 def has_normal_form(op_type: str) -> bool:

@@ -1,4 +1,4 @@
-"""The facts that rules may know about the elements of a weight: all are one number, or they form a known pattern."""
+"""The facts that rules may know about the elements of a weight: all are one number, a known pattern, or just finite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import onnx_ir as ir
 from taso_ext.onnx_io.weights.handles import read_values, static_dims
 
 Content = float | str
-"""The number that all elements equal, or the name of one of `PATTERNS`."""
+"""The number that all elements equal, the name of one of `PATTERNS`, `NONZERO` or `FINITE`."""
+
+NONZERO, FINITE = "nonzero", "finite"
+"""The contents of a weight of which only this is known: its elements are finite, and none or some of them are zero."""
 
 LARGEST_KNOWN = 1 << 16
 """The most elements of a weight that is examined: an identity of 256 channels, or a 3×3 kernel of 80 channels."""
@@ -44,13 +47,24 @@ def describe(values: np.ndarray) -> Content | None:
         uniform = bool((values == values.flat[0]).all())
     if uniform:
         return first if abs(first) <= _LARGEST_EXACT or values.dtype.kind not in "iu" else None
-    if values.dtype.kind in "iub" or values.ndim < 2:
+    if values.dtype.kind in "iub":
         return None
-    return next((name for name, pattern in PATTERNS.items() if _equals(values, pattern(values.shape))), None)
+    if values.ndim >= 2:
+        for name, pattern in PATTERNS.items():
+            if _equals(values, pattern(values.shape)):
+                return name
+    if not np.isfinite(values).all():
+        return None
+    return NONZERO if (values != 0).all() else FINITE
+
+
+def known(content: Content | None) -> Content | None:
+    """Returns a content that says what the elements are; None for one that says only which numbers they are not."""
+    return None if content in (NONZERO, FINITE) else content
 
 
 def materialise(content: Content, dims: tuple[int, ...]) -> np.ndarray:
-    """Returns an array [*dims] of float64 with this content.
+    """Returns an array [*dims] of float64 with this content, which says what the elements are (`known`).
 
     Raises:
       ValueError: no array with this content has these dims.

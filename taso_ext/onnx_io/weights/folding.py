@@ -15,9 +15,10 @@ from onnx import helper
 from taso_ext._core import Node, Value
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.operators import captured_names
+from taso_ext.onnx_io.operators import captured_names, graphs_of
 from taso_ext.onnx_io.session import create_session, is_plain
 from taso_ext.onnx_io.weights.handles import nbytes
+from taso_ext.onnx_io.widening import TYPE_ATTRIBUTES, widen
 
 _ALWAYS_FOLDED = 1 << 26
 """A value of up to this many bytes is computed, whatever it is made of."""
@@ -76,6 +77,8 @@ def evaluate(
 ) -> dict[str, ir.TensorProtocol]:
     """Computes the values of a subgraph without inputs, in ONNX Runtime with its optimisations off.
 
+    Values of float16 that depend on nothing else are computed in float32 and rounded once.
+
     Args:
       nodes: the subgraph in topological order.
       tensors: the constants that it reads, by name.
@@ -93,10 +96,27 @@ def evaluate(
             piece.nodes, "weights", [], [helper.make_tensor_value_info(name, outputs[name], None) for name in wanted]
         )
         skeleton = helper.make_model(graph, opset_imports=opset_imports, ir_version=ir_version)
-        values = _run(CheckedModel(skeleton, {name: tensors[name] for name in piece.weights}), wanted)
+        weights = {name: tensors[name] for name in piece.weights}
+        if _is_half(piece.nodes, weights):
+            widen(skeleton, onnx.TensorProto.FLOAT)
+            weights = {name: _as_float(tensor) for name, tensor in weights.items()}
+        values = _run(CheckedModel(skeleton, weights), wanted)
         for name in wanted:
             results[name] = _tensor(values.pop(name), outputs[name], spill)
     return results
+
+
+def _is_half(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, ir.TensorProtocol]) -> bool:
+    """Returns whether all floats of a piece are float16, so that only the results need to be rounded to it."""
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    typed = any(attribute.name in TYPE_ATTRIBUTES or list(graphs_of(attribute)) for attribute in attributes)
+    floats = {tensor.dtype for tensor in weights.values() if tensor.dtype.is_floating_point()}
+    quantised = any("Quantize" in node.op_type for node in nodes)
+    return floats == {ir.DataType.FLOAT16} and not typed and not quantised
+
+
+def _as_float(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.tensor(tensor.numpy().astype(np.float32)) if tensor.dtype == ir.DataType.FLOAT16 else tensor
 
 
 @dataclass
@@ -160,6 +180,9 @@ def _run(model: CheckedModel, outputs: list[str]) -> dict[str, object]:
 
 def _tensor(value: object, dtype: int, spill: Spill) -> ir.TensorProtocol:
     array = np.asarray(value)
+    if dtype == onnx.TensorProto.FLOAT16:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float16)
     if dtype == onnx.TensorProto.STRING:
         texts = [text if isinstance(text, bytes) else str(text).encode() for text in array.reshape(-1)]
         return ir.StringTensor(texts, shape=ir.Shape(array.shape))

@@ -64,7 +64,9 @@ struct ValueView {
 
 constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {{"identity", Content::Kind::kIdentity},
                                                                     {"identity-kernel", Content::Kind::kIdentityKernel},
-                                                                    {"averaging-kernel", Content::Kind::kAveragingKernel}};
+                                                                    {"averaging-kernel", Content::Kind::kAveragingKernel},
+                                                                    {"nonzero", Content::Kind::kNonzero},
+                                                                    {"finite", Content::Kind::kFinite}};
 
 // Returns None, the number that all elements have, or the name of a pattern.
 py::object content_to(const Content& content) {
@@ -84,7 +86,7 @@ Content content_from(const std::optional<std::variant<double, std::string>>& con
   for (const auto& [name, kind] : kPatterns) {
     if (name == std::get<std::string>(*content)) return {kind};
   }
-  throw InvalidInput("unknown content '" + std::get<std::string>(*content) + "' of a weight; expected a number, 'identity', 'identity-kernel' or 'averaging-kernel'");
+  throw InvalidInput("unknown content '" + std::get<std::string>(*content) + "' of a weight; expected a number, 'identity', 'identity-kernel', 'averaging-kernel', 'nonzero' or 'finite'");
 }
 
 struct NodeView {

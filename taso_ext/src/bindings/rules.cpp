@@ -134,11 +134,14 @@ void bind_rules(py::module_& module) {
         if (!clauses) throw InvalidInput("expected clauses of a proof, got '" + evidence + "'");
         return seal(rule_at(set, rule), *clauses);
       }, py::arg("rule"), py::arg("evidence"))
-      .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed, std::int64_t stretch) {
+      .def("instance", [](const RuleSet& set, std::int64_t rule, std::uint64_t seed, std::int64_t stretch, const Dtypes& dtypes) {
              if (stretch < 0 || stretch > 1000) throw InvalidInput("stretch must lie in [0, 1000], got " + std::to_string(stretch));
-             return random_instance(rule_at(set, rule), seed, stretch);
+             // A floating type that an operator does not have fits no try, so it is not worth as many.
+             constexpr int kTries = 50'000, kTriesInOtherTypes = 2'000;
+             const bool usual = std::none_of(dtypes.begin(), dtypes.end(), [](const auto& entry) { return entry.second != 1 && is_floating(entry.second); });
+             return random_instance(rule_at(set, rule), seed, stretch, dtypes, usual ? kTries : kTriesInOtherTypes);
            },
-           py::arg("rule"), py::arg("seed"), py::arg("stretch") = 0)
+           py::arg("rule"), py::arg("seed"), py::arg("stretch") = 0, py::arg("dtypes") = Dtypes{})
       .def("misfit", [](const RuleSet& set, std::int64_t rule) -> std::optional<py::tuple> {
              const auto place = misfit(rule_at(set, rule));
              return place ? std::optional(place_in(rule_at(set, rule).file, *place)) : std::nullopt;

@@ -81,7 +81,10 @@ TypeId Context::type(const TensorType& type) {
   const auto [at, fresh] = type_ids_.try_emplace(bytes_of(type), static_cast<TypeId>(types_.size()));
   if (fresh) {
     types_.push_back(type);
-    type_hashes_.push_back(hash_bytes(at->first, 4));
+    // Whether a weight is finite or nonzero follows from the weight, so it does not tell graphs apart.
+    TensorType hashed = type;
+    if (hashed.content.kind == Content::Kind::kNonzero || hashed.content.kind == Content::Kind::kFinite) hashed.content = {};
+    type_hashes_.push_back(hash_bytes(bytes_of(hashed), 4));
   }
   return at->second;
 }

@@ -11,6 +11,13 @@ namespace {
 // UINT2, INT2. A string is counted as one pointer.
 constexpr int kBits[] = {0, 32, 8, 8, 16, 16, 32, 64, 64, 8, 16, 64, 32, 64, 64, 128, 16, 8, 8, 8, 8, 4, 4, 4, 8, 2, 2};
 
+// The names of these types in ONNX's textual syntax.
+constexpr std::string_view kNames[] = {
+    "", "float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16", "double", "uint32",
+    "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+    "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"};
+static_assert(std::size(kNames) == std::size(kBits));
+
 }  // namespace
 
 bool TensorType::is_countable() const {
@@ -32,6 +39,13 @@ std::int64_t TensorType::bytes() const {
 }
 
 bool is_floating(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
+
+std::string_view dtype_name(int dtype) { return dtype > 0 && dtype < std::ssize(kNames) ? kNames[dtype] : ""; }
+
+int dtype_named(std::string_view name) {
+  const auto* at = std::find(std::begin(kNames) + 1, std::end(kNames), name);
+  return at == std::end(kNames) ? 0 : static_cast<int>(at - std::begin(kNames));
+}
 
 bool can_hold(int dtype, double value) {
   if (value == 0) return true;
@@ -55,6 +69,16 @@ bool nearly_equal(double found, double expected) {
   constexpr int kFloat = 23, kDouble = 52;    // bits of the fraction
   const double unit = std::ldexp(1.0, std::ilogb(expected) - (is_float(found) ? kFloat : kDouble));
   return std::abs(found - expected) <= (is_float(found) ? 2 : 4) * unit;
+}
+
+bool is_finite(const TensorType& type) {
+  if (type.content.kind == Content::Kind::kUniform) return std::isfinite(type.content.value);
+  return type.content.kind != Content::Kind::kUnknown;
+}
+
+bool is_nonzero(const TensorType& type) {
+  if (type.content.kind == Content::Kind::kUniform) return std::isfinite(type.content.value) && type.content.value != 0;
+  return type.content.kind == Content::Kind::kNonzero;
 }
 
 bool is_identity(const TensorType& type) {

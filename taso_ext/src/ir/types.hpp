@@ -35,9 +35,10 @@ using Dims = std::vector<std::int64_t>;
 // The most elements of a tensor. The limit keeps the size of a tensor in bits, and a few times that, within 63 bits.
 inline constexpr double kMostElements = 1e15;
 
-// What is known about the elements of a weight. If several kinds describe a tensor, its kind is the first of them.
+// What is known about the elements of a weight. If several kinds describe a tensor, its kind is the first of them. The
+// last two say only that all elements are finite, and for kNonzero that none is zero.
 struct Content {
-  enum class Kind : std::uint8_t { kUnknown, kUniform, kIdentity, kIdentityKernel, kAveragingKernel };
+  enum class Kind : std::uint8_t { kUnknown, kUniform, kIdentity, kIdentityKernel, kAveragingKernel, kNonzero, kFinite };
   Kind kind = Kind::kUnknown;
   double value = 0;    // value of all elements if the kind is kUniform
   [[nodiscard]] bool operator==(const Content&) const = default;
@@ -63,6 +64,14 @@ struct TensorType {
 };
 
 [[nodiscard]] bool is_floating(int dtype);
+// Returns the name of an element type in ONNX's textual syntax, such as "float" or "int64"; an empty text for none.
+[[nodiscard]] std::string_view dtype_name(int dtype);
+// Returns the element type of that name; 0 if there is none.
+[[nodiscard]] int dtype_named(std::string_view name);
+
+// Returns whether all elements of a tensor are known to be finite, and to be other than zero.
+[[nodiscard]] bool is_finite(const TensorType& type);
+[[nodiscard]] bool is_nonzero(const TensorType& type);
 
 // Returns whether the last two axes are known to hold identity matrices.
 [[nodiscard]] bool is_identity(const TensorType& type);

@@ -14,9 +14,9 @@ const TensorType* Reading::type(std::int32_t slot) const {
   return types_[slot].empty() || rule_.value_starred[slot] ? nullptr : &context_.type(types_[slot][0]);
 }
 
-std::optional<Quantity> Reading::attribute(std::int32_t slot, const std::string& name) const {
-  const Attribute* found = rests_[slot] ? find_attribute(context_.attributes(*rests_[slot]), name) : nullptr;
-  return found ? to_quantity(*found) : std::nullopt;
+const AttributeMap* Reading::attributes(std::int32_t slot, bool of_operator) const {
+  if (of_operator) return operators_[slot] ? &context_.attributes(operators_[slot]->second) : nullptr;
+  return rests_[slot] ? &context_.attributes(*rests_[slot]) : nullptr;
 }
 
 bool Reading::bind(std::int32_t symbol, Quantity value) {
@@ -139,7 +139,9 @@ bool Reading::fits(const Variable& variable, bool complete) {
 bool Reading::decided(const Expression& expression) const {
   if (expression.kind == Expression::Kind::kSymbol && !symbols_[expression.slot]) return false;
   if (expression.kind == Expression::Kind::kCount) return false;    // more elements may come
-  if (expression.kind == Expression::Kind::kAttribute) return rests_[expression.slot].has_value();
+  if (expression.kind == Expression::Kind::kAttribute || expression.kind == Expression::Kind::kOnly) {
+    if (!attributes(expression.slot, expression.of_operator)) return false;
+  }
   if (expression.kind == Expression::Kind::kCall && expression.slot >= 0) {
     return !types_[expression.slot].empty();
   }

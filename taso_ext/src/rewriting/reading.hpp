@@ -50,7 +50,7 @@ class Reading final : public Scope {
   [[nodiscard]] const Quantity* symbol(std::int32_t slot) const override;
   [[nodiscard]] const TensorType* type(std::int32_t value_slot) const override;
   [[nodiscard]] std::size_t count(std::int32_t slot) const override { return types_[slot].size(); }
-  [[nodiscard]] std::optional<Quantity> attribute(std::int32_t rest_slot, const std::string& name) const override;
+  [[nodiscard]] const AttributeMap* attributes(std::int32_t slot, bool of_operator) const override;
 
   [[nodiscard]] const std::vector<TypeId>& types(std::int32_t slot) const { return types_[slot]; }
   [[nodiscard]] AttributesId rest(std::int32_t slot) const { return *rests_[slot]; }

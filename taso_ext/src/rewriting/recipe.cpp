@@ -40,7 +40,7 @@ class Planner final : public Scope {
 
   const Quantity* symbol(std::int32_t slot) const override { return reading_.symbol(slot); }
   std::size_t count(std::int32_t slot) const override { return refs_[slot].empty() ? reading_.count(slot) : refs_[slot].size(); }
-  std::optional<Quantity> attribute(std::int32_t slot, const std::string& name) const override { return reading_.attribute(slot, name); }
+  const AttributeMap* attributes(std::int32_t slot, bool of_operator) const override { return reading_.attributes(slot, of_operator); }
   const TensorType* type(std::int32_t slot) const override {
     return refs_[slot].empty() || rule_.value_starred[slot] ? reading_.type(slot) : &context_.type(type_of(refs_[slot][0]));
   }

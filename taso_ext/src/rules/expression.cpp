@@ -84,7 +84,7 @@ bool reads_value(const Expression& expression) {
 // Returns whether an expression is the same in every match.
 bool is_constant(const Expression& expression) {
   using enum Expression::Kind;
-  const bool varies = expression.kind == kSymbol || expression.kind == kAttribute || expression.kind == kCount || (expression.kind == kCall && expression.slot >= 0);
+  const bool varies = expression.kind == kSymbol || expression.kind == kAttribute || expression.kind == kOnly || expression.kind == kCount || (expression.kind == kCall && expression.slot >= 0);
   return !varies && std::all_of(expression.arguments.begin(), expression.arguments.end(), is_constant);
 }
 
@@ -169,9 +169,12 @@ Result describe(const std::string& function, const TensorType& type) {
   if (function == "rank") return Quantity(static_cast<std::int64_t>(type.dims.size()));
   if (function == "dims") return type.dims;
   if (function == "size") return reduce('*', type.dims);
+  if (function == "dtype") return dtype_name(type.dtype).empty() ? std::nullopt : Result(std::string(dtype_name(type.dtype)));
   if (function == "is_identity") return truth(is_identity(type));
   if (function == "is_identity_kernel") return truth(is_identity_kernel(type));
   if (function == "is_averaging_kernel") return truth(is_averaging_kernel(type));
+  if (function == "is_finite") return truth(is_finite(type));
+  if (function == "is_nonzero") return truth(is_nonzero(type));
   if (type.content.kind != Content::Kind::kUniform) return std::nullopt;
   const double value = type.content.value;
   if (is_floating(type.dtype)) return value;
@@ -229,6 +232,22 @@ Result evaluate_index(const Expression& expression, const Scope& scope) {
   return at >= 0 && at < size ? Result(element(*values, static_cast<std::size_t>(at))) : std::nullopt;
 }
 
+Result evaluate_attribute_call(const Expression& call, const Scope& scope) {
+  const AttributeMap* map = scope.attributes(call.slot, call.of_operator);
+  const Attribute* found = map ? find_attribute(*map, call.op) : nullptr;
+  if (found) return to_quantity(*found);
+  return map && !call.arguments.empty() ? evaluate(call.arguments[0], scope) : std::nullopt;
+}
+
+// Returns whether all attributes have one of the names.
+Result only(const Expression& call, const Scope& scope) {
+  const AttributeMap* map = scope.attributes(call.slot, call.of_operator);
+  if (!map) return std::nullopt;
+  return truth(std::all_of(map->begin(), map->end(), [&](const auto& entry) {
+    return std::any_of(call.arguments.begin(), call.arguments.end(), [&](const Expression& name) { return name.op == entry.first; });
+  }));
+}
+
 // Attributes that ONNX declares as float, or that hold the elements of a tensor.
 constexpr std::string_view kRealAttributes[] = {"alpha", "beta", "bias", "epsilon", "gamma", "lambd", "mask_filter_value",
                                                 "scale", "softcap", "value", "values"};
@@ -274,7 +293,8 @@ Result evaluate(const Expression& expression, const Scope& scope) {
     case Expression::Kind::kIndex: return evaluate_index(expression, scope);
     case Expression::Kind::kCall: return evaluate_call(expression, scope);
     case Expression::Kind::kCount: return Quantity(static_cast<std::int64_t>(scope.count(expression.slot)));
-    case Expression::Kind::kAttribute: return scope.attribute(expression.slot, expression.op);
+    case Expression::Kind::kAttribute: return evaluate_attribute_call(expression, scope);
+    case Expression::Kind::kOnly: return only(expression, scope);
   }
   return std::nullopt;
 }

@@ -26,8 +26,9 @@ class Scope {
   [[nodiscard]] virtual const TensorType* type(std::int32_t value_slot) const = 0;
   // Returns the number of tensors in a list; 0 while none is bound.
   [[nodiscard]] virtual std::size_t count(std::int32_t value_slot) const = 0;
-  // Returns the attribute `name` among those that the `@` name of a slot stands for.
-  [[nodiscard]] virtual std::optional<Quantity> attribute(std::int32_t rest_slot, const std::string& name) const = 0;
+  // Returns the attributes that the `@` name of a slot stands for, or those of the operator that the operator variable of
+  // a slot stands for; nullptr while they are not bound.
+  [[nodiscard]] virtual const AttributeMap* attributes(std::int32_t slot, bool of_operator) const = 0;
 };
 
 // Returns the value of an expression, or nothing if a symbol is unbound, an index is out of range, a divisor is zero or

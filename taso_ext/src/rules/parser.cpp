@@ -23,12 +23,13 @@ struct Function {
   std::size_t arguments;
   bool tensor;
 };
-constexpr Function kFunctions[] = {{"rank", 1, true}, {"dims", 1, true}, {"size", 1, true}, {"len", 1, false},
+constexpr Function kFunctions[] = {{"rank", 1, true}, {"dims", 1, true}, {"size", 1, true}, {"dtype", 1, true}, {"len", 1, false},
                                    {"prod", 1, false}, {"sum", 1, false}, {"take", 2, false}, {"drop", 2, false},
                                    {"permute", 2, false}, {"inverse", 1, false}, {"repeat", 2, false},
                                    {"sorted", 1, false}, {"sqrt", 1, false}, {"value", 1, true},
                                    {"is_identity", 1, true}, {"is_identity_kernel", 1, true},
-                                   {"is_averaging_kernel", 1, true}, {"within", 3, false}};
+                                   {"is_averaging_kernel", 1, true}, {"is_finite", 1, true},
+                                   {"is_nonzero", 1, true}, {"within", 3, false}};
 
 class Parser {
  public:
@@ -459,6 +460,7 @@ class Parser {
   Expression parse_call(const std::string& name) {
     if (name == "count") return parse_count();
     if (name == "attribute") return parse_attribute_call();
+    if (name == "only") return parse_only();
     const auto* function = std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const Function& f) { return f.name == name; });
     if (function == std::end(kFunctions)) fail("unknown function '" + name + "'", taken());
     expect("(");
@@ -481,17 +483,40 @@ class Parser {
     return call;
   }
 
+  // Parses `attribute(@r, name)` or `attribute(f, name)`, perhaps with what it is if there is no such attribute.
   Expression parse_attribute_call() {
     expect("(");
-    expect("@");
-    const std::string name = expect_name("a name after '@'");
-    const auto at = std::find(rule_.rest_names.begin(), rule_.rest_names.end(), name);
-    if (at == rule_.rest_names.end()) fail("'@" + name + "' is not bound by the source", taken());
+    Expression call{.kind = Expression::Kind::kAttribute};
+    parse_attribute_owner(call);
     expect(",");
-    Expression call{.kind = Expression::Kind::kAttribute, .op = expect_name("an attribute")};
-    call.slot = static_cast<std::int32_t>(at - rule_.rest_names.begin());
+    call.op = expect_name("an attribute");
+    if (accept(",")) call.arguments.push_back(parse_comparison());
     expect(")");
     return call;
+  }
+
+  Expression parse_only() {
+    expect("(");
+    Expression call{.kind = Expression::Kind::kOnly, .op = {}};
+    parse_attribute_owner(call);
+    while (accept(",")) call.arguments.push_back({.kind = Expression::Kind::kText, .op = expect_name("an attribute")});
+    expect(")");
+    return call;
+  }
+
+  void parse_attribute_owner(Expression& call) {
+    if (accept("@")) {
+      const std::string name = expect_name("a name after '@'");
+      const auto at = std::find(rule_.rest_names.begin(), rule_.rest_names.end(), name);
+      if (at == rule_.rest_names.end()) fail("'@" + name + "' is not bound by the source", taken());
+      call.slot = static_cast<std::int32_t>(at - rule_.rest_names.begin());
+      return;
+    }
+    const std::string name = expect_name("'@' or an operator variable");
+    const auto at = std::find_if(rule_.operators.begin(), rule_.operators.end(), [&](const OperatorVariable& variable) { return variable.name == name; });
+    if (at == rule_.operators.end()) fail("'" + name + "' is no operator variable", taken());
+    call.slot = static_cast<std::int32_t>(at - rule_.operators.begin());
+    call.of_operator = true;
   }
 
   // Resolves the outputs, which both sides define, checks the uses of tensors and plans the matching.

@@ -12,7 +12,7 @@ namespace {
 
 // The clauses that every proof has; it also has `axioms` or `domain`.
 constexpr std::array<std::string_view, 3> kEvidence = {"finite-field", "onnxruntime", "digest"};
-constexpr std::array<std::string_view, 7> kClauses = {"finite-field", "axioms", "onnxruntime", "rounding", "spreads", "domain", "digest"};
+constexpr std::array<std::string_view, 8> kClauses = {"finite-field", "reals", "axioms", "onnxruntime", "rounding", "spreads", "domain", "digest"};
 
 bool blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 

@@ -15,13 +15,14 @@ struct Place {
 
 // An expression over the symbols of a rule: the value of an attribute, or a condition.
 struct Expression {
-  enum class Kind : std::uint8_t { kInteger, kReal, kText, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall, kCount, kAttribute };
+  enum class Kind : std::uint8_t { kInteger, kReal, kText, kSymbol, kList, kSplice, kUnary, kBinary, kIndex, kCall, kCount, kAttribute, kOnly };
   Kind kind = Kind::kInteger;
   std::int64_t integer = 0;      // kInteger
   double real = 0;               // kReal
-  std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor, kCount: value slot of the first argument; kAttribute: slot of `@name`
+  std::int32_t slot = -1;        // kSymbol: symbol slot; kCall on a tensor, kCount: value slot of the first argument; kAttribute, kOnly: slot of `@name` or of an operator variable
   std::string op{};              // kUnary, kBinary: the operator; kCall: the function; kText: the text; kAttribute: its name
-  std::vector<Expression> arguments{};
+  std::vector<Expression> arguments{};    // kAttribute: perhaps its value if it is absent; kOnly: the names as texts
+  bool of_operator = false;               // kAttribute, kOnly: the slot is that of an operator variable
 };
 
 // One extent of a declared shape. A starred extent differs between the elements of a starred variable.

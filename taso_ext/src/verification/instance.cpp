@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "verification/instance_attributes.hpp"
@@ -19,9 +20,14 @@ constexpr int kTriesAlike = 8;    // one of so many tries goes into such instanc
 
 class Builder final : public Scope {
  public:
-  Builder(const Rule& rule, std::uint64_t seed, std::int64_t stretch)
+  Builder(const Rule& rule, std::uint64_t seed, std::int64_t stretch, const Dtypes& dtypes = {})
       : book_(std::make_shared<const RuleBook>(std::vector<Rule>{rule})), rule_(book_->rules[0]), dice_(seed, stretch), demands_(rule_, dice_),
-        matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {}
+        matcher_(context_, book_, std::make_shared<RecipeBook>(context_, book_->rules)) {
+    for (const Variable& variable : rule_.variables) {
+      const auto given = dtypes.find(rule_.value_names[variable.slot]);
+      dtypes_[variable.slot] = given == dtypes.end() ? demands_.dtype(variable.slot).value_or(kFloat) : given->second;
+    }
+  }
 
   std::optional<Graph> build(int tries) {
     const bool alike = dice_.chance(kAlike);
@@ -64,9 +70,9 @@ class Builder final : public Scope {
 
   const Quantity* symbol(std::int32_t slot) const override { return bindings_.bound[slot] ? &bindings_.symbols[slot] : nullptr; }
   std::size_t count(std::int32_t slot) const override { return values_[slot].size(); }
-  std::optional<Quantity> attribute(std::int32_t slot, const std::string& name) const override {
-    const Attribute* found = rests_[slot] ? find_attribute(*rests_[slot], name) : nullptr;
-    return found ? to_quantity(*found) : std::nullopt;
+  const AttributeMap* attributes(std::int32_t slot, bool of_operator) const override {
+    const std::optional<AttributeMap>& bound = of_operator ? operator_rests_[slot] : rests_[slot];
+    return bound ? &*bound : nullptr;
   }
   const TensorType* type(std::int32_t slot) const override {
     if (contents_[slot]) return &*contents_[slot];
@@ -121,14 +127,26 @@ class Builder final : public Scope {
       auto next = std::find_if(open.begin(), open.end(), [&](std::int32_t slot) { return !demands_.contents(slot, *this).empty(); });
       const bool follows = next != open.end();
       if (!follows) next = open.begin();
-      const std::vector<Content> choices = follows ? demands_.contents(*next, *this) : std::vector<Content>{{Content::Kind::kUniform, dice_.any_real()}};
+      if (values_[*next].empty()) return false;    // no statement of the source reads it
       TensorType type = graph_->type(values_[*next][0]);
+      const std::vector<Content> choices =
+          follows ? demands_.contents(*next, *this) : std::vector<Content>{{Content::Kind::kUniform, held(dice_.any_real(), type.dtype)}};
       type.content = dice_.any_of(choices);
       if (!Demands::can_hold(type)) return false;
       contents_[*next] = std::move(type);
       open.erase(next);
     }
     return true;
+  }
+
+  // Returns the number of an element type next to a real.
+  static double held(double real, int dtype) {
+    constexpr int kFloat16 = 10, kDouble = 11, kBfloat16 = 16;
+    if (dtype == kDouble || real == 0) return real;
+    const int bits = dtype == kFloat16 ? 10 : dtype == kBfloat16 ? 7 : 23;
+    const int exponent = dtype == kFloat16 ? std::max(std::ilogb(real), -14) : std::ilogb(real);
+    const double unit = std::ldexp(1.0, exponent - bits);
+    return std::nearbyint(real / unit) * unit;
   }
 
   // Makes results outputs of the graph: those that the rule replaces, and those that no statement of the source reads.
@@ -233,7 +251,7 @@ class Builder final : public Scope {
     for (std::size_t i = 0; i < count; ++i) {
       Dims dims = !open ? shapes_.declared(*variable.shape, i, window_) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
       if (open && shared && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
-      TensorType tensor{kFloat, true, std::move(dims)};
+      TensorType tensor{dtypes_.at(variable.slot), true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
       if (contents_[variable.slot]) tensor.content = contents_[variable.slot]->content;
       const TypeId type = context_->type(tensor);
@@ -248,6 +266,7 @@ class Builder final : public Scope {
     if (operands.empty()) return false;
     const OperatorId op = statement.op ? *statement.op : operators_[statement.op_variable];
     const std::string_view name = operator_info(op).name;
+    const int dtype = graph_->type(operands[0]).dtype;
     std::vector<Dims> dims;
     for (const ValueId operand : operands) dims.push_back(graph_->type(operand).dims);
     AttributeMap map;
@@ -267,11 +286,11 @@ class Builder final : public Scope {
       auto value = unbound ? demands_.wanted(pattern.value.slot, *this) : evaluate_attribute(pattern, *this, dims[0].size());
       if (unbound && !value) value = attributes_.one(name, pattern.name, dims, results, map);
       if (!value) return false;
-      map.emplace_back(pattern.name, to_attribute(pattern.name, *value, kFloat));
+      map.emplace_back(pattern.name, to_attribute(pattern.name, *value, dtype));
       if (unbound) bindings_.set(pattern.value.slot, std::move(*value));
     }
     std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    complete_attributes(op, map, kFloat);
+    complete_attributes(op, map, dtype);
     std::vector<TypeId> types;
     for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
     const auto signature = context_->inferred(op, context_->attributes(map), types);
@@ -304,6 +323,7 @@ class Builder final : public Scope {
   std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
   Window window_;    // what the statement asks of the variable that is being created
   std::optional<Dims> beside_;    // shape of the first part of the concatenation that it is created for
+  std::map<std::int32_t, int> dtypes_;    // by value slot of a variable
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::size_t elements_ = 2;
   int names_ = 0;
@@ -312,8 +332,8 @@ class Builder final : public Scope {
 
 }  // namespace
 
-std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch, int tries) {
-  return Builder(rule, mix(seed), stretch).build(tries);
+std::optional<Graph> random_instance(const Rule& rule, std::uint64_t seed, std::int64_t stretch, const Dtypes& dtypes, int tries) {
+  return Builder(rule, mix(seed), stretch, dtypes).build(tries);
 }
 
 std::optional<Place> misfit(const Rule& rule, int tries) {

@@ -1,6 +1,7 @@
 #include "verification/instance_attributes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <unordered_map>
 
@@ -19,18 +20,30 @@ const Attribute* find_unsorted(const AttributeMap& map, std::string_view name) {
 std::vector<std::string> attribute_names(std::string_view op) {
   static const std::unordered_map<std::string_view, std::vector<std::string>> names = {
       {"AveragePool", {"ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"}},
+      {"Attention", {"is_causal", "scale", "softcap"}},
       {"BatchNormalization", {"epsilon"}},
+      {"Celu", {"alpha"}},
       {"Concat", {"axis"}},
       {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
       {"Elu", {"alpha"}},
       {"Expand", {"shape"}},
       {"Gemm", {"alpha", "beta", "transA", "transB"}},
+      {"Gelu", {"approximate"}},
+      {"GroupNormalization", {"epsilon", "num_groups"}},
+      {"HardSigmoid", {"alpha", "beta"}},
+      {"InstanceNormalization", {"epsilon"}},
       {"LayerNormalization", {"axis", "epsilon"}},
       {"LeakyRelu", {"alpha"}},
       {"LogSoftmax", {"axis"}},
       {"MaxPool", {"ceil_mode", "dilations", "kernel_shape", "pads", "strides"}},
       {"Pad", {"mode", "pads", "value"}},
+      {"QuickGelu", {"alpha"}},
+      {"RMSNormalization", {"axis", "epsilon"}},
       {"Reshape", {"shape"}},
+      {"RotaryEmbedding", {"interleaved", "num_heads", "rotary_embedding_dim"}},
+      {"Selu", {"alpha", "gamma"}},
+      {"SkipLayerNormalization", {"epsilon"}},
+      {"SkipSimplifiedLayerNormalization", {"epsilon"}},
       {"Slice", {"axes", "ends", "starts", "steps"}},
       {"Softmax", {"axis"}},
       {"Split", {"axis", "split"}},
@@ -84,7 +97,8 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
     dice_.shuffle(perm);
     return perm;
   }
-  if (attribute == "axis" && op == "LayerNormalization") return rank == 0 ? std::nullopt : std::optional<Quantity>(rank - 1);
+  const bool norm = op == "LayerNormalization" || op == "RMSNormalization";
+  if (attribute == "axis" && norm && dice_.chance(60)) return rank == 0 ? std::nullopt : std::optional<Quantity>(rank - 1);
   if (attribute == "axis") return rank == 0 ? std::nullopt : std::optional<Quantity>(dice_.pick(0, rank - 1));
   if (attribute == "shape" && op == "Expand") {
     Dims shape = x;
@@ -113,13 +127,22 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "pads") return op == "Pad" ? dice_.list_of(2 * x.size(), 0, dice_.large(Dice::Large::kWindows) ? 7 : 2) : dice_.sides(2 * spatial, 0, 3, 7);
   if (attribute == "keepdims") return Quantity(dice_.pick(0, 1));
   if (attribute == "axes") return axes(rank);
+  if (attribute == "to") {
+    constexpr std::int64_t kFloatingTypes[] = {1, 10, 11};    // TensorProto.FLOAT, FLOAT16, DOUBLE
+    return Quantity(kFloatingTypes[dice_.pick(0, 2)]);
+  }
   if (attribute == "mode") return Quantity(std::string("constant"));
   if (attribute == "value") return Quantity(dice_.chance(40) ? 0.0 : dice_.chance(40) ? -1.0 : dice_.any_real());
   constexpr std::string_view kFlags[] = {"is_causal", "interleaved", "unidirectional"};
   if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(dice_.pick(0, 1));
+  if (attribute == "num_heads" && op == "RotaryEmbedding") return Quantity(std::int64_t{rank == 4 ? 0 : dice_.pick(1, 2)});
+  if (attribute == "rotary_embedding_dim") return Quantity(std::int64_t{dice_.chance(70) || rank == 0 || x.back() % 2 != 0 ? 0 : x.back()});
+  if (attribute == "num_groups") return x.size() < 2 || x[1] == 0 ? std::nullopt : std::optional<Quantity>(dice_.any_divisor(x[1]));
+  if (attribute == "softcap") return Quantity(dice_.chance(60) ? 0.0 : 2.0);
+  if (attribute == "epsilon") return Quantity(static_cast<double>(static_cast<float>(dice_.any_of(std::array{1e-3, 1e-5, 1e-12, 1e-6, 0.1, 1.0}))));
   if (attribute.ends_with("num_heads")) return Quantity(dice_.pick(1, 3));
   if (attribute == "approximate") return Quantity(std::string(dice_.chance(50) ? "none" : "tanh"));
-  constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "epsilon", "scale"};
+  constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "scale"};
   if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(dice_.any_real())));
   return std::nullopt;
 }
@@ -157,7 +180,7 @@ std::optional<Quantity> AttributeDraw::cut(const Dims& x, const std::string& att
   for (const std::int64_t axis : std::get<Dims>(*axes)) {
     if (attribute == "ends") list.push_back(dice_.pick(1, x[axis]));
     else if (attribute == "starts") list.push_back(dice_.pick(0, std::get<Dims>(*ends)[list.size()] - 1));
-    else list.push_back(dice_.chance(70) ? 1 : 2);
+    else list.push_back(dice_.chance(50) ? 1 : dice_.pick(2, 3));
   }
   return list;
 }
@@ -214,7 +237,7 @@ std::optional<AttributeMap> AttributeDraw::all(std::string_view op, std::span<co
   AttributeMap map;
   for (const std::string& name : attribute_names(op)) {
     if (std::find(except.begin(), except.end(), name) != except.end()) continue;
-    const auto value = name == "epsilon" ? std::optional<Quantity>(1e-3) : one(op, name, operands, results, map);
+    const auto value = one(op, name, operands, results, map);
     if (!value) return std::nullopt;
     map.emplace_back(name, to_attribute(name, *value, kFloat));
   }

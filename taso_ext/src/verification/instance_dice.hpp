@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
 #include <random>
 
 #include "ir/types.hpp"
@@ -63,9 +66,35 @@ class Dice {
     const Dims divisors = divisors_of(number);
     return divisors.empty() ? 1 : any_of(divisors);
   }
-  double any_real() { return any_of(reals_); }
-  // Adds a number that any_real() may return.
-  void add_real(double real) { reals_.push_back(real); }
+  // Returns a number with a special meaning, or one of any size from 10^-6 to 5000 and either sign. All are simple, so
+  // that the exact test recognises their products and quotients although attributes are rounded.
+  double any_real() {
+    if (!literals_.empty() && chance(30)) return any_of(literals_);
+    if (chance(10)) return 0;
+    if (chance(50)) return any_of(kReals);
+    if (chance(40)) return static_cast<double>(pick(2, 99));
+    const double size = static_cast<double>(any_of(std::array{1, 2, 5})) * std::pow(10.0, static_cast<double>(pick(-6, 3)));
+    return chance(35) ? -size : size;
+  }
+  // Makes any_real() return numbers around one that the rule mentions.
+  void add_real(double real) {
+    for (const double each : {real, real, real * 1.25, real * 0.8, real + 0.125, real - 0.125}) literals_.insert(literals_.end(), {each, -each});
+    if (real != 0) literals_.push_back(1 / real);
+  }
+  // Makes extents be near a number that the rule mentions.
+  void add_extent(std::int64_t extent) {
+    if (extent > 1 && extent <= kMostExtentDrawn) extents_.push_back(extent);
+  }
+  // Returns, now and then, an extent near one that the rule mentions, or a large one. There is at most one of them in a
+  // graph.
+  std::optional<std::int64_t> unusual_extent() {
+    if (unusual_ || stretch_ > 0 || large_ != Large::kNothing) return std::nullopt;
+    const bool near = !extents_.empty() && chance(15);
+    if (!near && !chance(1)) return std::nullopt;
+    unusual_ = true;
+    return near ? std::max<std::int64_t>(1, any_of(extents_) + pick(-1, 1)) : chance(50) ? 65 : 257;
+  }
+  void begin_graph() { unusual_ = false; }
 
  private:
   // Returns the divisors in ascending order.
@@ -86,7 +115,12 @@ class Dice {
   Large large_ = Large::kNothing;
   std::int64_t common_ = 2;    // if extents are alike: the one that is not 1,
   int ones_ = 0;               // and how many in a hundred are 1
-  std::vector<double> reals_ = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0};
+  bool unusual_ = false;       // whether the graph has an unusual extent
+  // Corner values of attributes and constants: usual factors, slopes, exponents and epsilons.
+  static constexpr std::array<double, 16> kReals = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0, 0.7, -2.5, 1.5, 3.5, 5, 10, -0.3, 1e-12};
+  static constexpr std::int64_t kMostExtentDrawn = 260;
+  std::vector<double> literals_;        // of the rule, and numbers around them
+  std::vector<std::int64_t> extents_;
 };
 
 }  // namespace rlflow

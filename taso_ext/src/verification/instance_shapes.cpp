@@ -29,9 +29,10 @@ void Demands::collect(const Expression& condition) {
     least_[condition.arguments[0].slot] = std::max(least_[condition.arguments[0].slot], condition.arguments[1].integer);
   }
   if (condition.kind == Expression::Kind::kReal) dice_.add_real(condition.real);
+  if (condition.kind == Expression::Kind::kInteger) dice_.add_real(static_cast<double>(condition.integer)), dice_.add_extent(condition.integer);
   if (condition.kind == Expression::Kind::kCall && condition.slot >= 0) {
     constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {
-        {"is_identity", Content::Kind::kIdentity}, {"is_identity_kernel", Content::Kind::kIdentityKernel}, {"is_averaging_kernel", Content::Kind::kAveragingKernel}};
+        {"is_identity", Content::Kind::kIdentity}, {"is_identity_kernel", Content::Kind::kIdentityKernel}, {"is_averaging_kernel", Content::Kind::kAveragingKernel}, {"is_finite", Content::Kind::kNonzero}, {"is_nonzero", Content::Kind::kNonzero}};
     for (const auto& [name, kind] : kPatterns) {
       if (condition.op == name) demands_.push_back({condition.slot, kind, nullptr});
     }
@@ -44,6 +45,7 @@ void Demands::collect(const Expression& condition) {
 
 void Demands::collect_equal(const Expression& side, const Expression& other) {
   if (side.kind == Expression::Kind::kCall && side.op == "value") demands_.push_back({side.slot, Content::Kind::kUniform, &other});
+  if (side.kind == Expression::Kind::kCall && side.op == "dtype" && other.kind == Expression::Kind::kText) dtypes_.emplace_back(side.slot, dtype_named(other.op));
   if (side.kind == Expression::Kind::kSymbol) wanted_.push_back({side.slot, Content::Kind::kUnknown, &other});
 }
 
@@ -70,13 +72,19 @@ std::optional<Quantity> Demands::wanted(std::int32_t symbol, const Scope& known)
   return std::nullopt;
 }
 
+std::optional<int> Demands::dtype(std::int32_t slot) const {
+  const auto at = std::find_if(dtypes_.begin(), dtypes_.end(), [&](const auto& demand) { return demand.first == slot; });
+  return at == dtypes_.end() ? std::nullopt : std::optional(at->second);
+}
+
 std::int64_t Demands::at_least(std::int32_t symbol, std::int64_t drawn) const {
   return drawn > 0 && drawn < least_[symbol] ? (least_[symbol] + drawn - 1) / drawn * drawn : drawn;
 }
 
 bool Demands::can_hold(const TensorType& type) {
   const Dims& dims = type.dims;
-  if (type.content.kind == Content::Kind::kUniform) return true;
+  using enum Content::Kind;
+  if (type.content.kind == kUniform || type.content.kind == kNonzero || type.content.kind == kFinite) return true;
   if (type.content.kind == Content::Kind::kIdentity) return dims.size() >= 2 && dims[dims.size() - 1] == dims[dims.size() - 2];
   if (dims.size() < 3 || dims[1] == 0 || dims[0] % dims[1] != 0) return false;
   return type.content.kind == Content::Kind::kAveragingKernel || std::all_of(dims.begin() + 2, dims.end(), [](std::int64_t extent) { return extent % 2 == 1; });
@@ -94,6 +102,7 @@ std::int64_t ShapeDraw::extent(std::size_t at, const Window& window) {
   const bool many = dice_.large(Dice::Large::kChannels) && at == 1 && (channels || (window.role == Window::Role::kNone && dice_.chance(80)));
   if (many) return dice_.any_of(std::array<std::int64_t, 5>{32, 96, 960, 1024, 1024});
   if (channels && !dice_.alike() && dice_.chance(40)) return dice_.pick(2, 6) * dice_.pick(2, 5);    // of several groups
+  if (const auto unusual = window.role == Window::Role::kNone ? dice_.unusual_extent() : std::nullopt) return *unusual;
   return dice_.chance(15) ? 1 : dice_.size_within(2, 6);
 }
 
@@ -142,6 +151,7 @@ Dims ShapeDraw::declared(const std::vector<Extent>& shape, std::size_t element, 
 }
 
 void ShapeDraw::begin() {
+  dice_.begin_graph();
   base_.assign(dice_.pick(1, 4), 1);
   for (std::int64_t& extent : base_) extent = dice_.size_within(2, 4);
 }
@@ -159,7 +169,7 @@ Dims ShapeDraw::open(const std::vector<Dims>& known) {
   }
   Dims dims(dice_.pick(0, 5));
   if (dice_.chance(35)) return Dims(dims.size(), dice_.size_within(2, 3));    // equal: a wrong permutation still fits
-  for (std::int64_t& item : dims) item = dice_.size_within(1, 4);
+  for (std::int64_t& item : dims) item = dice_.unusual_extent().value_or(dice_.size_within(1, 4));
   return dims;
 }
 

@@ -20,6 +20,8 @@ class Demands {
   [[nodiscard]] std::optional<Quantity> wanted(std::int32_t symbol, const Scope& known);
   // Returns a multiple of `drawn` that is at least what the conditions demand of the symbol. Groups still divide it.
   [[nodiscard]] std::int64_t at_least(std::int32_t symbol, std::int64_t drawn) const;
+  // Returns the element type that a condition demands of a tensor, or nothing.
+  [[nodiscard]] std::optional<int> dtype(std::int32_t slot) const;
   // Returns whether a tensor of the type's shape can have its content.
   [[nodiscard]] static bool can_hold(const TensorType& type);
 
@@ -40,6 +42,7 @@ class Demands {
   std::vector<Demand> demands_, wanted_;    // on weights by value slot, on symbols by symbol slot
   std::vector<std::int64_t> least_;         // by symbol slot
   std::vector<std::int32_t> asked_;
+  std::vector<std::pair<std::int32_t, int>> dtypes_;    // element types by value slot
 };
 
 // The symbols bound so far.

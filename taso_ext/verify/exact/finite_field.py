@@ -7,10 +7,11 @@ the field of p elements with probability at most d/p, where d is the degree of t
 every degree below 2³¹; `FieldAgreement.error_bits` has the figure of the graphs at hand.
 
 Roots and exponentials have counterparts in the field, and random functions stand for other functions (fields.py):
-distinct arguments give independent values, which count as fresh variables in this bound. Operators without a kernel are
-opaque: every element of a result is a random function of all operands together. Real numbers decide what is positive
-and what is greatest. One point shows only one branch of such a decision, so graphs that decide are compared at more
-points. This test does *not* cover float rounding, overflow and the special values; numeric/differential.py does.
+distinct arguments give independent values, which count as fresh variables in this bound. Operators without a kernel
+are opaque: every element of a result is a random function of all operands together. Graphs that differ here because a
+function is random are compared in real numbers (reals.py). Real numbers decide what is positive and what is greatest.
+One point shows only one branch of such a decision, so graphs that decide are compared at more points. This test does
+*not* cover float rounding, overflow and the special values; numeric/differential.py does.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto
 
 from taso_ext._core import Graph, Node, Value
 from taso_ext.onnx_io.operators import RANDOM_OPERATORS
-from taso_ext.onnx_io.weights.content import materialise
-from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, Array, NotInvertibleError, PrimeField
+from taso_ext.onnx_io.weights.content import known, materialise
+from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, NotInvertibleError
 from taso_ext.verify.exact.functions import COMPARISONS, EXPONENTIALS, EXTREMA, FUNCTION_KERNELS
 from taso_ext.verify.exact.linear import LAYOUT_KERNELS, LINEAR_KERNELS
 from taso_ext.verify.exact.norms import NORM_KERNELS
+from taso_ext.verify.exact.reals import LongArithmetic, LongMismatch, first_difference, movements
 from taso_ext.verify.exact.tensor import Arithmetic, Call, FieldTensor, Kernel, UnsupportedOperatorError
 
 KERNELS: dict[str, Kernel] = {**LINEAR_KERNELS, **LAYOUT_KERNELS, **FUNCTION_KERNELS, **NORM_KERNELS}
@@ -193,12 +194,14 @@ class FieldAgreement:
     Attributes:
       mismatch: the first difference, or None.
       points: how many points were compared in each field.
+      in_reals: whether the graphs differ in the fields, where functions are random, and agree in real numbers.
       error_bits: different graphs would agree at all points with probability below 2^−error_bits; 0 after a mismatch.
     """
 
-    mismatch: FieldMismatch | None
+    mismatch: FieldMismatch | LongMismatch | None
     points: int
     error_bits: float
+    in_reals: bool = False
 
 
 def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithmetic) -> list[FieldTensor]:
@@ -233,14 +236,22 @@ def qualified(domain: str, op_type: str) -> str:
 
 
 def find_difference(source: Graph, target: Graph, *, seed: int = 0) -> FieldMismatch | None:
-    """Returns the first difference of two graphs that a random point shows, or None."""
-    return compare_exactly(source, target, seed=seed).mismatch
+    """Returns the first difference of two graphs that a random point of the fields shows, or None."""
+    mismatch = compare_exactly(source, target, seed=seed, in_reals=False).mismatch
+    assert not isinstance(mismatch, LongMismatch)
+    return mismatch
 
 
-def compare_exactly(source: Graph, target: Graph, *, seed: int = 0, most_points: int = MOST_POINTS) -> FieldAgreement:
+def compare_exactly(
+    source: Graph, target: Graph, *, seed: int = 0, most_points: int = MOST_POINTS, in_reals: bool = True
+) -> FieldAgreement:
     """Compares two graphs at random points: as many as their signs need, but at most `most_points` in each field.
 
+    Args:
+      in_reals: whether graphs that differ in the fields, where some functions are random, are compared as functions of
+        real numbers (reals.py).
     Raises:
+      TooLargeError: if the graphs differ in the fields and are too large to be compared in real numbers.
       UnsupportedOperatorError: as in `evaluate`.
       NotInvertibleError: if the source divides by zero at every point that is tried.
     """
@@ -252,8 +263,91 @@ def compare_exactly(source: Graph, target: Graph, *, seed: int = 0, most_points:
             primes = (prime, exponent_prime) if exponents else (prime,)
             mismatch = _differ_at_point(source, target, primes, f"{seed}/{point}")
             if mismatch is not None:
+                if in_reals:
+                    return _compare_reals(source, target, seed, points, mismatch)
                 return FieldAgreement(mismatch, points, 0.0)
     return FieldAgreement(None, points, _error_bits(source, target, points))
+
+
+REAL_POINTS = 16
+"""The most points in real numbers."""
+INTEGER_POINTS = 3
+"""The number of further points, at small integers."""
+MOST_LONG_ELEMENTS = 20_000
+"""The most elements of all values of two graphs, at all points, that are evaluated in real numbers."""
+_ERRORS = 3  # evaluations with errors of the constants
+
+
+class TooLargeError(ValueError):
+    """Two graphs differ in the fields and are too large for real numbers, so that nothing is known."""
+
+
+def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatch: FieldMismatch) -> FieldAgreement:
+    """Compares graphs that differ in the fields as real functions, if all their operators have a definition there.
+
+    Raises:
+      TooLargeError: if the graphs have too many elements.
+      NotInvertibleError: if the source is undefined at every point that is tried.
+    """
+    points, compared = min(points, REAL_POINTS), 0
+    elements = sum(math.prod(value.dims or ()) for graph in (source, target) for value in graph.values().values())
+    if points * elements > MOST_LONG_ELEMENTS:
+        raise TooLargeError("the graphs differ in prime fields and are too large to be compared in real numbers")
+    for point in range(points * _ATTEMPTS):
+        try:
+            difference = _differ_in_reals(source, target, seed, point)
+        except UnsupportedOperatorError:
+            return FieldAgreement(mismatch, points, 0.0)
+        except NotInvertibleError:
+            continue
+        if difference is not None:
+            return FieldAgreement(difference, points, 0.0)
+        compared += 1
+        if compared == points:
+            difference = _differ_at_integers(source, target, seed)
+            if difference is not None:
+                return FieldAgreement(difference, points, 0.0)
+            return FieldAgreement(None, points, _error_bits(source, target, points), in_reals=True)
+    raise NotInvertibleError(f"the source is undefined at most of {points * _ATTEMPTS} real points")
+
+
+def _differ_at_integers(source: Graph, target: Graph, seed: int) -> LongMismatch | None:
+    """Returns a difference of results at small integers; points at which either side divides by zero say nothing."""
+    for point in range(-INTEGER_POINTS, 0):
+        try:
+            difference = _differ_in_reals(source, target, seed, point)
+        except NotInvertibleError:
+            continue
+        if difference is not None:
+            return difference
+    return None
+
+
+def _differ_in_reals(source: Graph, target: Graph, seed: int, point: int) -> LongMismatch | None:
+    """Returns the first difference of results.
+
+    Raises:
+      NotInvertibleError: if the source is undefined, or if the target divides by zero at integers (`point` < 0).
+    """
+
+    def results(graph: Graph, arithmetic: LongArithmetic) -> list[FieldTensor]:
+        return evaluate(graph, draw_leaves([source, target], arithmetic, _seed(f"real {seed}/{point}")), arithmetic)
+
+    exact = LongArithmetic.of(point)
+    expected = results(source, exact)
+    try:
+        got = results(target, exact)
+        inexact = [LongArithmetic.of(point, errors) for errors in range(_ERRORS if exact.uncertain else 0)]
+        of_source, of_target = ([results(graph, arithmetic) for arithmetic in inexact] for graph in (source, target))
+    except NotInvertibleError:
+        if point < 0:
+            raise
+        return LongMismatch(0, (), 0.0, math.inf)
+    allowed = [
+        np.asarray(a + b, object)
+        for a, b in zip(movements(expected, of_source), movements(got, of_target), strict=True)
+    ]
+    return first_difference(expected, got, allowed)
 
 
 def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point: str) -> FieldMismatch | None:
@@ -330,23 +424,13 @@ def literal_of(value: Value) -> float | None:
 
 def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
     dims = tuple(value.dims or ())
-    if value.content is not None:
-        return arithmetic.constants(materialise(value.content, dims))
+    content = known(value.content)
+    if content is not None:
+        return arithmetic.constants(materialise(content, dims))
     generator = np.random.default_rng(_seed(f"{seed}/{leaf_key(value)}"))
     if value.dtype == TensorProto.BOOL:
         return arithmetic.integers(generator.integers(0, 2, dims))
-    *residues, real = (field.random(generator, dims) for field in arithmetic.fields)
-    aligned = (_aligned(field, part, real) for field, part in zip(arithmetic.fields, residues, strict=False))
-    return FieldTensor(arithmetic, (*aligned, real))
-
-
-def _aligned(field: PrimeField, residues: Array, real: npt.NDArray[np.float64]) -> Array:
-    """Returns the squares of the residues if `real` is positive, and their negatives otherwise.
-
-    So squares stand for positive numbers, and √x² is |x|.
-    """
-    squares = field.mul(residues, residues)
-    return np.asarray(np.where(real > 0, squares, field.reduce(-squares)))
+    return arithmetic.draw(generator, dims)
 
 
 def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:

@@ -108,8 +108,9 @@ def _selu(call: Call) -> list[FieldTensor]:
 
 
 def _celu(call: Call) -> list[FieldTensor]:
-    alpha = call.number("alpha", 1.0)
-    return [alpha * _elu(call.operand(0) / alpha, call.arithmetic.constant(1))]
+    """Computes max(0, x) + min(0, α·(exp(x/α) − 1)), also for negative α."""
+    x, alpha, one = call.operand(0), call.number("alpha", 1.0), call.arithmetic.constant(1)
+    return [x.chosen(alpha * ((x / alpha).exp() - one), x.sign() >= 0)]
 
 
 def _thresholded(call: Call) -> list[FieldTensor]:
@@ -171,14 +172,6 @@ def _power(call: Call) -> list[FieldTensor]:
     return [call.arithmetic.constant(1) / power if exponent < 0 else power]
 
 
-def _rounding(call: Call) -> list[FieldTensor]:
-    """Applies a random function whose results end in 16 zero bits; it keeps numbers that already end so."""
-    x, step = call.operand(0), 2**16
-    image = x.keyed(call.op_type, fixes_zero=True)
-    image = FieldTensor(x.arithmetic, (*(part // step * step for part in image.parts[:-1]), image.real))
-    return [x.chosen(image, x.parts[0] % step == 0)]
-
-
 def _comparison(decide: Callable[[FieldTensor], npt.NDArray[np.bool_]]) -> Kernel:
     return lambda call: [call.arithmetic.integers(decide(call.operand(0) - call.operand(1)))]
 
@@ -207,8 +200,8 @@ _FLOATS = (1, 10, 11, 16)  # TensorProto's FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 def extremum(name: str, rows: FieldTensor, present: npt.NDArray[np.bool_]) -> FieldTensor:
     """Returns the greatest (`name` is "max") or least of the `present` elements along the last axis."""
-    real = np.nan_to_num(rows.real, nan=0.0)  # NaN is undefined: any element, but the same on both sides
-    score = np.where(present, real if name == "max" else -real, -np.inf)
+    order = rows.arithmetic.order(rows)
+    score = np.where(present, order if name == "max" else -order, -np.inf)
     best = np.where(present, score, -np.inf).argmax(-1)[..., None]
     return rows.moved(lambda part: np.take_along_axis(part, best, -1)[..., 0])
 
@@ -284,7 +277,7 @@ FUNCTION_KERNELS: dict[str, Kernel] = {
     "LessOrEqual": _comparison(lambda difference: difference.sign() <= 0),
     "Greater": _comparison(lambda difference: difference.sign() > 0),
     "GreaterOrEqual": _comparison(lambda difference: difference.sign() >= 0),
-    "Equal": _comparison(lambda difference: difference.parts[0] == 0),
+    "Equal": _comparison(lambda difference: difference.sign() == 0),
     "Not": _logical(np.logical_not),
     "And": _logical(np.logical_and),
     "Or": _logical(np.logical_or),
@@ -296,7 +289,7 @@ FUNCTION_KERNELS: dict[str, Kernel] = {
     "CastLike": lambda call: [call.operand(0)],
     **dict.fromkeys(ODD, lambda call: [call.operand(0).keyed_odd(call.op_type)]),
     **dict.fromkeys(EVEN, lambda call: [call.operand(0).keyed_even(call.op_type)]),
-    **dict.fromkeys(ROUNDINGS, _rounding),
+    **dict.fromkeys(ROUNDINGS, lambda call: [call.arithmetic.rounded(call.op_type, call.operand(0))]),
     "Log": lambda call: [call.operand(0).keyed("Log")],
     **dict.fromkeys(FREE - {"Log", "Pow"}, lambda call: [call.operand(0).keyed(call.key(), *call.operands()[1:])]),
 }

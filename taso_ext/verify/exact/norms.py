@@ -154,7 +154,6 @@ def _heads(x: FieldTensor, heads: int | None) -> FieldTensor:
 
 def _attention(call: Call) -> list[FieldTensor]:
     """Computes the first result of Attention (opset 23), without past keys and values."""
-    call.require("softcap", 0.0, 0)
     call.require("qk_matmul_output_mode", 0)
     if len(call.inputs) > 4 or len(call.output_dims) > 1:
         raise UnsupportedOperatorError("Attention with past keys and values, or several results, is not evaluated")
@@ -166,11 +165,19 @@ def _attention(call: Call) -> list[FieldTensor]:
     key, value = (_repeated(x, repeats, axis=1) for x in (key, value))
     scale = call.number("scale", 1 / float(np.sqrt(query.dims[-1])))
     scores, mask = (query @ key.transpose((0, 1, 3, 2))) * scale, call.optional(3)
-    if mask is not None and (mask.rank == 0 or mask.dims[-1] != scores.dims[-1]):
-        raise UnsupportedOperatorError("Attention with a mask for some of the keys, which ONNX pads, is not evaluated")
+    cap = float(call.attributes.get("softcap", 0.0))
+    if cap:
+        bound = call.number("softcap", 0.0)
+        scores = (scores / bound).keyed_odd("Tanh") * bound
     allowed = None
     if call.attributes.get("is_causal", 0):
         allowed = np.tril(np.ones(scores.dims[-2:], np.int64))
+    missing = 0 if mask is None or mask.rank == 0 else scores.dims[-1] - mask.dims[-1]
+    if mask is not None and missing:  # a mask for some of the keys leaves out those behind them
+        widths = [(0, 0)] * (mask.rank - 1) + [(0, missing)]
+        mask = mask.moved(lambda part: np.pad(part, widths))
+        shown = (np.arange(scores.dims[-1]) < scores.dims[-1] - missing).astype(np.int64)
+        allowed = shown if allowed is None else allowed * shown
     result = softmax(scores if mask is None else scores + mask, -1, allowed) @ value
     if call.operand(0).rank == 3:
         result = result.transpose((0, 2, 1, 3))

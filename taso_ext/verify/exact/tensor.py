@@ -148,7 +148,7 @@ class Arithmetic:
         """Returns the tensor of `constant` of every element."""
         different, places = np.unique(numbers, return_inverse=True)
         parts = zip(*(self.constant(number).parts for number in different.tolist()), strict=True)
-        return FieldTensor(self, tuple(np.stack(part)[places].reshape(numbers.shape) for part in parts))
+        return FieldTensor(self, tuple(np.stack(part)[places.ravel()].reshape(numbers.shape) for part in parts))
 
     def integers(self, numbers: npt.ArrayLike) -> FieldTensor:
         """Returns exact integers or truth values in every part."""
@@ -158,6 +158,50 @@ class Arithmetic:
     def hashed(self, images: Sequence[Array]) -> FieldTensor:
         """Returns a tensor of the random residues `images`; its real numbers follow from them."""
         return FieldTensor(self, (*images, self.real.between(images[0])))
+
+    def draw(self, generator: np.random.Generator, dims: tuple[int, ...]) -> FieldTensor:
+        """Returns random numbers: squares if the real number is positive, and negatives of squares otherwise.
+
+        So squares stand for positive numbers, and √x² is |x|.
+        """
+        *residues, real = (field.random(generator, dims) for field in self.fields)
+        parts = []
+        for field, part in zip(self.fields, residues, strict=False):
+            squares = field.mul(part, part)
+            parts.append(np.asarray(np.where(real > 0, squares, field.reduce(-squares))))
+        return FieldTensor(self, (*parts, real))
+
+    def sign(self, x: FieldTensor) -> Array:
+        """Returns 1, −1 or 0 for each element: 0 if the residue is 0, else the sign of the real number."""
+        sign = np.where(np.isnan(x.real), 1.0, np.sign(x.real))  # undefined: any branch, but the same on both sides
+        return np.asarray(np.where(x.parts[0] == 0, 0, sign).astype(np.int64))
+
+    def order(self, x: FieldTensor) -> npt.NDArray[np.float64]:
+        """Returns numbers in the order of the elements; 0 if it is undefined: any place, but the same on both sides."""
+        return np.nan_to_num(x.real, nan=0.0)
+
+    def exp(self, x: FieldTensor) -> FieldTensor:
+        """Returns gˣ, where g is a random square and x the residue modulo q; exp(−∞) is 0. Needs the part modulo q."""
+        functions, (_, exponents, real) = self.functions, x.parts
+        field = PrimeField(functions[0].prime)
+        root = functions[0].symbol("e")
+        value = field.power(field.mul(np.asarray(root), root), exponents)
+        value = np.where(np.isneginf(real), 0, value)
+        follow = np.where(value == 0, 0, functions[1].pointwise("exp", [value]))
+        return FieldTensor(self, (value, follow, self.real.pointwise("exp", [real], [])))
+
+    def keyed(self, key: str, operands: Sequence[FieldTensor], *, fixes_zero: bool) -> FieldTensor:
+        """Returns the random function `key` of corresponding elements, broadcast; f(0) = 0 if `fixes_zero`."""
+        residues = [tensor.parts[0] for tensor in operands]
+        images = (f.pointwise(key, residues, fixes_zero=fixes_zero) for f in self.functions)
+        real = self.real.pointwise(key, [tensor.real for tensor in operands], residues)
+        return FieldTensor(self, (*images, real))
+
+    def rounded(self, key: str, x: FieldTensor) -> FieldTensor:
+        """Returns a random function whose results end in 16 zero bits; it keeps numbers that already end so."""
+        step, image = 2**16, self.keyed(key, [x], fixes_zero=True)
+        image = FieldTensor(self, (*(part // step * step for part in image.parts[:-1]), image.real))
+        return x.chosen(image, x.parts[0] % step == 0)
 
 
 @dataclass(frozen=True)
@@ -228,11 +272,8 @@ class FieldTensor:
         return self.moved(lambda part: part.transpose(tuple(perm)))
 
     def sign(self) -> Array:
-        """Returns 1, −1 or 0 for each element: 0 if the residue is 0, else the sign of the real number."""
-        sign = np.where(
-            np.isnan(self.real), 1.0, np.sign(self.real)
-        )  # undefined: any branch, but the same on both sides
-        return np.asarray(np.where(self.parts[0] == 0, 0, sign).astype(np.int64))
+        """Returns 1, −1 or 0 for each element."""
+        return self.arithmetic.sign(self)
 
     def times_sign(self, sign: Array) -> FieldTensor:
         return self.each(lambda field, part: field.mul(part, field.reduce(sign)))
@@ -248,22 +289,12 @@ class FieldTensor:
         return self.each(lambda field, part: field.power(part, exponent))
 
     def exp(self) -> FieldTensor:
-        """Returns gˣ, where g is a random square and x the residue modulo q; exp(−∞) is 0. Needs the part modulo q."""
-        functions, (_, exponents, real) = self.arithmetic.functions, self.parts
-        field = PrimeField(functions[0].prime)
-        root = functions[0].symbol("e")
-        value = field.power(field.mul(np.asarray(root), root), exponents)
-        value = np.where(np.isneginf(real), 0, value)
-        follow = np.where(value == 0, 0, functions[1].pointwise("exp", [value]))
-        return FieldTensor(self.arithmetic, (value, follow, self.arithmetic.real.pointwise("exp", [real], [])))
+        """Returns eˣ."""
+        return self.arithmetic.exp(self)
 
     def keyed(self, key: str, *others: FieldTensor, fixes_zero: bool = False) -> FieldTensor:
-        """Returns the random function `key` of corresponding elements, broadcast; f(0) = 0 if `fixes_zero`."""
-        tensors = (self, *others)
-        residues = [tensor.parts[0] for tensor in tensors]
-        images = (f.pointwise(key, residues, fixes_zero=fixes_zero) for f in self.arithmetic.functions)
-        real = self.arithmetic.real.pointwise(key, [tensor.real for tensor in tensors], residues)
-        return FieldTensor(self.arithmetic, (*images, real))
+        """Returns the function `key` of corresponding elements, broadcast; f(0) = 0 if `fixes_zero`."""
+        return self.arithmetic.keyed(key, (self, *others), fixes_zero=fixes_zero)
 
     def keyed_odd(self, key: str) -> FieldTensor:
         """Returns f of every element, where f is a random function with f(−x) = −f(x)."""

@@ -47,6 +47,12 @@ class FloatSession:
       results: the dims of every operator's float results, by value id; these results can be perturbed.
       subtracts_one: whether an operator computes eˣ − 1 for small x.
       has_attention: whether an operator may give finite results for infinite inputs, as ONNX Runtime's attention does.
+      constants: the numbers that real attributes hold and that fill weights of known content.
+      variables: the names of the rule's variables that weights stand for, by key, for instances that the engine drew.
+      variances: the keys of the leaves that batch norms read as variances, which are not negative.
+      decides: whether an operator has a result that jumps, as comparisons have.
+      contracted: the keys of the leaves that the first two operands of convolutions and matrix products depend on.
+      is_pointwise: whether no operator adds or multiplies several elements of a tensor.
     """
 
     leaves: dict[str, Value]
@@ -55,6 +61,12 @@ class FloatSession:
     results: dict[int, tuple[int, ...]]
     subtracts_one: bool
     has_attention: bool
+    constants: frozenset[float]
+    variables: dict[str, str]
+    variances: set[str]
+    decides: bool
+    contracted: set[str]
+    is_pointwise: bool
 
     def __init__(self, graph: Graph) -> None:
         """Builds the session.
@@ -66,10 +78,21 @@ class FloatSession:
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
         self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
         self.subtracts_one = any(node.op_type in ("Elu", "Selu", "Celu") for node in graph.nodes())
+        self.constants = _constants(graph)
+        self.is_pointwise = {node.op_type for node in graph.nodes()} <= POINTWISE
         leaves = {id_: value for id_, value in values.items() if id_ not in produced}
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
         self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves} & {*self.runtime_inputs}
+        self.variables = {
+            leaf_key(value): value.name.removesuffix(str(id_))
+            for id_, value in leaves.items()
+            if value.handle is not None
+        }
+        norms = (node.inputs[4] for node in graph.nodes() if node.op_type == "BatchNormalization")
+        self.variances = {leaf_key(leaves[id_]) for id_ in norms if id_ in leaves}
+        self.decides = any(node.op_type in _DECISIONS for node in graph.nodes())
+        self.contracted = {leaf_key(leaves[id_]) for id_ in _contracted(graph) if id_ in leaves}
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
         self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
@@ -84,7 +107,9 @@ class FloatSession:
         Raises:
           RefusedGraphError: if ONNX Runtime fails.
         """
-        tensors = {name: feeds[key] for name, key in self._keys.items()}
+        tensors: dict[str, npt.NDArray[np.generic]] = {
+            name: _typed(feeds[key], self.leaves[key].dtype) for name, key in self._keys.items()
+        }
         for id_ in self.results:
             tensors[_factor(id_)] = _ONE if factors is None else factors[id_]
         # Arithmetic on arrays of rank 0 gives NumPy scalars, which ONNX Runtime does not take.
@@ -95,6 +120,42 @@ class FloatSession:
         return [np.asarray(output) for output in outputs]
 
 
+def _constants(graph: Graph) -> frozenset[float]:
+    attributes = [value for node in graph.nodes() for value in node.attributes.values()]
+    listed = [each for value in attributes for each in (value if isinstance(value, list) else [value])]
+    contents = [value.content for value in graph.values().values()]
+    return frozenset(number for number in (*listed, *contents) if isinstance(number, float) and np.isfinite(number))
+
+
+_CONTRACTIONS = frozenset(["Conv", "MatMul", "Gemm"])
+"""Operators whose weights may be padded with zeros."""
+
+
+_DECISIONS = frozenset(["Greater", "Less", "Equal", "Sign", "Where", "Floor", "Ceil", "Round"])
+
+
+def _contracted(graph: Graph) -> set[int]:
+    """Returns the ids of all values that the first two operands of contractions depend on."""
+    found: set[int] = set()
+    for node in reversed(graph.nodes()):
+        if node.op_type in _CONTRACTIONS:
+            found.update(node.inputs[:2])
+        elif not found.isdisjoint(node.outputs):
+            found.update(node.inputs)
+    return found
+
+
+POINTWISE = frozenset(
+    [
+        *("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu"),
+        *("Sigmoid", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Tanh", "Erf", "Gelu", "Exp", "Log"),
+        *("Sqrt", "Reciprocal", "Neg", "Abs", "Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Clip", "Cast", "Not"),
+        *("And", "Or", "Equal", "Greater", "Less", "Where", "Identity", "Concat", "Split", "Slice", "Transpose"),
+        *("Reshape", "Expand", "Constant", "ConstantOfShape", "Pad"),
+    ]
+)
+"""Operators that compute each result from one element of each operand, or only move elements."""
+
 _EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
 
 
@@ -104,6 +165,13 @@ def _masks(graph: Graph) -> set[int]:
     logits = (node.inputs[0] for node in graph.nodes() if node.op_type in _EXPONENTIALS)
     attention = (node.inputs[3:4] for node in graph.nodes() if node.op_type == "Attention")
     return {id_ for ids in (*(summands.get(id_, []) for id_ in logits), *attention) for id_ in ids}
+
+
+def _typed(tensor: Floats, dtype: int) -> npt.NDArray[np.generic]:
+    """Returns numbers as the element type of a leaf; positive ones stand for true."""
+    if dtype == TensorProto.BOOL:
+        return np.asarray(tensor > 0)
+    return tensor.astype(helper.tensor_dtype_to_np_dtype(dtype), copy=False)
 
 
 _ONE = np.ones((), np.float32)

@@ -20,7 +20,7 @@ def test_the_papers_preset_adds_nothing() -> None:
     """Each of these is a mechanism that the published design does not have."""
     config = load_config("paper", {})
     model, dynamics = config.world_model, config.world_model.mdn_rnn
-    assert dynamics.features == "state" and not dynamics.neighbours and not dynamics.telling_bits
+    assert dynamics.features == "state" and not dynamics.neighbours
     assert not dynamics.hold_changes and not model.encoder.total_time
     assert config.dream.legal_from == 0.5
     for ppo in (config.ppo, config.ppo_real):

@@ -283,25 +283,26 @@ def save_unknown_operator(path: Path) -> None:
     onnx.save(_model(helper.make_node("Foo", ["x"], ["y"], domain="my.ops")), path)
 
 
-@pytest.mark.parametrize(
-    ("save", "said"), [(save_branching, ["operator If", "endtoend:cpu"]), (save_unknown_operator, ["my.ops:Foo"])]
-)
-def test_a_model_that_cannot_be_priced_names_the_operator(
-    save: Callable[[Path], None], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(tmp_path / "model.onnx")
-    message = failure(capsys, "costs", "record", "model.onnx")
-    assert all(part in message for part in said)
+def test_a_model_that_cannot_be_priced_names_the_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_unknown_operator(tmp_path / "model.onnx")
+    assert "my.ops:Foo" in failure(capsys, "costs", "record", "model.onnx")
+
+
+def test_a_branch_has_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_branching(tmp_path / "model.onnx")
+    command = ["optimise", "model.onnx", "-o", "out.onnx", "--costs", "measured:cpu", "--controller", "greedy"]
+    assert main(command) == 0, capsys.readouterr().err
+    assert (tmp_path / "out.onnx").exists()
 
 
 def test_a_search_on_a_model_that_cannot_be_priced_says_so_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_branching(tmp_path / "model.onnx")
+    save_unknown_operator(tmp_path / "model.onnx")
     with PriceDatabase(tmp_path / "prices.sqlite") as database:  # so that the command makes no file
         database.setting(OTHER)
     status = main(["optimise", "model.onnx", "-o", "out.onnx", "--costs", "measured:cpu", "--controller", "greedy"])
-    assert status == 2 and "operator If" in capsys.readouterr().err
+    assert status == 2 and "my.ops:Foo" in capsys.readouterr().err
     assert not (tmp_path / "out.onnx").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,23 @@ g (float[4, 4] x) => (float[4, 4] y) {
 TRUE = "rule drop-double-negation\n  var    x: float\n  source t = Neg(x); y = Neg(t)\n  target y = x\n"
 WRONG = "rule drop-abs\n  var    x: float\n  source y = Abs(x)\n  target y = x\n"
 """Right behind a Relu only."""
+WITHOUT_KERNEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (double[4, 4] x) => (double[4, 4] y) { a = Neg(x) b = Neg(a) c = Abs(b) y = Softsign(c) }
+"""
+"""ONNX Runtime has no Softsign of doubles, but onnx.reference has one."""
+UNKNOWN = """
+<ir_version: 10, opset_import: ["" : 21, "mine" : 1]>
+g (float[4, 4] x) => (float[4, 4] y) <float[4, 4] h> { h = mine.Own(x) a = Neg(h) b = Neg(a) y = Relu(b) }
+"""
+RANDOM = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[4, 4] x) => (float[4, 4] y) { h = RandomNormalLike(x) a = Neg(h) b = Neg(a) y = Add(b, x) }
+"""
+DEAD = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[4, 4] x) => (float[4, 4] y) { z = Sub(x, x) a = Neg(z) b = Neg(a) y = Relu(b) }
+"""
 
 
 def sealed(text: str) -> str:
@@ -35,19 +53,27 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def written(
+    capsys: pytest.CaptureFixture[str], text: str, *rules: str, flags: Sequence[str] = (), status: int = 0
+) -> tuple[onnx.ModelProto, str]:
+    """Returns the result of a command that ends with `status`, and what was said."""
+    onnx.save(onnx.parser.parse_model(text), "model.onnx")
+    Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
+    command = ["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso", "--force"]
+    found = main([*command, *flags])
+    said = capsys.readouterr()
+    assert found == status, said.err
+    return onnx.load("out.onnx"), " ".join(said.out.split())
+
+
 def optimised(capsys: pytest.CaptureFixture[str], text: str, *rules: str) -> tuple[list[str], str]:
     """Returns the operators of the result, which was compared with the model, and what was said."""
-    model = onnx.parser.parse_model(text)
-    onnx.save(model, "model.onnx")
-    Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
-    status = main(["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso"])
-    said = capsys.readouterr()
-    assert status == 0, said.err
-    result = onnx.load("out.onnx")
+    result, said = written(capsys, text, *rules)
+    model = onnx.load("model.onnx")
     feeds = {"x": np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)}
     before, after = (ReferenceEvaluator(each).run(None, feeds)[0] for each in (model, result))
     np.testing.assert_array_equal(before, after)
-    return [node.op_type for node in result.graph.node], " ".join(said.out.split())
+    return [node.op_type for node in result.graph.node], said
 
 
 def test_one_bad_rewrite_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,3 +95,28 @@ def test_a_model_of_which_nothing_can_be_rewritten_is_returned_as_it_is(capsys: 
     one = '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 4] x) => (float[4, 4] y) { a = Sin(x) y = Abs(a) }'
     operators, said = optimised(capsys, one, WRONG)
     assert operators == ["Sin", "Abs"] and "The result equals the model" in said
+
+
+def test_where_onnx_runtime_lacks_an_operator_onnx_reference_judges(capsys: pytest.CaptureFixture[str]) -> None:
+    result, said = written(capsys, WITHOUT_KERNEL, TRUE)
+    assert [node.op_type for node in result.graph.node] == ["Abs", "Softsign"]
+    assert "Verified in onnx.reference" in said and "Not measured end to end, because ONNX Runtime" in said
+    result, said = written(capsys, WITHOUT_KERNEL, TRUE, WRONG)
+    assert [node.op_type for node in result.graph.node] == ["Abs", "Softsign"]
+    assert "Rule 'drop-abs' was left out" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(UNKNOWN, "runs on none of the inputs"), (RANDOM, "other values each time"), (DEAD, "did not react")],
+    ids=["unknown operator", "random", "dead"],
+)
+def test_what_cannot_be_verified_is_delivered_and_said_first(
+    text: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, said = written(capsys, text, TRUE, status=3)
+    assert "Neg" not in [node.op_type for node in result.graph.node]
+    assert said.startswith("Not verified: ") and reason in said and "Verified in" not in said
+    report = next(Path("runs").glob("*/report.md")).read_text(encoding="utf-8")
+    assert report.splitlines()[2].startswith("Not verified: ")
+    written(capsys, text, TRUE, flags=["--unverified"], status=0)

@@ -68,6 +68,38 @@ def test_reals_and_values(condition: str, value: float, matches: bool, dims: tup
     assert legal(scalar_rule(condition), "Mul", {}, np.full(dims, value, np.float32), dims=(3, 4)) == matches
 
 
+@pytest.mark.parametrize("dtype", range(TensorProto.FLOAT, TensorProto.INT2 + 1))
+def test_element_types_have_the_names_of_onnx(dtype: int) -> None:
+    name = TensorProto.DataType.Name(dtype).lower()
+    for condition, matches in ((f'dtype(x) == "{name}"', 1), (f'dtype(x) != "{name}"', 0), ("dtype(x) == 1", 0)):
+        builder = GraphBuilder()
+        x = builder.input("x", dtype, (2, 3))
+        builder.output(builder.node("", "Transpose", {"perm": [1, 0]}, [x], [("y", dtype, (3, 2))])[0])
+        rule = (
+            "rule r\n var x: any\n source y = Transpose(x; perm=p)\n where {}\n target y = Transpose(x; perm=[1, 0])\n"
+        )
+        assert len(State(builder.build(), RuleSet.parse(rule.format(condition)), COSTS).legal_actions()) == matches
+
+
+def test_instances_have_the_element_types_that_conditions_and_callers_ask_for() -> None:
+    text = "rule r\n var x, z: any\n source y = Mul(x, z)\n {}\n target y = Mul(z, x)\n"
+    plain = RuleSet.parse(text.format(""))
+    demanding = RuleSet.parse(text.format('where rank(x) > 0 and dtype(x) == "double" and "double" == dtype(z)'))
+    asked = {"x": TensorProto.INT64, "z": TensorProto.INT64}
+    for rules, dtypes, expected in ((plain, {}, FLOAT), (plain, asked, 7), (demanding, {}, TensorProto.DOUBLE)):
+        instance = rules.instance(0, 1, dtypes=dtypes)
+        assert instance is not None
+        assert {value.dtype for value in instance.values().values()} == {expected}
+    assert plain.instance(0, 1, dtypes={"x": TensorProto.INT64}) is None, "the operands of a product have one type"
+
+
+def test_a_rule_that_asks_for_a_weight_that_its_source_does_not_read_has_no_instance() -> None:
+    rules = RuleSet.parse(
+        "rule r\n var x: float; c: weight float[]\n source y = Neg(x)\n where value(c) == 1\n target y = Mul(x, c)\n"
+    )
+    assert rules.instance(0, 1) is None
+
+
 def test_weights_of_different_elements_have_no_value() -> None:
     for condition in ("value(c) == 1", "value(c) != 1", "is_identity(c)"):
         assert not legal(scalar_rule(condition), "Mul", {}, np.float32([1, 1, 1, 2]), dims=(3, 4))

@@ -199,6 +199,19 @@ def test_computed_structure_stays_as_it_is() -> None:
         assert (written.op_type, written.domain, list(written.input)) == (name, "", list(each.input))
 
 
+def test_an_attribute_of_a_newer_opset_is_not_lost() -> None:
+    """The windows of Attention came with opset 25, after the normal form."""
+    operands = ["q", "k", "v"]
+    inputs = [value(name, [1, 2, 5, 4]) for name in operands]
+    windowed = node("Attention", operands, ["y"], left_window_size=2, is_causal=1)
+    for attention, domain in ((windowed, RAW_DOMAIN), (node("Attention", operands, ["y"], is_causal=1), "")):
+        model = make_model([attention], inputs, [value("y", [1, 2, 5, 4])], opset=25)
+        loaded = OnnxModel.load(model, clean="none")
+        assert [each.domain for each in loaded.graph.nodes()] == [domain]
+        written = {each.name for each in loaded.export(loaded.graph).graph.node[0].attribute}
+        assert written >= {each.name for each in attention.attribute}
+
+
 def test_empty_tensors_keep_their_meaning() -> None:
     for spelled, allow_zero in (([3, 4, 0], 1), ([0, 12], 0)):
         model = with_inferred_output(

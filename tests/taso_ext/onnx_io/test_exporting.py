@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from environment import zoo
 from environment.verification import verify
@@ -56,6 +56,17 @@ def test_weight_only_values_are_folded() -> None:
     exported = assert_round_trip(weight_arithmetic(), clean="none")
     assert operators(exported) == ["MatMul", "MatMul", "Add"]
     assert sorted(tuple(tensor.dims) for tensor in exported.graph.initializer) == [(200, 150), (200, 150)]
+
+
+def test_weights_of_half_precision_are_folded_in_float32_and_rounded_once() -> None:
+    """In float16 the square of 1000 is infinite, and the one of 1e-4 is zero."""
+    weights = {"w": np.array([1000, 1e-4, -3], np.float16), "s": np.array([1e-3, 1e3, 1.0], np.float16)}
+    nodes = [node("Mul", ["w", "w"], ["q"]), node("Mul", ["q", "s"], ["v"]), node("Add", ["x", "v"], ["y"])]
+    inputs, outputs = [value("x", [3], TensorProto.FLOAT16)], [value("y", [3], TensorProto.FLOAT16)]
+    loaded = OnnxModel.load(make_model(nodes, inputs, outputs, weights), clean="none")
+    (folded,) = loaded.export(loaded.graph).graph.initializer
+    wide = {name: array.astype(np.float32) for name, array in weights.items()}
+    np.testing.assert_array_equal(numpy_helper.to_array(folded), (wide["w"] ** 2 * wide["s"]).astype(np.float16))
 
 
 def test_what_onnx_runtime_cannot_fold_stays() -> None:

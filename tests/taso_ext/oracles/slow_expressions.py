@@ -9,8 +9,9 @@ from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
+from onnx import TensorProto
 
-from taso_ext.onnx_io.weights.content import PATTERNS, materialise
+from taso_ext.onnx_io.weights.content import NONZERO, PATTERNS, known, materialise
 
 Number = int | float
 Quantity = Number | str | tuple[Number, ...]
@@ -22,13 +23,19 @@ LONGEST_REPEAT = 64
 
 @dataclass(frozen=True)
 class Scope:
-    """The meaning of names: symbols, dims and contents of tensors, lengths of lists, attributes that `@name` binds."""
+    """The meaning of names: symbols, dims, contents and dtypes of tensors, lengths of lists, and attributes.
+
+    The attributes are those that `@name` binds and those of operator variables; `attribute_names` also has the names of
+    attributes that expressions do not know.
+    """
 
     symbols: Mapping[str, Quantity]
     dims: Mapping[str, Dims]
     contents: Mapping[str, float | str | None]
     lengths: Mapping[str, int] = field(default_factory=dict)
     rests: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    attribute_names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
 
 
 class NoValueError(Exception):
@@ -164,10 +171,16 @@ def _call(function: str, arguments: list[ast.expr], scope: Scope) -> Quantity:
     if function in _OF_A_TENSOR:
         tensor = _name(arguments[0])
         return _OF_A_TENSOR[function](_known(scope.dims, tensor), scope.contents.get(tensor))
+    if function == "dtype":
+        return TensorProto.DataType.Name(_known(scope.dtypes, _name(arguments[0]))).lower()
     if function == "count":
         return _known(scope.lengths, _name(arguments[0]))
+    if function == "only":
+        owner, *names = map(_name, arguments)
+        return int(_known(scope.attribute_names, owner) <= set(names))
     if function == "attribute":
-        return _known(_known(scope.rests, _name(arguments[0])), _name(arguments[1]))
+        found, name = _known(scope.rests, _name(arguments[0])), _name(arguments[1])
+        return _value(arguments[2], scope) if name not in found and len(arguments) > 2 else _known(found, name)
     if function == "within":
         value, low, high = _value(arguments[0], scope), _number(arguments[1], scope), _number(arguments[2], scope)
         numbers = value if isinstance(value, tuple) else (value,)
@@ -223,11 +236,19 @@ def _holds_pattern(name: str) -> Callable[[Dims, float | str | None], int]:
 
     def holds_pattern(dims: Dims, content: float | str | None) -> int:
         pattern = PATTERNS[name](dims)
-        if content is None or pattern is None:
+        if known(content) is None or content is None or pattern is None:
             return 0
         return int(all(map(same, materialise(content, dims).ravel().tolist(), pattern.ravel().tolist())))
 
     return holds_pattern
+
+
+def _is_finite(content: float | str | None) -> bool:
+    return bool(np.isfinite(content)) if isinstance(content, float) else content is not None
+
+
+def _is_nonzero(content: float | str | None) -> bool:
+    return content == NONZERO or (isinstance(content, float) and _is_finite(content) and content != 0)
 
 
 _OF_A_TENSOR: dict[str, Callable[[Dims, float | str | None], Quantity]] = {
@@ -238,6 +259,8 @@ _OF_A_TENSOR: dict[str, Callable[[Dims, float | str | None], Quantity]] = {
     "is_identity": _holds_pattern("identity"),
     "is_identity_kernel": _holds_pattern("identity-kernel"),
     "is_averaging_kernel": _holds_pattern("averaging-kernel"),
+    "is_finite": lambda dims, content: int(_is_finite(content)),
+    "is_nonzero": lambda dims, content: int(_is_nonzero(content)),
 }
 
 _OF_A_LIST: dict[str, Callable[[Dims], Quantity]] = {

@@ -269,11 +269,15 @@ class _Matcher:
         tensors = {name: self.graph.tensors[id_] for name, id_ in match.tensors.items()}
         dims = {name: tensor.dims or () for name, tensor in tensors.items()}
         lengths = {name: len(ids) for name, ids in match.lists.items()}
+        owners = match.rests | {variable: attributes for variable, (_, attributes) in match.operators.items()}
         rests = {
-            rest: {name: quantity for name, _, value in kept if (quantity := _quantity(value)) is not None}
-            for rest, kept in match.rests.items()
+            owner: {name: quantity for name, _, value in kept if (quantity := _quantity(value)) is not None}
+            for owner, kept in owners.items()
         }
-        return Scope(match.symbols, dims, {name: t.content for name, t in tensors.items()}, lengths, rests)
+        names = {owner: frozenset(name for name, _, _ in kept) for owner, kept in owners.items()}
+        contents = {name: tensor.content for name, tensor in tensors.items()}
+        dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
+        return Scope(match.symbols, dims, contents, lengths, rests, names, dtypes)
 
     def attributes_hold(self, match: Match, scope: Scope) -> bool:
         for index, statement in enumerate(self.rule.source):

@@ -18,7 +18,7 @@ from worldmodel.world_model import WorldModel
 STATE = dataclasses.replace(
     SMALL,
     encoder_training=dataclasses.replace(SMALL.encoder_training, steps=5),
-    mdn_rnn=dataclasses.replace(SMALL.mdn_rnn, features="state", neighbours=0, telling_bits=False, hold_changes=False),
+    mdn_rnn=dataclasses.replace(SMALL.mdn_rnn, features="state", neighbours=0, hold_changes=False),
     mdn_rnn_training=dataclasses.replace(SMALL.mdn_rnn_training, steps=60),
 )
 N = 16

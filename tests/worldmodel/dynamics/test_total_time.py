@@ -127,7 +127,7 @@ def test_a_rewrite_saves_as_much_time_in_a_larger_graph(
     assert share < 0.7
     graph = adapted.start_graph()
     of_rules = model.statistics.rule_mean[graph.table.rules], model.statistics.rule_spread[graph.table.rules]
-    np.testing.assert_allclose(graph.rewards.mean[:, 0], share * of_rules[0], rtol=1e-3)
+    np.testing.assert_allclose(graph.rewards.mean, share * of_rules[0], rtol=1e-3)
     np.testing.assert_allclose(graph.rewards.spread, share * of_rules[1], rtol=1e-3)
     played = open_loop(adapted, long, steps=1, stride=1)
     error = np.abs(played.dreamed.reward - played.real.trajectory.reward).mean()

@@ -12,7 +12,7 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import Trajectory
 from worldmodel.dynamics.heads import RealSteps, Seen
-from worldmodel.dynamics.reward_table import mean_reward_per_action, mean_reward_per_rule
+from worldmodel.dynamics.reward_table import mean_reward_per_rule
 from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.dynamics.training import GraphData, MdnRnnTraining
 from worldmodel.errors import NonFiniteLoss
@@ -84,22 +84,20 @@ def test_noop_teaches_its_reward_only(eager: MdnRnnTraining, split: tuple[Episod
 
 
 def test_a_step_is_not_told_its_own_reward(world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    """What is left to be learned is what the mean of its action's other steps leaves, conditioned alike."""
+    """What is left to be learned is what the mean of its action's other steps leaves."""
     model, training, table = world_model, split[0], world_model.table
     known, rewards = list(EpisodeData(training, table)), model.start_graph().rewards
     actions, masks = (
         np.concatenate(parts) for parts in zip(*((one.action[:, 0], one.legal[:-1, 0]) for one in known), strict=True)
     )
     earned = np.concatenate([one.reward[:, 0] for one in known])
-    is_on = masks[np.arange(len(actions)), rewards.bit[actions]]
-    by_rule, by_action = mean_reward_per_rule(training)[table.rules], mean_reward_per_action(training, table)
-    prior = np.where(rewards.bit == table.num_actions, by_rule, by_action)
+    prior = mean_reward_per_rule(training)[table.rules]
     (head,) = (member.reward for member in model.mdn_rnn.members)
     targets = head.target(seen(model, actions, masks), brought(earned)).earned.numpy()
     for step in range(0, len(actions), 7):
-        alike = (actions == actions[step]) & (is_on == is_on[step])
+        alike = actions == actions[step]
         without = (earned[alike].sum() - earned[step] + prior[actions[step]]) / alike.sum()
-        left = targets[step] - rewards.mean[actions[step], int(is_on[step])]
+        left = targets[step] - rewards.mean[actions[step]]
         assert left == pytest.approx(earned[step] - without, rel=1e-3, abs=1e-3)
     unmoved = dataclasses.replace(
         model.start_graph(), rewards=rewards._replace(counts=np.full_like(rewards.counts, np.inf))

@@ -68,8 +68,6 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     is not looked at: more data have rules go further."""
     assert after.num_actions > before.num_actions and after.statistics.slots.shape[1] > before.statistics.slots.shape[1]
     known = np.append(after.table.find_codes(before.table.codes), after.num_actions)
-    places = np.zeros(after.num_actions + 1, np.int32)
-    places[known] = np.arange(len(known))
     whole = after.inputs(after.start_graph())
     actions, neighbours, rewards = (
         tf.nest.map_structure(lambda part: tf.gather(part, known), group)
@@ -78,7 +76,7 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     of_known = whole._replace(
         actions=actions,
         neighbours=neighbours._replace(slots=tf.constant(neighbour_table(after.statistics.slots, before.table))),
-        rewards=rewards._replace(bit=tf.gather(places, rewards.bit)),
+        rewards=rewards,
     )
     inputs = before.inputs(before.start_graph()), of_known
     actions, n = tf.range(len(known)), len(known)
@@ -130,12 +128,10 @@ def test_known_actions_keep_what_their_rewards_are_told_from(
     for name in ("mean", "spread"):
         np.testing.assert_array_equal(getattr(new, name)[:-1][known], getattr(old, name)[:-1])
     assert np.isinf(new.counts[known]).all()
-    np.testing.assert_array_equal(np.append(known, after.num_actions)[old.bit[:-1]], new.bit[known])
     unknown = np.setdiff1d(np.arange(after.num_actions), known)
     actions = after.table.encode(np.concatenate([e.actions for e in episodes]))
     taken = np.bincount(actions, minlength=after.num_actions + 1)
-    counts, alone = new.counts[unknown], new.bit[unknown] == after.num_actions
-    np.testing.assert_array_equal(np.where(alone, counts[:, 0], counts.sum(axis=1)), taken[unknown])
+    np.testing.assert_array_equal(new.counts[unknown], taken[unknown])
 
 
 def test_what_is_new_is_learned(before: WorldModel, after: WorldModel, episodes: EpisodeBuffer) -> None:

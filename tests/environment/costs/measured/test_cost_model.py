@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from environment import GraphSubstitutionEnv, rewards, zoo
@@ -28,6 +29,7 @@ from environment.costs.prices.settings import Setting
 from environment.rewards import Transition
 from environment.runtimes import OnnxRuntime, UnavailableError
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
+from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.costs.fake_kernels import KernelClock, price_without_a_clock
 
 RUNTIME = OnnxRuntime()
@@ -83,6 +85,22 @@ def test_a_neighbourhood_that_reaches_everything_is_the_whole(tmp_path: Path) ->
     part = neighbourhood(sketch.model, [some], 1000)
     kernels = [sorted(each.kernel.signature for each in lower(m, RUNTIME)) for m in (sketch.model, part)]
     assert kernels[0] == kernels[1]
+
+
+@pytest.mark.parametrize("distance", range(4))
+def test_a_neighbourhood_computes_its_shapes_itself(distance: int) -> None:
+    """Arbitrary numbers would be no shape. PyTorch exports a Swin transformer with such detours through floats."""
+    text = """
+      <ir_version: 10, opset_import: ["" : 21]>
+      g (float[2, 3, 40] x) => (float[2, 120] y) <int64 first = {0}, int64[1] zero = {0}, int64[1] rest = {-1}> {
+        a = Relu(x)  s = Shape(a)  b = Gather(s, first)  f = Cast<to: int = 1>(b)  h = Mul(f, f)  g = Div(h, f)
+        c = Cast<to: int = 7>(g)  d = Unsqueeze(c, zero)  t = Concat<axis = 0>(d, rest)  u = Reshape(a, t)  y = Relu(u)
+      }
+    """
+    part = neighbourhood(CheckedModel.from_proto(onnx.parser.parse_model(text)), ["u"], distance)
+    assert "Shape" in [node.op_type for node in part.skeleton.graph.node]
+    assert [value.name for value in part.skeleton.graph.input] == ["x" if distance else "a"]
+    assert "Reshape" in [each.kernel.op_type for each in lower(part, OnnxRuntime(level="disabled"))]
 
 
 @over_models

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -20,11 +21,13 @@ from onnx import TensorProto, helper, numpy_helper
 from environment import zoo
 from environment.costs.measured import ort_kernels as lowering
 from environment.costs.measured import ort_kernels as module
+from environment.costs.measured.benchmark import copies_model
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower, remove_abandoned, scratch_folder
 from environment.runtimes import OnnxRuntime, UnavailableError, onnx_runtime
 from taso_ext import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.session import create_session
 
 F, S = TensorProto.FLOAT, TensorProto.BFLOAT16
 SIZE = 128
@@ -98,6 +101,65 @@ def test_an_input_that_is_a_sequence_is_refused() -> None:
     given = helper.make_tensor_sequence_value_info("s", F, [SIZE])
     with pytest.raises(ModelError, match="'s' cannot be made up"):
         kernels(model([AT], [INDEX], inputs=(given,)))
+
+
+WITH_GRAPHS = {
+    "If": """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[8, 8] x, bool c) => (float[8, 8] y) {
+  u = Neg(x)
+  y = If (c) <
+    then_branch = t () => (float[8, 8] u1) { v = Neg(u) u1 = MatMul(v, w) },
+    else_branch = e () => (float[8, 8] u2) {
+      n = Not(c)
+      u2 = If (n) <
+        then_branch = tt () => (float[8, 8] u3) { v = MatMul(u, u) u3 = MatMul(v, w) },
+        else_branch = ee () => (float[8, 8] u4) { u4 = Relu(x) }
+      >
+    }
+  >
+}
+""",
+    "Loop": """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[8, 8] x) => (float[8, 8] y, float[k, 8, 8] z) <int64 n = {3}, bool go = {1}> {
+  a = MatMul(x, w)
+  y, z = Loop (n, go, a) <body = l (int64 i, bool k, float[8, 8] s) => (bool kk, float[8, 8] r, float[8, 8] q) {
+    kk = Identity(k) p = MatMul(s, a) r = Tanh(p) q = Mul(r, w)
+  }>
+}
+""",
+    "Scan": """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[64] h, float[5, 64] x) => (float[64] y, float[5, 64] o) {
+  b = Neg(x)
+  y, o = Scan <num_scan_inputs: int = 1, body = l (float[64] s, float[64] e) => (float[64] z, float[64] q) {
+    z = Add(s, e) q = Tanh(z)
+  }> (h, b)
+}
+""",
+}
+"""Models whose graphs read weights, computed values and inputs, and give results the same names."""
+
+
+@pytest.mark.parametrize("level", ["disabled", "all"])
+@pytest.mark.parametrize(("operator", "num_inputs", "num_captured"), [("If", 1, 4), ("Loop", 3, 2), ("Scan", 2, 0)])
+def test_a_kernel_with_graphs_of_its_own_has_their_outer_values_as_operands(
+    operator: str, num_inputs: int, num_captured: int, level: Any
+) -> None:
+    source = onnx.parser.parse_model(WITH_GRAPHS[operator])
+    if num_captured:
+        source.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    first, kernel = kernels(source, level)  # what runs inside is no kernel of its own
+    assert first.op_type in ("Neg", "MatMul") and kernel.op_type == operator
+    assert len(kernel.operands) == num_inputs + num_captured
+    assert sum(each.is_weight for each in kernel.operands if each) == bool(num_captured)
+    again = Kernel.of_signature(kernel.signature)
+    assert again == kernel
+    built, feeds = copies_model(again, 3, 2)
+    results = create_session(built, "disabled").run(None, feeds)
+    assert len(results) == 3 * sum(kernel.results)
+    assert len(built.tensors) == 3 * sum(each.constant for each in kernel.operands if each), "each has its own weights"
 
 
 def test_types_that_nobody_knows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

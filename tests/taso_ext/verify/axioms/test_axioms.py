@@ -27,7 +27,7 @@ TYPED = [
 
 @pytest.mark.parametrize("index", range(len(AXIOMS)), ids=AXIOMS.names)
 def test_axiom_holds_on_random_graphs(index: int) -> None:
-    found = verify_rule(AXIOMS, index, instances=_INSTANCES, float_instances=4)
+    found = verify_rule(AXIOMS, index, instances=_INSTANCES, float_instances=0)
     assert found.ok, str(found)
     assert len(found.instances) >= 6, found
 

@@ -16,8 +16,8 @@ from onnx import TensorProto
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify.exact import functions
 from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES
-from taso_ext.verify.exact.finite_field import KERNELS, compare_exactly, evaluate
-from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
+from taso_ext.verify.exact.finite_field import KERNELS, evaluate
+from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
 from taso_ext.verify.numeric.float_session import FloatSession
 
 Dims = Sequence[int]
@@ -145,8 +145,26 @@ def test_all_kernels_of_functions_are_tested() -> None:
 
 
 def test_masks_of_attention_are_not_broadcast_along_the_keys() -> None:
-    """ONNX pads a mask with too few keys with -infinity instead."""
+    """ONNX pads a mask with too few keys with −infinity instead, so that one key is left here."""
     shapes = [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 6), (4, 1)]
     graph = graph_of("Attention", {}, shapes, (2, 3, 4, 6))
-    with pytest.raises(UnsupportedOperatorError, match="mask"):
-        compare_exactly(graph, graph)
+    arithmetic, generator = Arithmetic.at((PRIMES[0], EXPONENT_PRIMES[0]), 0), np.random.default_rng(0)
+    leaves = {
+        f"x{i}": with_residues(arithmetic, generator.uniform(-3, 3, dims), generator) for i, dims in enumerate(shapes)
+    }
+    (got,) = evaluate(graph, leaves, arithmetic)
+    first = leaves["x2"].parts[0][:, :, :1] % PRIMES[0]
+    assert np.array_equal(got.parts[0], np.broadcast_to(first, got.dims))
+
+
+@pytest.mark.parametrize(("cap", "same"), [(2.0, True), (3.0, False)])
+def test_scores_of_attention_are_capped_by_tanh(cap: float, same: bool) -> None:
+    """One query, two keys of one feature and a scale of 1: the cap moves the result as the formula says."""
+    shapes = [(1, 1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1)]
+    graph = graph_of("Attention", {"scale": 1.0, "softcap": 2.0}, shapes, (1, 1, 1, 1))
+    arithmetic, generator = Arithmetic.at((PRIMES[0], EXPONENT_PRIMES[0]), 0), np.random.default_rng(0)
+    query, key, value = (generator.uniform(-3, 3, dims) for dims in shapes)
+    leaves = {f"x{i}": with_residues(arithmetic, each, generator) for i, each in enumerate((query, key, value))}
+    (got,) = evaluate(graph, leaves, arithmetic)
+    scores = np.exp(cap * np.tanh(query.item() * key.ravel() / cap))
+    assert np.isclose(got.real.item(), scores @ value.ravel() / scores.sum()) == same
