@@ -14,6 +14,7 @@ for _name, _value in {
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "1",  # the same kernels on every processor
     "CUDA_VISIBLE_DEVICES": "-1",
 }.items():
     os.environ.setdefault(_name, _value)

@@ -89,6 +89,8 @@ TENSORFLOW_SETTINGS = {
     # The networks are so small that a second thread only costs time; with one, sums always have the same order.
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
+    # On processors without AVX-512 TensorFlow leaves oneDNN out, and then has no convolutions with groups.
+    "TF_ENABLE_ONEDNN_OPTS": "1",
 }
 """Environment variables that TensorFlow reads when it is imported; values that the user has set stay."""
 

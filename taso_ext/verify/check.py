@@ -53,7 +53,7 @@ class Counterexample:
       instance_seed: the seed of the source graph, `rules.instance(index, instance_seed)`; its position among the graphs
         if the caller gave them.
       location: where in the source graph the rule was applied.
-      stage: the test that failed, "finite-field", "differential" or, on truth values and integers, "discrete".
+      stage: the test that failed, "exact", "differential" or, on truth values and integers, "discrete".
       reason: the element that differs and its two values, or why a graph cannot be evaluated.
       source, target: both graphs as text, one operator per line.
     """
@@ -329,7 +329,7 @@ def _find_counterexample(
             raise
         return found
     if agreement.mismatch is not None:
-        return _counterexample(rewrite, "finite-field", str(agreement.mismatch))
+        return _counterexample(rewrite, "exact", str(agreement.mismatch))
     if agreement.error_bits >= ERROR_BITS:
         result.instances.add(rewrite.source.hash)
         result.real_instances |= {rewrite.source.hash} if agreement.in_reals else set()

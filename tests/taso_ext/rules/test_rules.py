@@ -152,7 +152,7 @@ def test_wrong_rule_is_rejected_with_a_counterexample(text: str) -> None:
     verification = verify_text(text)
     assert not verification.ok
     assert verification.counterexample is not None, str(verification)
-    assert verification.counterexample.stage == "finite-field"
+    assert verification.counterexample.stage == "exact"
 
 
 def test_counterexample_can_be_replayed() -> None:
