@@ -157,9 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
       paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 3 if `rlflow
       optimise` wrote a model of which nothing could be proved; 130 after Ctrl-C and 143 after SIGTERM.
     """
+    from experiments.runs.progress import Interrupted, listening
+
     try:
-        return _main(arguments)
-    except KeyboardInterrupt:  # before `listening` took over
+        with listening():
+            return _main(arguments)
+    except Interrupted as interruption:
+        return _stopped(str(interruption), interruption.signal)
+    except KeyboardInterrupt:  # it came before `listening` took over, or a library raised it
         return _stopped("SIGINT", signal.SIGINT)
 
 
@@ -180,11 +185,8 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Runs a command and turns its errors into a sentence and an exit status."""
-    from experiments.runs.progress import Interrupted, listening
-
     try:
-        with listening():
-            return command(options)
+        return command(options)
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -198,8 +200,6 @@ def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse
             file=sys.stderr,
         )
         return BAD_INPUT
-    except Interrupted as interruption:
-        return _stopped(str(interruption), interruption.signal)
 
 
 def _stopped(name: str, number: int) -> int:
