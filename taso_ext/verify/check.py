@@ -28,7 +28,7 @@ from taso_ext.verify.numeric.differential import compare_floats
 from taso_ext.verify.numeric.discrete import find_discrete_difference, is_discrete, is_of_truths
 from taso_ext.verify.numeric.float_cases import Facts
 from taso_ext.verify.numeric.float_session import RefusedGraphError
-from taso_ext.verify.numeric.other_dtypes import DTYPES, agree_in
+from taso_ext.verify.numeric.other_dtypes import DTYPES, agree_in, differ_in_reference
 from taso_ext.verify.rule_file import is_normwise
 from taso_ext.verify.rule_reader import RuleText, read_rule
 
@@ -368,6 +368,11 @@ def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: fro
     has_halves = any(value.dtype in _HALVES for graph in graphs for value in graph.values().values())
     if has_halves and not agree_in("float", *graphs, seed=seed, facts=result.facts):
         return _counterexample(rewrite, "differential", "onnx.reference gives other results, or cannot run the graphs")
+    asked = len(result.float_instances) < _DTYPE_INSTANCES and not has_halves and not result.normwise
+    if asked and _size(rewrite.source) < _MOST_IN_DTYPE and differ_in_reference(*graphs, seed=seed, facts=result.facts):
+        return _counterexample(
+            rewrite, "differential", "onnx.reference gives other results on numbers of ordinary size"
+        )
     return None
 
 

@@ -114,7 +114,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (op == "Slice") return cut(x, attribute, so_far);
   const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
   if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3, 14);
-  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(15)});
+  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(30)});
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
   if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2, 16);
   if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1, 6);
@@ -196,9 +196,20 @@ std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
   return pads;
 }
 
-// Returns a shape that regroups all extents, or half of the time only the last one, as when attention heads are
-// separated.
+// Returns a shape with one extent split into two factors, as when channels are shuffled or attention heads separated.
+// Proper factors are tried twice, because 1 and the extent itself tell little.
+Dims AttributeDraw::split(Dims dims) {
+  const auto at = static_cast<std::size_t>(dice_.pick(0, std::ssize(dims) - 1));
+  std::int64_t factor = 1;
+  for (int tries = 0; tries < 2 && (factor == 1 || factor == dims[at]); ++tries) factor = dice_.any_divisor(dims[at]);
+  dims[at] /= factor;
+  dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), factor);
+  return dims;
+}
+
+// Returns a shape that regroups all extents, or half of the time only the last one.
 Dims AttributeDraw::reshape(const Dims& dims) {
+  if (!dims.empty() && product(dims) > 0 && dice_.chance(25)) return split(dims);
   const bool last_only = !dims.empty() && dice_.chance(50);
   Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
   std::int64_t elements = product(std::span(dims).subspan(shape.size()));

@@ -117,7 +117,8 @@ Dims ShapeDraw::middle(std::size_t at, const Window& window) {
   const std::int64_t most = dice_.chance(20) ? 3 : 2;
   const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, most)) : window.other.size() - 2;
   const bool kernel = window.role == Window::Role::kKernel;
-  Dims drawn = kernel ? dice_.sides(rank, 1, 3, rank > 2 ? 5 : 16) : dice_.sides(rank, 3, 6, rank > 2 ? 6 : 24);
+  const std::int64_t longest = rank == 1 && dice_.chance(50) ? 16 : 6;    // so that several windows in a row fit
+  Dims drawn = kernel ? dice_.sides(rank, 1, 3, rank > 2 ? 5 : 16) : dice_.sides(rank, 3, longest, rank > 2 ? 6 : 24);
   for (std::int64_t& extent : drawn) extent += kernel ? 0 : dice_.stretch();
   extents.insert(extents.end(), drawn.begin(), drawn.end());
   return extents;

@@ -7,6 +7,28 @@ import pytest
 from taso_ext.verify.prove import prove_rule
 
 FALSE = {
+    "a logarithm of a sigmoid that other runtimes than ONNX Runtime saturate later": """
+        var    x: float[...]
+        source n = Neg(x); s = Sigmoid(n); y = Log(s)
+        target o = ConstantOfShape(; shape=[], value=1.0); p = Sigmoid(x); d = Sub(o, p); y = Log(d)
+        """,
+    "channels shuffled behind a convolution, filters forth and not back": """
+        var    x: float[i, c, h, v]; w: float[c, 1, k, l]
+        source a = Reshape(x; shape=p); b = Transpose(a; perm=[0, 2, 1, 3, 4]); d = Reshape(b; shape=[i, c, h, v])
+               y = Conv(d, w; @r, group=c)
+        where  len(p) == 5 and p[0] == i and p[3] == h and p[4] == v
+        target e = Reshape(w; shape=[p[1], p[2], k * l]); f = Transpose(e; perm=[1, 0, 2])
+               g = Reshape(f; shape=[c, 1, k, l]); t = Conv(x, g; @r, group=c)
+               m = Reshape(t; shape=[i, p[1], p[2], dims(y)[2], dims(y)[3]]); o = Transpose(m; perm=[0, 2, 1, 3, 4])
+               y = Reshape(o; shape=dims(y))
+        """,
+    "means of means, the last of which are cut off": """
+        var    x: float[i, c, ...l]
+        source t = AveragePool(x; @r, kernel_shape=k, pads=p, strides=k)
+               y = AveragePool(t; @r, kernel_shape=h, pads=p, strides=h)
+        where  sum(p) == 0 and prod(attribute(@r, dilations)) == 1
+        target y = AveragePool(x; @r, kernel_shape=k * h, pads=p, strides=k * h)
+        """,
     "a reshape that only moves ones, before a broadcast": """
         var    x, y: float[...]
         source r = Reshape(y; shape=s); z = Add(x, r)
