@@ -10,10 +10,9 @@ namespace rlflow::fuzz {
 namespace {
 
 constexpr std::size_t kMostRules = 3, kMostRewrites = 4;    // looked at in one execution
-constexpr int kTries = 12;
 
 void check_rule(const std::shared_ptr<const RuleBook>& book, const Rule& rule) {
-  std::optional<Graph> instance = random_instance(rule, 1, kTries);
+  std::optional<Graph> instance = random_instance(rule, 1);
   if (!instance) return;
   const State state = State::start(std::move(*instance), book, Roofline(find_device("rtx2070")), 0);
   check_state(state);

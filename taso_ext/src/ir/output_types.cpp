@@ -117,12 +117,16 @@ Outputs infer_cast(const AttributeMap& attributes, Types inputs) {
 Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
   switch (op) {
     case kConv: return infer_conv(attributes, inputs);
+    case kConvTranspose: return infer_conv_transpose(attributes, inputs);
     case kMatMul: return infer_matmul(inputs);
     case kGemm: return infer_gemm(attributes, inputs);
     case kConcat: return infer_concat(attributes, inputs);
     case kSplitOp: return infer_split(attributes, inputs);
     case kSlice: return infer_slice(attributes, inputs);
     case kTranspose: return infer_transpose(attributes, inputs);
+    case kArgMax: return infer_arg_max(attributes, inputs);
+    case kDepthToSpace: return infer_depth_to_space(attributes, inputs);
+    case kSpaceToDepth: return infer_space_to_depth(attributes, inputs);
     case kPad: return infer_pad(attributes, inputs);
     case kReshape: return infer_reshape(attributes, inputs);
     case kMaxPool:
@@ -130,6 +134,7 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kGlobalAveragePool:
     case kGlobalMaxPool: return infer_global_pool(inputs);
     case kBatchNorm: return infer_batch_norm(inputs);
+    case kLrn: return inputs.size() == 1 && all_ranked_alike(inputs) && inputs[0]->dims.size() >= 2 ? infer_elementwise(inputs) : std::nullopt;
     case kSoftmax:
     case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
     case kConstant:
@@ -177,7 +182,8 @@ std::optional<Elements> elements_of(OperatorId op) {
       {"Clip", Elements::kNumbers}, {"Greater", Elements::kNumbers}, {"Less", Elements::kNumbers},
       {"Relu", Elements::kSigned}, {"Neg", Elements::kSigned}, {"Pow", Elements::kSigned},
       {"MatMul", Elements::kWideNumbers}, {"Gemm", Elements::kWideNumbers}, {"PRelu", Elements::kWideNumbers},
-      {"Conv", Elements::kFloating}, {"Sum", Elements::kFloating}, {"BatchNormalization", Elements::kFloating},
+      {"Conv", Elements::kFloating}, {"ConvTranspose", Elements::kFloating}, {"LRN", Elements::kFloating},
+      {"ArgMax", Elements::kNumbers}, {"Sum", Elements::kFloating}, {"BatchNormalization", Elements::kFloating},
       {"Softmax", Elements::kFloating}, {"LogSoftmax", Elements::kFloating}, {"LayerNormalization", Elements::kFloating},
       {"InstanceNormalization", Elements::kFloating}, {"GroupNormalization", Elements::kFloating},
       {"AveragePool", Elements::kFloating}, {"GlobalAveragePool", Elements::kFloating}, {"GlobalMaxPool", Elements::kFloating},
@@ -193,7 +199,7 @@ std::optional<Elements> elements_of(OperatorId op) {
 }
 
 bool may_have(Elements elements, int dtype) {
-  constexpr int kFloat = 1, kUint8 = 2, kInt8 = 3, kUint16 = 4, kInt16 = 5, kInt32 = 6, kInt64 = 7, kDouble = 11, kUint32 = 12, kUint64 = 13;
+  constexpr int kFloat = 1, kUint8 = 2, kInt8 = 3, kUint16 = 4, kInt16 = 5, kInt32 = 6, kDouble = 11, kUint32 = 12, kUint64 = 13;
   if (is_floating(dtype)) return (elements != Elements::kFloat32 || dtype == kFloat) && (elements != Elements::kNotDouble || dtype != kDouble);
   const bool is_signed = dtype == kInt8 || dtype == kInt16 || dtype == kInt32 || dtype == kInt64;
   switch (elements) {

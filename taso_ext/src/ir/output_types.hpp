@@ -10,7 +10,7 @@ using Types = std::span<const TensorType* const>;
 using Outputs = std::optional<std::vector<TensorType>>;
 
 inline constexpr auto kMostExtent = static_cast<std::int64_t>(kMostElements);
-inline constexpr int kBool = 9;    // TensorProto.BOOL
+inline constexpr int kInt64 = 7, kBool = 9;    // TensorProto.INT64 and BOOL
 
 // output_types.cpp: helpers of several families.
 [[nodiscard]] Outputs one(int dtype, Dims dims);
@@ -24,6 +24,7 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] Outputs infer_gemm(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_conv(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_conv_transpose(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_pool(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_global_pool(Types inputs);
 [[nodiscard]] Outputs infer_attention(const AttributeMap& attributes, Types inputs);
@@ -38,6 +39,9 @@ inline constexpr int kBool = 9;    // TensorProto.BOOL
 [[nodiscard]] Outputs infer_pad(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_reshape(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_reduce(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_arg_max(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_depth_to_space(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_space_to_depth(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_expand(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inputs);
 

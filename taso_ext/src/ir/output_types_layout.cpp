@@ -126,6 +126,34 @@ Outputs infer_constant(OperatorId op, const AttributeMap& attributes, Types inpu
   return fits && std::all_of(values->begin(), values->end(), holds) ? one(dtype, *shape) : std::nullopt;
 }
 
+// Returns the indices of the largest elements along one axis; negative axes count from the end.
+Outputs infer_arg_max(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() != 1 || !all_ranked_alike(inputs)) return std::nullopt;
+  Dims out = inputs[0]->dims;
+  const std::int64_t axis = int_attribute(attributes, "axis", 0), at = axis < 0 ? axis + std::ssize(out) : axis;
+  if (at < 0 || at >= std::ssize(out) || out[at] < 1) return std::nullopt;
+  if (int_attribute(attributes, "keepdims", 1) != 0) out[at] = 1;
+  else out.erase(out.begin() + at);
+  return one(kInt64, std::move(out));
+}
+
+// The operand of both moves between channels and blocks of pixels is an image [batch, channels, height, width].
+Outputs infer_depth_to_space(const AttributeMap& attributes, Types inputs) {
+  const std::int64_t side = int_attribute(attributes, "blocksize", 0);
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() != 4 || side < 1 || side > 1024) return std::nullopt;
+  const Dims& x = inputs[0]->dims;
+  if (x[1] % (side * side) != 0) return std::nullopt;
+  return one(inputs[0]->dtype, {x[0], x[1] / (side * side), x[2] * side, x[3] * side});
+}
+
+Outputs infer_space_to_depth(const AttributeMap& attributes, Types inputs) {
+  const std::int64_t side = int_attribute(attributes, "blocksize", 0);
+  if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() != 4 || side < 1 || side > 1024) return std::nullopt;
+  const Dims& x = inputs[0]->dims;
+  if (x[2] % side != 0 || x[3] % side != 0) return std::nullopt;
+  return one(inputs[0]->dtype, {x[0], x[1] * side * side, x[2] / side, x[3] / side});
+}
+
 Outputs infer_expand(const AttributeMap& attributes, Types inputs) {
   const Dims* shape = ints_attribute(attributes, "shape");
   if (inputs.size() != 1 || !inputs[0] || !inputs[0]->ranked || !shape || !are_extents(*shape)) return std::nullopt;

@@ -64,6 +64,39 @@ Outputs infer_conv(const AttributeMap& attributes, Types inputs) {
   return slide(attributes, inputs[0]->dtype, x, w[0]);
 }
 
+// Only the form with explicit pads is known, and none with a given output shape.
+Outputs infer_conv_transpose(const AttributeMap& attributes, Types inputs) {
+  if (inputs.size() < 2 || inputs.size() > 3 || !all_ranked_alike(inputs)) return std::nullopt;
+  if (find_attribute(attributes, "output_shape") || find_attribute(attributes, "auto_pad")) return std::nullopt;
+  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+  if (x.size() < 3 || w.size() != x.size() || x[1] != w[0]) return std::nullopt;
+  const std::size_t spatial = x.size() - 2;
+  const Dims kernel(w.begin() + 2, w.end());
+  const auto list = [&](std::string_view name, const Dims& otherwise) {
+    const Dims* given = ints_attribute(attributes, name);
+    return given ? *given : otherwise;
+  };
+  const Dims strides = list("strides", Dims(spatial, 1)), dilations = list("dilations", Dims(spatial, 1)),
+             pads = list("pads", Dims(2 * spatial, 0)), more = list("output_padding", Dims(spatial, 0));
+  const std::int64_t group = int_attribute(attributes, "group", 1);
+  if (list("kernel_shape", kernel) != kernel || group < 1 || x[1] % group != 0) return std::nullopt;
+  for (const Dims* each : {&strides, &dilations, &more}) {
+    if (each->size() != spatial || !are_extents(*each)) return std::nullopt;
+  }
+  if (pads.size() != 2 * spatial || !are_extents(pads)) return std::nullopt;
+  Dims out = {x[0], w[1] * group};
+  if (inputs.size() == 3 && inputs[2]->dims != Dims{out[1]}) return std::nullopt;
+  for (std::size_t i = 0; i < spatial; ++i) {
+    if (strides[i] < 1 || dilations[i] < 1 || kernel[i] < 1 || x[i + 2] < 1 || more[i] >= std::max(strides[i], dilations[i])) return std::nullopt;
+    const double widest = static_cast<double>(strides[i]) * static_cast<double>(x[i + 2]) + static_cast<double>(kernel[i]) * static_cast<double>(dilations[i]);
+    if (widest > kMostElements) return std::nullopt;
+    const std::int64_t whole = strides[i] * (x[i + 2] - 1) + (kernel[i] - 1) * dilations[i] + 1 + more[i];
+    if (pads[i] + pads[i + spatial] >= whole) return std::nullopt;
+    out.push_back(whole - pads[i] - pads[i + spatial]);
+  }
+  return one(inputs[0]->dtype, std::move(out));
+}
+
 Outputs infer_pool(const AttributeMap& attributes, Types inputs) {
   if (inputs.size() != 1 || !all_ranked_alike(inputs) || inputs[0]->dims.size() < 3) return std::nullopt;
   const auto *kernel = ints_attribute(attributes, "kernel_shape"), *pads = ints_attribute(attributes, "pads");
@@ -147,7 +180,6 @@ Outputs infer_rotary(const AttributeMap& attributes, Types inputs) {
   const std::int64_t length = x.size() == 4 ? x[2] : x[1], size = part > 0 ? part : x.size() == 4 ? x[3] : x[2] / heads;
   if (size % 2 != 0 || cos.empty() || cos.back() != size / 2) return std::nullopt;
   if (inputs.size() == 3) return cos == Dims{x[0], length, size / 2} ? one(inputs[0]->dtype, x) : std::nullopt;
-  constexpr int kInt64 = 7;
   const bool positions = inputs[3] && inputs[3]->dtype == kInt64 && inputs[3]->ranked && inputs[3]->dims == Dims{x[0], length};
   return positions && cos.size() == 2 ? one(inputs[0]->dtype, x) : std::nullopt;
 }

@@ -19,12 +19,15 @@ const Attribute* find_unsorted(const AttributeMap& map, std::string_view name) {
 // listed here.
 std::vector<std::string> attribute_names(std::string_view op) {
   static const std::unordered_map<std::string_view, std::vector<std::string>> names = {
+      {"ArgMax", {"axis", "keepdims", "select_last_index"}},
       {"AveragePool", {"ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"}},
       {"Attention", {"is_causal", "scale", "softcap"}},
       {"BatchNormalization", {"epsilon"}},
       {"Celu", {"alpha"}},
       {"Concat", {"axis"}},
       {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
+      {"ConvTranspose", {"dilations", "group", "kernel_shape", "output_padding", "pads", "strides"}},
+      {"DepthToSpace", {"blocksize", "mode"}},
       {"Elu", {"alpha"}},
       {"Expand", {"shape"}},
       {"Gemm", {"alpha", "beta", "transA", "transB"}},
@@ -32,6 +35,7 @@ std::vector<std::string> attribute_names(std::string_view op) {
       {"GroupNormalization", {"epsilon", "num_groups"}},
       {"HardSigmoid", {"alpha", "beta"}},
       {"InstanceNormalization", {"epsilon"}},
+      {"LRN", {"alpha", "beta", "bias", "size"}},
       {"LayerNormalization", {"axis", "epsilon"}},
       {"LeakyRelu", {"alpha"}},
       {"LogSoftmax", {"axis"}},
@@ -46,6 +50,7 @@ std::vector<std::string> attribute_names(std::string_view op) {
       {"SkipSimplifiedLayerNormalization", {"epsilon"}},
       {"Slice", {"axes", "ends", "starts", "steps"}},
       {"Softmax", {"axis"}},
+      {"SpaceToDepth", {"blocksize"}},
       {"Split", {"axis", "split"}},
       {"Transpose", {"perm"}},
   };
@@ -118,6 +123,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
   if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2, 16);
   if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1, 6);
+  if (attribute == "group" && op == "ConvTranspose") return x.size() < 3 ? std::nullopt : std::optional<Quantity>(dice_.any_divisor(x[1]));
   if (attribute == "group") {
     const Dims& w = operands.size() > 1 ? operands[1] : x;
     return x.size() < 3 || w.size() < 3 || w[1] == 0 || x[1] % w[1] != 0 ? std::nullopt : std::optional<Quantity>(x[1] / w[1]);
@@ -131,9 +137,13 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
     constexpr std::int64_t kFloatingTypes[] = {1, 10, 11};    // TensorProto.FLOAT, FLOAT16, DOUBLE
     return Quantity(kFloatingTypes[dice_.pick(0, 2)]);
   }
+  if (attribute == "mode" && op == "DepthToSpace") return Quantity(std::string(dice_.chance(50) ? "DCR" : "CRD"));
   if (attribute == "mode") return Quantity(std::string("constant"));
+  if (attribute == "blocksize") return Quantity(dice_.pick(1, 3));
+  if (attribute == "size") return Quantity(2 * dice_.pick(0, 3) + 1);    // ONNX Runtime has no LRN of even size
+  if (attribute == "output_padding") return dice_.list_of(spatial, 0, dice_.chance(30));
   if (attribute == "value") return Quantity(dice_.chance(40) ? 0.0 : dice_.chance(40) ? -1.0 : dice_.any_real());
-  constexpr std::string_view kFlags[] = {"is_causal", "interleaved", "unidirectional"};
+  constexpr std::string_view kFlags[] = {"select_last_index", "is_causal", "interleaved", "unidirectional"};
   if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(dice_.pick(0, 1));
   if (attribute == "num_heads" && op == "RotaryEmbedding") return Quantity(std::int64_t{rank == 4 ? 0 : dice_.pick(1, 2)});
   if (attribute == "rotary_embedding_dim") return Quantity(std::int64_t{dice_.chance(70) || rank == 0 || x.back() % 2 != 0 ? 0 : x.back()});
@@ -142,7 +152,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "epsilon") return Quantity(static_cast<double>(static_cast<float>(dice_.any_of(std::array{1e-3, 1e-5, 1e-12, 1e-6, 0.1, 1.0}))));
   if (attribute.ends_with("num_heads")) return Quantity(dice_.pick(1, 3));
   if (attribute == "approximate") return Quantity(std::string(dice_.chance(50) ? "none" : "tanh"));
-  constexpr std::string_view kReals[] = {"alpha", "beta", "gamma", "scale"};
+  constexpr std::string_view kReals[] = {"alpha", "beta", "bias", "gamma", "scale"};
   if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(dice_.any_real())));
   return std::nullopt;
 }
@@ -198,7 +208,7 @@ std::optional<Quantity> AttributeDraw::pool_pads(const AttributeMap& so_far) {
 
 // Returns a shape with one extent split into two factors, as when channels are shuffled or attention heads separated.
 // Proper factors are tried twice, because 1 and the extent itself tell little.
-Dims AttributeDraw::split(Dims dims) {
+Dims AttributeDraw::factored(Dims dims) {
   const auto at = static_cast<std::size_t>(dice_.pick(0, std::ssize(dims) - 1));
   std::int64_t factor = 1;
   for (int tries = 0; tries < 2 && (factor == 1 || factor == dims[at]); ++tries) factor = dice_.any_divisor(dims[at]);
@@ -209,7 +219,7 @@ Dims AttributeDraw::split(Dims dims) {
 
 // Returns a shape that regroups all extents, or half of the time only the last one.
 Dims AttributeDraw::reshape(const Dims& dims) {
-  if (!dims.empty() && product(dims) > 0 && dice_.chance(25)) return split(dims);
+  if (!dims.empty() && product(dims) > 0 && dice_.chance(25)) return factored(dims);
   const bool last_only = !dims.empty() && dice_.chance(50);
   Dims shape = last_only ? Dims(dims.begin(), dims.end() - 1) : Dims{};
   std::int64_t elements = product(std::span(dims).subspan(shape.size()));

@@ -28,7 +28,7 @@ class AttributeDraw {
   std::optional<Quantity> cut(const Dims& x, const std::string& attribute, const AttributeMap& so_far);
   std::optional<Quantity> pool_pads(const AttributeMap& so_far);
   Dims another_shape(const Dims& dims);
-  Dims split(Dims dims);
+  Dims factored(Dims dims);
   Dims reshape(const Dims& dims);
   Dims rearranged(const Dims& dims);
 

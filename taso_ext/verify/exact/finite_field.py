@@ -56,6 +56,8 @@ def evaluate_call(call: Call) -> list[FieldTensor]:
 
 
 def _opaque(call: Call) -> list[FieldTensor]:
+    if isinstance(call.arithmetic, LongArithmetic):
+        raise UnsupportedOperatorError(f"{call.op_type} has no definition in real numbers")
     operands = [None if value is None else value.parts[0] for value in call.inputs]
     results = []
     for port, dims in enumerate(call.output_dims):

@@ -30,7 +30,7 @@ EXPONENTIALS = frozenset(
     ]
 )
 """Operators whose kernels call `exp`: graphs with one of them carry a second residue."""
-EXTREMA = frozenset(["MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"])
+EXTREMA = frozenset(["MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"])
 """Operators that choose one of many elements."""
 COMPARISONS = frozenset(
     [
@@ -163,13 +163,17 @@ def _quick_gelu(call: Call) -> list[FieldTensor]:
 
 def _power(call: Call) -> list[FieldTensor]:
     """Computes a power, exactly if the exponent is a constant multiple of 1/2 from −8 to 8."""
-    x, exponent = call.operand(0), call.literals.get(1)
-    if exponent is None or abs(exponent) > 8 or (2 * exponent) % 1:
-        return [x.keyed("Pow", call.operand(1))]
-    size = int(2 * abs(exponent))
-    power = x.power(size // 2) if size % 2 == 0 else x.sqrt().power(size)
-    power = power + (call.operand(1) - call.operand(1))  # the exponent may broadcast x
-    return [call.arithmetic.constant(1) / power if exponent < 0 else power]
+    return [power(call.operand(0), call.operand(1), call.literals.get(1))]
+
+
+def power(x: FieldTensor, exponent: FieldTensor, literal: float | None) -> FieldTensor:
+    """Returns the power; `literal` is the number that the exponent is throughout, or None."""
+    if literal is None or abs(literal) > 8 or (2 * literal) % 1:
+        return x.keyed("Pow", exponent)
+    size = int(2 * abs(literal))
+    found = x.power(size // 2) if size % 2 == 0 else x.sqrt().power(size)
+    found = found + (exponent - exponent)  # the exponent may broadcast x
+    return x.arithmetic.constant(1) / found if literal < 0 else found
 
 
 def _comparison(decide: Callable[[FieldTensor], npt.NDArray[np.bool_]]) -> Kernel:
@@ -235,6 +239,21 @@ def extremum_along(name: str, x: FieldTensor, axes: tuple[int, ...]) -> FieldTen
     return extremum(name, rows, np.ones(rows.dims, np.bool_))
 
 
+def _place_of_extremum(name: str) -> Kernel:
+    def kernel(call: Call) -> list[FieldTensor]:
+        x = call.operand(0)
+        axis = call.attributes.get("axis", 0) % x.rank
+        best = extremum_along(name, x, (axis,)).moved(lambda part: np.expand_dims(part, axis))
+        tied = np.asarray(x.parts[0] == best.parts[0])
+        if call.attributes.get("select_last_index", 0):
+            places = x.dims[axis] - 1 - np.flip(tied, axis).argmax(axis)
+        else:
+            places = tied.argmax(axis)
+        return [call.arithmetic.integers(places.reshape(call.output_dims[0]))]
+
+    return kernel
+
+
 def _global_max_pool(call: Call) -> list[FieldTensor]:
     x = call.operand(0)
     return [extremum_along("max", x, tuple(range(2, x.rank))).reshape(call.output_dims[0])]
@@ -273,6 +292,8 @@ FUNCTION_KERNELS: dict[str, Kernel] = {
     "GlobalMaxPool": _global_max_pool,
     "ReduceMax": _reduced_extremum("max"),
     "ReduceMin": _reduced_extremum("min"),
+    "ArgMax": _place_of_extremum("max"),
+    "ArgMin": _place_of_extremum("min"),
     "Less": _comparison(lambda difference: difference.sign() < 0),
     "LessOrEqual": _comparison(lambda difference: difference.sign() <= 0),
     "Greater": _comparison(lambda difference: difference.sign() > 0),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
-from taso_ext.verify.exact.functions import extremum_along
+from taso_ext.verify.exact.functions import extremum_along, power
 from taso_ext.verify.exact.linear import reduced_axes
 from taso_ext.verify.exact.tensor import Call, FieldTensor, Kernel, Part, UnsupportedOperatorError
 
@@ -81,6 +82,20 @@ def _skip_layer_norm(call: Call) -> list[FieldTensor]:
     normal, mean, inverse = _normalised(total, (total.rank - 1,), call.number("epsilon", 1e-12))
     results = [_affine(normal, call.operand(2), call.optional(3)), mean, inverse, total]
     return results[: len(call.output_dims)]
+
+
+def _lrn(call: Call) -> list[FieldTensor]:
+    """Computes x / (bias + alpha / size · Σ x²)^beta, with a sum over the `size` channels around each."""
+    x, size, beta = call.operand(0), int(call.attributes["size"]), float(call.attributes.get("beta", 0.75))
+    around = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.rank - 2)]
+    squares = (x * x).moved(lambda part: np.pad(part, around))
+
+    def shifted(by: int) -> FieldTensor:
+        return squares.moved(lambda part: part[:, by : by + x.dims[1]])
+
+    total = reduce(FieldTensor.__add__, map(shifted, range(size)))
+    base = call.number("bias", 1.0) + call.number("alpha", 1e-4) / call.arithmetic.constant(size) * total
+    return [x / power(base, call.arithmetic.constant(beta), beta)]
 
 
 def _per_channel(tensor: FieldTensor, rank: int) -> FieldTensor:
@@ -230,6 +245,7 @@ NORM_KERNELS: dict[str, Kernel] = {
     "ReduceL1": _l1,
     "ReduceL2": _l2,
     "LpNormalization": _lp_norm,
+    "LRN": _lrn,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "com.microsoft::SkipLayerNormalization": _skip_layer_norm,

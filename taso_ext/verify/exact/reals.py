@@ -27,12 +27,18 @@ import numpy as np
 import numpy.typing as npt
 
 from taso_ext.verify.exact.fields import Array, KeyedFunctions, NotInvertibleError, RealField, RealFunctions
-from taso_ext.verify.exact.tensor import TOLERANCE, Arithmetic, FieldTensor, UnsupportedOperatorError, recognise
+from taso_ext.verify.exact.tensor import (
+    TOLERANCE,
+    Arithmetic,
+    FieldTensor,
+    UnsupportedOperatorError,
+    is_short,
+    recognise,
+)
 
 DIGITS = 60
 AGREEING = 25
 """Results agree if their difference is below 10^−AGREEING of the largest result; the other digits absorb rounding."""
-_SHORT = 1024  # the greatest denominator and size of a certain constant: products of two are exact in float32
 _NOTHING = 35  # numbers below 10^−_NOTHING are nothing but rounding, because those drawn are far larger
 
 Long = npt.NDArray[np.object_]
@@ -168,7 +174,7 @@ class LongArithmetic(Arithmetic):
         size = LongField().constant(literal.fraction) * context.pi**literal.pi_power
         for _ in range(literal.roots):
             size = context.sqrt(size)
-        if Fraction(number).denominator > _SHORT or abs(number) > _SHORT:
+        if not is_short(number):
             self.uncertain.add(number)
             if self.errors is not None:
                 generator = np.random.default_rng([self.errors, *np.float64(number).tobytes()])

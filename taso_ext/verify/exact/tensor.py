@@ -35,6 +35,9 @@ TOLERANCE = 2.0**-22
 _SMALL_DENOMINATOR, _LOOSE_DENOMINATOR = 32, 500
 _LARGEST = 10**6  # most numerator times denominator of a rounded number: beyond it some integer always fits
 _TIGHT, _TIGHT_DENOMINATOR = 4e-15, 200_000  # a number computed in float64; fractions this simple are far apart
+SHORT = 1024
+"""The greatest denominator and size of a binary fraction that is certain to be meant: a rounded multiple of π or a
+rounded root is hardly ever one, and products of two are exact in float32."""
 _DIGITS = 5  # a decimal of at most this many significant digits is taken literally
 
 
@@ -54,16 +57,23 @@ def recognise(number: float) -> Literal:
     size = abs(number)
     if size == 0:
         return Literal(1, Fraction(0))
+    sign = -1 if number < 0 else 1
+    if is_short(number):
+        return Literal(sign, Fraction(size))
     literal = (
         _simple(size, TOLERANCE, _SMALL_DENOMINATOR)
         or _decimal(size)
         or _simple(size, _TIGHT, _TIGHT_DENOMINATOR)
         or _simple(size, TOLERANCE, _LOOSE_DENOMINATOR)
     )
-    sign = -1 if number < 0 else 1
     if literal is None:
         return Literal(sign, Fraction(size))
     return Literal(sign, literal.fraction, literal.pi_power, literal.roots)
+
+
+def is_short(number: float) -> bool:
+    """Returns whether a finite float is a binary fraction within `SHORT`."""
+    return abs(number) <= SHORT and Fraction(number).denominator <= SHORT
 
 
 def _simple(size: float, tolerance: float, denominator: int) -> Literal | None:

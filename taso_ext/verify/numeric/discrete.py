@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-import onnxruntime
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -21,7 +19,7 @@ from taso_ext._core import Graph, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.weights.content import materialise
 from taso_ext.verify.exact.finite_field import leaf_key
-from taso_ext.verify.numeric.float_session import RefusedGraphError, graph_model
+from taso_ext.verify.numeric.float_session import RefusedGraphError, graph_model, plain_session
 
 Tensors = Mapping[str, npt.NDArray[np.generic]]
 
@@ -82,7 +80,7 @@ class _Side:
         self._keys = {f"v{id_}": leaf_key(value) for id_, value in found.items()}
         model = graph_model(graph, list(found))
         self._reference = ReferenceEvaluator(model)
-        self._session = None if is_of_truths(graph) else _session(model)
+        self._session = None if is_of_truths(graph) else plain_session(model)
 
     def run(self, feeds: Tensors) -> list[list[npt.NDArray[np.generic]]]:
         """Returns the outputs by onnx.reference, and by ONNX Runtime if it has to run the graph."""
@@ -94,16 +92,6 @@ class _Side:
             except Exception as error:
                 raise RefusedGraphError(f"a runtime fails on the graph: {one_paragraph(error, limit=300)}") from error
         return results
-
-
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime's errors have no class in common
-        raise RefusedGraphError(f"ONNX Runtime refuses the graph: {one_paragraph(error, limit=300)}") from error
 
 
 def _leaves(graph: Graph) -> dict[int, Value]:

@@ -21,6 +21,7 @@ from taso_ext._core import Graph, Node, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
 from taso_ext.onnx_io.checked_model import ValueType
+from taso_ext.onnx_io.session import session_options
 from taso_ext.verify.exact.finite_field import leaf_key
 
 Floats = npt.NDArray[np.float32]
@@ -96,7 +97,7 @@ class FloatSession:
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
         self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
-        self._session = _session(graph_model(graph, list(leaves), list(self.results)))
+        self._session = plain_session(graph_model(graph, list(leaves), list(self.results)))
 
     def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
         """Returns the outputs in order.
@@ -177,12 +178,15 @@ def _typed(tensor: Floats, dtype: int) -> npt.NDArray[np.generic]:
 _ONE = np.ones((), np.float32)
 
 
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
+def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """Returns a session that runs a small model as it is written.
+
+    Raises:
+      RefusedGraphError: if ONNX Runtime does not run it.
+    """
+    options, providers = session_options("disabled"), ["CPUExecutionProvider"]
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     except Exception as error:  # the runtime's errors have no class in common
         raise RefusedGraphError(f"ONNX Runtime refuses the graph: {one_paragraph(error, limit=300)}") from error
 

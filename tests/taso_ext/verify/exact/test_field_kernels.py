@@ -72,6 +72,8 @@ CASES: list[Case] = [
     ("RotaryEmbedding", {"num_heads": 2}, [(2, 4, 12), (2, 4, 3), (2, 4, 3)], (2, 4, 12)),
     ("DepthToSpace", {"blocksize": 2, "mode": "DCR"}, [(2, 8, 3, 2)], (2, 2, 6, 4)),
     ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [(2, 8, 3, 2)], (2, 2, 6, 4)),
+    ("LRN", {"size": 3, "alpha": 0.5, "beta": 0.7, "bias": 2.0}, [(2, 4, 3, 2)], (2, 4, 3, 2)),
+    ("LRN", {"size": 5, "alpha": 0.5, "beta": 0.5}, [(2, 3, 3, 2)], (2, 3, 3, 2)),
     ("SpaceToDepth", {"blocksize": 2}, [(2, 3, 4, 6)], (2, 12, 2, 3)),
     ("Einsum", {"equation": "bij,bkj->bik"}, [(2, 3, 4), (2, 5, 4)], (2, 3, 5)),
     ("com.microsoft::Gelu", {}, ROW, ROW[0]),
@@ -136,12 +138,28 @@ def test_all_kernels_of_functions_are_tested() -> None:
     tested = {case[0] for case in CASES}
     elsewhere = {
         *("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "Where"),  # choose
+        *("ArgMax", "ArgMin"),  # give integers: test_places_of_extrema
         *("IsNaN", "IsInf", "Cast", "CastLike"),  # no functions of real numbers
         *("Pow", "Clip", "Acos", "Acosh", "Asin", "Atanh", "Mod", "BitShift"),  # tested by laws, or opaque
     }
     assert set(functions.FUNCTION_KERNELS) - tested <= elsewhere
     assert {name for name in KERNELS if "::" in name} <= tested
     assert tested <= set(KERNELS)
+
+
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize(
+    ("last", "expected"), [(0, {"ArgMax": [1, 0], "ArgMin": [0, 0]}), (1, {"ArgMax": [2, 2], "ArgMin": [3, 2]})]
+)
+def test_places_of_extrema(op_type: str, last: int, expected: dict[str, list[int]]) -> None:
+    attributes = {"axis": 1, "keepdims": 0, "select_last_index": last}
+    builder = GraphBuilder()
+    x = builder.input("x0", TensorProto.FLOAT, [2, 4])
+    builder.output(builder.node("", op_type, attributes, [x], [("y", TensorProto.INT64, [2])])[0])
+    arithmetic = Arithmetic.at((PRIMES[0],), 1)
+    leaves = {"x0": arithmetic.integers([[0, 5, 5, 0], [2, 2, 2, 7 if op_type == "ArgMin" else 1]])}
+    (places,) = evaluate(builder.build(), leaves, arithmetic)
+    np.testing.assert_array_equal(places.real, expected[op_type])
 
 
 def test_masks_of_attention_are_not_broadcast_along_the_keys() -> None:

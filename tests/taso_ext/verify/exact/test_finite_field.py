@@ -158,7 +158,6 @@ RANDOM_FUNCTIONS = [
     ("Gelu", {"approximate": "none"}, [(2, 3)], [(2, 3)]),
     ("Pow", {}, [(2, 3), (3,)], [(2, 3)]),
     ("Softmax", {"axis": 1}, [(2, 5, 3)], [(2, 5, 3)]),
-    ("ArgMax", {"axis": 1, "keepdims": 1, "select_last_index": 0}, [(2, 3)], [(2, 1)]),
 ]
 
 
