@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 3 if `rlflow
       optimise` wrote a model of which nothing could be proved; 130 after Ctrl-C and 143 after SIGTERM.
     """
-    from experiments.runs.progress import Interrupted, listening
+    from experiments.runs.signals import Interrupted, listening
 
     try:
         with listening():

@@ -21,7 +21,8 @@ from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError, require_at_least
 from experiments.pipeline.load import ModelSource, find_models
-from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received, warnings_noted
+from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, warnings_noted
+from experiments.runs.signals import raise_if_received
 from taso_ext import CostModel, OnnxModel, RuleSet, State
 
 _COUNTED_BY = "rtx2070"  # any roofline would do: it only counts the work of graphs

@@ -27,7 +27,8 @@ from typing import NamedTuple, Protocol
 from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
 from experiments.executors.units import Record, UnfinishedError, reading_only
-from experiments.runs.progress import Bar, Interrupted, ProgressDisplay, listening, raise_if_received
+from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.signals import Interrupted, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
 SECONDS_TO_STOP = 10

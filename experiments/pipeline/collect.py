@@ -13,8 +13,9 @@ from controller.records import EpisodeRecord, best_record
 from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
-from experiments.runs.progress import Bar, raise_if_received
+from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round, seed_for
+from experiments.runs.signals import raise_if_received
 from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
 from worldmodel.data.episodes import Episode, EpisodeBuffer, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes

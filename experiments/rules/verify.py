@@ -14,7 +14,8 @@ from typing import NamedTuple
 from environment.processes import begin_worker, end_workers, starting_workers
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.rules.show import read_entries, rule_files
-from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, raise_if_received
+from experiments.runs.progress import ProgressDisplay, format_duration, make_progress
+from experiments.runs.signals import raise_if_received
 from taso_ext.files import write_text
 from taso_ext.verify.prove import Outcome, prove_rule
 from taso_ext.verify.rule_file import RuleEntry, is_normwise, with_proofs

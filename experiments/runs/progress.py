@@ -4,20 +4,16 @@ with progress.stage("collect episodes", total=200) as bar:
     for episode in range(200):
         bar.update(episode + 1, best_percent=12.3)
 
-Ctrl-C and SIGTERM raise an exception at once. If Python swallows it, the next report of progress raises it again:
-exceptions that a signal handler raises within a destructor or a callback from C are lost, and TensorFlow has many of
-both.
+Every report of progress raises the exception of a signal that has arrived (signals.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
@@ -133,52 +129,6 @@ class _LineBar:
         self._printed = now
         remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
         self._display.note(f"{self._title}: {done}/{self._total}  ETA {format_duration(remaining)}{self.last_figures}")
-
-
-_received: list[int] = []
-
-
-class Interrupted(BaseException):
-    """A signal asks the run to stop. It is a BaseException, so that no stage takes it for an error of its own.
-
-    Attributes:
-      signal: number of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.signal = number
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM raise `Interrupted` inside the block.
-
-    Any other exception after a signal becomes `Interrupted` too: native code, for example a library that is being
-    imported, turns the exception of a signal into an error of its own.
-    """
-    _received.clear()
-    before = {number: signal.signal(number, _raise) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except Exception as error:
-        if _received:
-            raise Interrupted(_received[0]) from error
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def raise_if_received() -> None:
-    """Raises `Interrupted` if a signal has arrived; called wherever progress is reported."""
-    if _received:
-        raise Interrupted(_received[0])
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    _received.append(number)
-    raise Interrupted(number)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ import numpy as np
 
 from experiments.config.run import RunConfig
 from experiments.runs.directory import MetricsLog, RunDirectory
-from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
+from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.signals import raise_if_received
 
 
 def seed_for(seed: int, purpose: str) -> int:

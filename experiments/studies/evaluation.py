@@ -13,8 +13,9 @@ from experiments.pipeline.collect import named
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.world_model import ENCODER, MDN_RNN
 from experiments.runs.directory import finite
-from experiments.runs.progress import Bar, raise_if_received
+from experiments.runs.progress import Bar
 from experiments.runs.run import of_round
+from experiments.runs.signals import raise_if_received
 from experiments.studies.setting import Effort, Target
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, collect
 

@@ -225,7 +225,7 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None:
-    from experiments.runs.progress import Interrupted, listening, raise_if_received
+    from experiments.runs.signals import Interrupted, listening, raise_if_received
 
     class Swallows:
         def __del__(self) -> None:
@@ -242,7 +242,7 @@ def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None
 
 def test_an_error_that_a_signal_has_caused_is_an_interruption() -> None:
     """As when it arrives while a native library is being imported."""
-    from experiments.runs.progress import Interrupted, listening
+    from experiments.runs.signals import Interrupted, listening
 
     with pytest.raises(Interrupted, match="SIGINT"), listening():
         try:

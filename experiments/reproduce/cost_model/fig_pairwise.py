@@ -33,7 +33,8 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, add_seed, chosen_graphs, chosen_seed, run_units
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.runs.progress import Bar, ProgressDisplay, raise_if_received
+from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.signals import raise_if_received
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
 
 DEFAULT_GRAPH, DEFAULT_COSTS = "bert-base", "measured:cpu"

@@ -30,7 +30,8 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.runs.progress import ProgressDisplay, raise_if_received
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.signals import raise_if_received
 from taso_ext import OnnxModel, RuleSet, State
 
 DEFAULT_GRAPHS = ("resnet50", "bert-base")

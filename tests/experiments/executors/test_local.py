@@ -141,7 +141,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from experiments.executors.local import LocalExecutor, Unit, records
-from experiments.runs.progress import Interrupted, listening
+from experiments.runs.signals import Interrupted, listening
 from experiments.runs.progress import make_progress
 from tests.experiments.executors.test_local import note_process_and_wait
 

@@ -1,0 +1,58 @@
+"""Signals that end a command: Ctrl-C and SIGTERM raise an exception at once.
+
+If Python swallows it, the next report of progress raises it again: exceptions that a signal handler raises within a
+destructor or a callback from C are lost, and TensorFlow has many of both. This file imports the standard library alone,
+because every command begins here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+_received: list[int] = []
+
+
+class Interrupted(BaseException):
+    """A signal asks the run to stop. It is a BaseException, so that no stage takes it for an error of its own.
+
+    Attributes:
+      signal: number of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Makes SIGINT and SIGTERM raise `Interrupted` inside the block.
+
+    Any other exception after a signal becomes `Interrupted` too: native code, for example a library that is being
+    imported, turns the exception of a signal into an error of its own.
+    """
+    _received.clear()
+    before = {number: signal.signal(number, _raise) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except Exception as error:
+        if _received:
+            raise Interrupted(_received[0]) from error
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_if_received() -> None:
+    """Raises `Interrupted` if a signal has arrived; called wherever progress is reported."""
+    if _received:
+        raise Interrupted(_received[0])
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    raise Interrupted(number)
