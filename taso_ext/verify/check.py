@@ -21,9 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from taso_ext._core import CostModel, Graph, Node, RuleSet, State, Value
+from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.verify.exact.fields import NotInvertibleError
-from taso_ext.verify.exact.finite_field import ERROR_BITS, MOST_POINTS, TooLargeError, compare_exactly
+from taso_ext.verify.exact.finite_field import TooLargeError, compare_exactly
+from taso_ext.verify.exact.points import ERROR_BITS, MOST_POINTS
+from taso_ext.verify.graph_text import graph_text
 from taso_ext.verify.numeric.differential import compare_floats
 from taso_ext.verify.numeric.discrete import find_discrete_difference, is_discrete, is_of_truths
 from taso_ext.verify.numeric.float_cases import Facts
@@ -404,25 +406,3 @@ def _discrete_counterexample(rewrite: _Rewrite) -> Counterexample | None:
 def _counterexample(rewrite: _Rewrite, stage: str, reason: str) -> Counterexample:
     texts = graph_text(rewrite.source), graph_text(rewrite.target)
     return Counterexample(rewrite.instance_seed, rewrite.location, stage, reason, *texts)
-
-
-def graph_text(graph: Graph) -> str:
-    """Returns the graph as lines such as `y[2, 5, 3] = MatMul(x[2, 5, 4], weight a[4, 3])`, then the outputs."""
-    values = graph.values()
-    lines = [_node_text(node, values) for node in graph.nodes()]
-    outputs = ", ".join(_value_text(id_, values[id_]) for id_ in graph.outputs)
-    return "\n".join([*lines, f"return {outputs}"])
-
-
-def _node_text(node: Node, values: dict[int, Value]) -> str:
-    results = ", ".join(_value_text(id_, values[id_]) for id_ in node.outputs)
-    operands = ", ".join("_" if id_ < 0 else _value_text(id_, values[id_]) for id_ in node.inputs)
-    attributes = ", ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
-    operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-    return f"{results} = {operator}({operands}{'; ' if attributes else ''}{attributes})"
-
-
-def _value_text(id_: int, value: Value) -> str:
-    role = "" if value.handle is None else "weight "
-    dims = "?" if value.dims is None else str(list(value.dims))
-    return f"{role}{value.name or f'%{id_}'}{dims}"

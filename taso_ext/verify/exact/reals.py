@@ -4,7 +4,7 @@ A prime field has no logarithm, no tangent and no rounding. There, random functi
 as tanh x = 2·sigmoid(2x) − 1 or log(x·y) = log x + log y fail although they are true. This second judge hears such
 rules: it evaluates both graphs in floating point with `DIGITS` decimal digits. Two analytic functions that differ
 hardly ever agree at a random point to `AGREEING` digits; functions with branches are compared at as many points as the
-prime fields need (finite_field.py). Half of the points are small numbers, where no function saturates. A few more
+prime fields need (points.py). Half of the points are small numbers, where no function saturates. A few more
 points are small integers, at which functions may be defined that elsewhere are not: (−2)² is 4, and 2·log(−2) is not.
 
 * Functions are real: a logarithm or root of a negative number is undefined (NaN). Where the source is undefined,

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from taso_ext._core import Graph, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.weights.content import materialise
-from taso_ext.verify.exact.finite_field import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key
 from taso_ext.verify.numeric.float_session import RefusedGraphError, graph_model, plain_session
 
 Tensors = Mapping[str, npt.NDArray[np.generic]]

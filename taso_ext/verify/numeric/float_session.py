@@ -22,7 +22,7 @@ from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
 from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.session import session_options
-from taso_ext.verify.exact.finite_field import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key
 
 Floats = npt.NDArray[np.float32]
 

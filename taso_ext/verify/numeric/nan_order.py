@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taso_ext._core import Graph
-from taso_ext.verify.exact.finite_field import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key
 from taso_ext.verify.numeric.float_session import Floats, FloatSession
 
 ORDERING = frozenset(["MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK"])

@@ -25,7 +25,7 @@ from onnx.reference.op_run import OpRun
 
 from taso_ext._core import Graph, Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
-from taso_ext.verify.exact.finite_field import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key
 from taso_ext.verify.numeric.float_cases import SMALL, Facts, without_zeros
 from taso_ext.verify.numeric.float_session import POINTWISE, graph_model
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from taso_ext._core import Graph
+from taso_ext.verify.exact.evaluation import evaluate
 from taso_ext.verify.exact.fields import NotInvertibleError
-from taso_ext.verify.exact.finite_field import MOST_LONG_ELEMENTS, evaluate
+from taso_ext.verify.exact.finite_field import MOST_LONG_ELEMENTS
 from taso_ext.verify.exact.reals import LongArithmetic
 from taso_ext.verify.exact.tensor import UnsupportedOperatorError
 

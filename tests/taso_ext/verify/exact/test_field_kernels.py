@@ -15,8 +15,8 @@ from onnx import TensorProto
 
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify.exact import functions
+from taso_ext.verify.exact.evaluation import KERNELS, evaluate
 from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES
-from taso_ext.verify.exact.finite_field import KERNELS, evaluate
 from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor
 from taso_ext.verify.numeric.float_session import FloatSession
 

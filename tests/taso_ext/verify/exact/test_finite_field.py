@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto
 
 from taso_ext._core import Graph, GraphBuilder
+from taso_ext.verify.exact.evaluation import draw_leaves, evaluate
 from taso_ext.verify.exact.fields import (
     EXPONENT_PRIMES,
     PRIMES,
@@ -22,8 +23,9 @@ from taso_ext.verify.exact.fields import (
     NotInvertibleError,
     PrimeField,
 )
-from taso_ext.verify.exact.finite_field import ERROR_BITS, compare_exactly, draw_leaves, evaluate, find_difference
+from taso_ext.verify.exact.finite_field import compare_exactly, find_difference
 from taso_ext.verify.exact.functions import extremum
+from taso_ext.verify.exact.points import ERROR_BITS
 from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
 from taso_ext.verify.numeric.float_session import FloatSession
 

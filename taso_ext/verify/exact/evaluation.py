@@ -1,0 +1,120 @@
+"""Evaluation of graphs in exact arithmetic: prime fields (tensor.py) or real numbers of many digits (reals.py)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from taso_ext._core import Graph, Value
+from taso_ext.onnx_io.operators import RANDOM_OPERATORS
+from taso_ext.onnx_io.weights.content import known, materialise
+from taso_ext.verify.exact.functions import FUNCTION_KERNELS
+from taso_ext.verify.exact.linear import LAYOUT_KERNELS, LINEAR_KERNELS
+from taso_ext.verify.exact.norms import NORM_KERNELS
+from taso_ext.verify.exact.reals import LongArithmetic
+from taso_ext.verify.exact.tensor import Arithmetic, Call, FieldTensor, Kernel, UnsupportedOperatorError
+
+KERNELS: dict[str, Kernel] = {**LINEAR_KERNELS, **LAYOUT_KERNELS, **FUNCTION_KERNELS, **NORM_KERNELS}
+
+
+def evaluate_call(call: Call) -> list[FieldTensor]:
+    """Returns the outputs of one operator.
+
+    Raises:
+      UnsupportedOperatorError: if the operator is random or has a form that is not evaluated.
+      NotInvertibleError: if a divisor is zero in this field.
+    """
+    if call.op_type in RANDOM_OPERATORS:
+        raise UnsupportedOperatorError(f"{call.op_type} is random: equality of graphs that contain it is not defined")
+    try:
+        results = KERNELS.get(call.op_type, _opaque)(call)
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # attributes or shapes that no valid operator has
+        if isinstance(error, UnsupportedOperatorError):
+            raise
+        raise UnsupportedOperatorError(f"{call.op_type} has a form that is not evaluated: {error!r}") from error
+    return results
+
+
+def _opaque(call: Call) -> list[FieldTensor]:
+    if isinstance(call.arithmetic, LongArithmetic):
+        raise UnsupportedOperatorError(f"{call.op_type} has no definition in real numbers")
+    operands = [None if value is None else value.parts[0] for value in call.inputs]
+    results = []
+    for port, dims in enumerate(call.output_dims):
+        images = [f.opaque(f"{call.key()}/{port}", operands, dims) for f in call.arithmetic.functions]
+        results.append(call.arithmetic.hashed(images))
+    return results
+
+
+def evaluate(graph: Graph, leaves: Mapping[str, FieldTensor], arithmetic: Arithmetic) -> list[FieldTensor]:
+    """Returns the outputs of `graph`, in order.
+
+    Args:
+      leaves: exact numbers for every graph input and every weight, by `leaf_key`.
+      arithmetic: the arithmetic of the leaves.
+    Raises:
+      UnsupportedOperatorError: if the graph contains a random operator or a form that is not evaluated.
+      NotInvertibleError: if a division meets zero.
+    """
+    values = graph.values()
+    computed = {id_: leaves[leaf_key(value)] for id_, value in values.items() if leaf_key(value) in leaves}
+    literals = {id_: number for id_, value in values.items() if (number := literal_of(value)) is not None}
+    for node in graph.nodes():
+        call = Call(
+            op_type=qualified(node.domain, node.op_type),
+            attributes=node.attributes,
+            inputs=[None if id_ < 0 else computed[id_] for id_ in node.inputs],
+            output_dims=[tuple(values[id_].dims or ()) for id_ in node.outputs],
+            literals={at: literals[id_] for at, id_ in enumerate(node.inputs) if id_ in literals},
+            arithmetic=arithmetic,
+        )
+        computed.update(zip(node.outputs, evaluate_call(call), strict=True))
+    return [computed[id_] for id_ in graph.outputs]
+
+
+def qualified(domain: str, op_type: str) -> str:
+    """Returns the operator's name, with its domain if that is not ONNX's own."""
+    return f"{domain}::{op_type}" if domain else op_type
+
+
+def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
+    """Returns exact numbers for all inputs and weights, by `leaf_key`; they are random if no content is known.
+
+    A leaf that several graphs share is drawn once.
+    """
+    leaves: dict[str, FieldTensor] = {}
+    for graph in graphs:
+        produced = {id_ for node in graph.nodes() for id_ in node.outputs}
+        for id_, value in graph.values().items():
+            if id_ not in produced and leaf_key(value) not in leaves:
+                leaves[leaf_key(value)] = _draw(value, arithmetic, seed)
+    return leaves
+
+
+def leaf_key(value: Value) -> str:
+    """Returns the key of a leaf: equal for weights with equal handles, and for inputs with equal names."""
+    return value.name if value.handle is None else f"weight:{value.handle}"
+
+
+def literal_of(value: Value) -> float | None:
+    """Returns the number that all elements of a constant are known to have, or None."""
+    return value.content if isinstance(value.content, float) else None
+
+
+def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
+    dims = tuple(value.dims or ())
+    content = known(value.content)
+    if content is not None:
+        return arithmetic.constants(materialise(content, dims))
+    generator = np.random.default_rng(seed_of(f"{seed}/{leaf_key(value)}"))
+    if value.dtype == TensorProto.BOOL:
+        return arithmetic.integers(generator.integers(0, 2, dims))
+    return arithmetic.draw(generator, dims)
+
+
+def seed_of(text: str) -> int:
+    """Returns a seed that follows from a text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
