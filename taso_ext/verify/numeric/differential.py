@@ -290,7 +290,7 @@ def _tolerances(
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and then counted as infinite
             distances = [np.abs(a - b) for a, b in zip(outputs, expected, strict=True)]
         moved = [np.maximum(so_far, np.nan_to_num(d, nan=np.inf)) for so_far, d in zip(moved, distances, strict=True)]
-    floor = _FLOOR + (_NEAR_ONE if source.subtracts_one else 0.0)
+    floor = _FLOOR + _NEAR_ONE * source.scale_of_one
     return [_SAFETY * distance + floor for distance in moved]
 
 

@@ -46,7 +46,7 @@ class FloatSession:
       runtime_inputs: the keys of the graph inputs.
       masks: the keys of the graph inputs that are added to the logits of an exponential.
       results: the dims of every operator's float results, by value id; these results can be perturbed.
-      subtracts_one: whether an operator computes eˣ − 1 for small x.
+      scale_of_one: the largest factor by which an operator multiplies eˣ − 1; 0 if none computes it.
       has_attention: whether an operator may give finite results for infinite inputs, as ONNX Runtime's attention does.
       constants: the numbers that real attributes hold and that fill weights of known content.
       variables: the names of the rule's variables that weights stand for, by key, for instances that the engine drew.
@@ -60,7 +60,7 @@ class FloatSession:
     runtime_inputs: list[str]
     masks: set[str]
     results: dict[int, tuple[int, ...]]
-    subtracts_one: bool
+    scale_of_one: float
     has_attention: bool
     constants: frozenset[float]
     variables: dict[str, str]
@@ -78,7 +78,7 @@ class FloatSession:
         values = graph.values()
         produced = [id_ for node in graph.nodes() for id_ in node.outputs]
         self.has_attention = any(node.op_type.endswith("Attention") for node in graph.nodes())
-        self.subtracts_one = any(node.op_type in ("Elu", "Selu", "Celu") for node in graph.nodes())
+        self.scale_of_one = max(map(_scale_of_one, graph.nodes()), default=0.0)
         self.constants = _constants(graph)
         self.is_pointwise = {node.op_type for node in graph.nodes()} <= POINTWISE
         leaves = {id_: value for id_, value in values.items() if id_ not in produced}
@@ -158,6 +158,18 @@ POINTWISE = frozenset(
 """Operators that compute each result from one element of each operand, or only move elements."""
 
 _EXPONENTIALS = frozenset(["Softmax", "LogSoftmax", "Exp"])
+
+
+_EXPONENTIAL_UNITS = {"Elu": (1.0, 1.0), "Celu": (1.0, 1.0), "Selu": (1.6732632423543772, 1.0507009873554805)}
+"""The defaults of alpha and gamma of the operators that compute gamma · alpha · (eˣ − 1)."""
+
+
+def _scale_of_one(node: Node) -> float:
+    if node.op_type not in _EXPONENTIAL_UNITS:
+        return 0.0
+    alpha, gamma = _EXPONENTIAL_UNITS[node.op_type]
+    given = node.attributes
+    return max(1.0, abs(float(given.get("alpha", alpha)) * float(given.get("gamma", gamma))))  # type: ignore[arg-type]
 
 
 def _masks(graph: Graph) -> set[int]:
