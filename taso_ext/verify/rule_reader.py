@@ -145,7 +145,7 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 def _domain(proof: list[str]) -> list[str]:
     """Returns the conditions of the clause `domain(...)`."""
-    found = re.search(r"\bdomain\((.*)\)\s+digest\(", " ".join(proof))
+    found = re.search(r"\bdomain\((.*)\)\s+digest\(", " ".join(proof), re.DOTALL)  # a clause may span lines
     return [item.strip() for item in split_items(found[1], ",") if item.strip()] if found else []
 
 
