@@ -11,7 +11,12 @@ import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+import onnx
+import onnx.defs
+import onnx.helper
+
 from taso_ext._core import Graph, Node
+from taso_ext.onnx_io.canonical.lifting import has_normal_form
 from taso_ext.verify.rule_reader import RuleText, Statement, Term
 
 _FREE = frozenset(["axis", "axes", "perm", "shape", "split", "starts", "ends"])
@@ -102,8 +107,9 @@ class TestedDomain:
             elif written is None and owner:
                 self._names.setdefault(owner, set()).add(name)
                 self._note(f"attribute({owner}, {name})", name, value)
-                if isinstance(value, (int, float, str)):
-                    self._fallbacks.setdefault(owner, {}).setdefault(name, value)
+                fallback = value if owner in self._rule.operators else _default(node, name)
+                if isinstance(fallback, (int, float, str)):
+                    self._fallbacks.setdefault(owner, {}).setdefault(name, fallback)
         if owner:
             self._names.setdefault(owner, set())
 
@@ -117,12 +123,28 @@ class TestedDomain:
                 self._texts.setdefault(expression, set()).add(each)
 
     def _with_fallbacks(self, condition: str) -> str:
-        """Gives `attribute(f, name)` a value that occurred, because not every choice of an operator variable has it."""
-        for owner in self._rule.operators:
-            for name, value in self._fallbacks.get(owner, {}).items():
+        """Gives `attribute(f, name)` a value for nodes without the attribute.
+
+        That is a value that occurred, because not every choice of an operator variable has the attribute, and the
+        default of the schema for an operator without a normal form, in which all attributes would be written.
+        """
+        for owner, fallbacks in self._fallbacks.items():
+            for name, value in fallbacks.items():
                 text = f'"{value}"' if isinstance(value, str) else repr(value)
                 condition = condition.replace(f"attribute({owner}, {name})", f"attribute({owner}, {name}, {text})")
         return condition
+
+
+def _default(node: Node, name: str) -> object:
+    """Returns the default of an attribute of an operator without a normal form, or None."""
+    if node.domain or has_normal_form(node.op_type):
+        return None
+    attribute = onnx.defs.get_schema(node.op_type).attributes.get(name)
+    default = None if attribute is None else attribute.default_value
+    if default is None or default.type == onnx.AttributeProto.UNDEFINED:
+        return None
+    value = onnx.helper.get_attribute_value(default)
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _determined(rule: RuleText) -> Iterator[str]:
