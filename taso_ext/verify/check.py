@@ -22,6 +22,7 @@ import numpy as np
 from onnx import TensorProto
 
 from taso_ext._core import CostModel, Graph, RuleSet, State
+from taso_ext.verify.exact.evaluation import element_count
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import TooLargeError, compare_exactly
 from taso_ext.verify.exact.points import ERROR_BITS, MOST_POINTS
@@ -183,7 +184,7 @@ def verify_rule(
     unrunnable = ""
     largest, deadline = 0, time.monotonic() + seconds
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
-        glance, size = rewrite.ordinal >= instances, _size(rewrite.source) + _size(rewrite.target)
+        glance, size = rewrite.ordinal >= instances, element_count(rewrite.source) + element_count(rewrite.target)
         if size > MOST_ELEMENTS:
             largest = max(largest, size)
             continue
@@ -241,7 +242,7 @@ def _keeps_function_in(
         graph = rules.instance(index, seed + number, dtypes=given)
         if graph is None and not sources:  # some operator lacks the type
             return False
-        if graph is not None and _size(graph) < _MOST_IN_DTYPE:
+        if graph is not None and element_count(graph) < _MOST_IN_DTYPE:
             sources.append((number, graph))
         if len(sources) == _DTYPE_INSTANCES:
             break
@@ -300,10 +301,6 @@ def _rewrites(rules: RuleSet, index: int, sources: Iterable[tuple[int, Graph]], 
         found += bool(locations.size)
         if found == instances:
             return
-
-
-def _size(graph: Graph) -> int:
-    return sum(math.prod(value.dims or ()) for value in graph.values().values())
 
 
 def _find_counterexample(
@@ -371,7 +368,11 @@ def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: fro
     if has_halves and not agree_in("float", *graphs, seed=seed, facts=result.facts):
         return _counterexample(rewrite, "differential", "onnx.reference gives other results, or cannot run the graphs")
     asked = len(result.float_instances) < _DTYPE_INSTANCES and not has_halves and not result.normwise
-    if asked and _size(rewrite.source) < _MOST_IN_DTYPE and differ_in_reference(*graphs, seed=seed, facts=result.facts):
+    if (
+        asked
+        and element_count(rewrite.source) < _MOST_IN_DTYPE
+        and differ_in_reference(*graphs, seed=seed, facts=result.facts)
+    ):
         return _counterexample(
             rewrite, "differential", "onnx.reference gives other results on numbers of ordinary size"
         )

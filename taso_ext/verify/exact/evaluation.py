@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -87,11 +88,21 @@ def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> d
     """
     leaves: dict[str, FieldTensor] = {}
     for graph in graphs:
-        produced = {id_ for node in graph.nodes() for id_ in node.outputs}
-        for id_, value in graph.values().items():
-            if id_ not in produced and leaf_key(value) not in leaves:
+        for value in leaves_of(graph).values():
+            if leaf_key(value) not in leaves:
                 leaves[leaf_key(value)] = _draw(value, arithmetic, seed)
     return leaves
+
+
+def leaves_of(graph: Graph) -> dict[int, Value]:
+    """Returns the inputs and weights of a graph by their ids."""
+    produced = {id_ for node in graph.nodes() for id_ in node.outputs}
+    return {id_: value for id_, value in graph.values().items() if id_ not in produced}
+
+
+def element_count(graph: Graph) -> int:
+    """Returns the number of elements of all values of a graph together."""
+    return sum(math.prod(value.dims or ()) for value in graph.values().values())
 
 
 def leaf_key(value: Value) -> str:

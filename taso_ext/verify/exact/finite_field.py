@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taso_ext._core import Graph
-from taso_ext.verify.exact.evaluation import draw_leaves, evaluate, qualified, seed_of
+from taso_ext.verify.exact.evaluation import draw_leaves, element_count, evaluate, qualified, seed_of
 from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, NotInvertibleError
 from taso_ext.verify.exact.functions import EXPONENTIALS
 from taso_ext.verify.exact.points import MOST_POINTS, error_bits, points_needed
@@ -127,7 +127,7 @@ def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatc
       NotInvertibleError: if the source is undefined at every point that is tried.
     """
     points, compared = min(points, REAL_POINTS), 0
-    elements = sum(math.prod(value.dims or ()) for graph in (source, target) for value in graph.values().values())
+    elements = element_count(source) + element_count(target)
     if points * elements > MOST_LONG_ELEMENTS:
         raise TooLargeError("the graphs differ in prime fields and are too large to be compared in real numbers")
     for point in range(points * _ATTEMPTS):

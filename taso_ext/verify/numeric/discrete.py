@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from taso_ext._core import Graph, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.weights.content import materialise
-from taso_ext.verify.exact.evaluation import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
 from taso_ext.verify.numeric.float_session import RefusedGraphError, graph_model, plain_session
 
 Tensors = Mapping[str, npt.NDArray[np.generic]]
@@ -32,12 +32,12 @@ _SMALL = 4  # small numbers lie below it in size
 
 def is_discrete(graph: Graph) -> bool:
     """Returns whether all inputs and weights hold truth values or integers."""
-    return all(value.dtype in _TYPES for value in _leaves(graph).values())
+    return all(value.dtype in _TYPES for value in leaves_of(graph).values())
 
 
 def is_of_truths(graph: Graph) -> bool:
     """Returns whether all inputs and weights hold truth values."""
-    return all(value.dtype == TensorProto.BOOL for value in _leaves(graph).values())
+    return all(value.dtype == TensorProto.BOOL for value in leaves_of(graph).values())
 
 
 def find_discrete_difference(source: Graph, target: Graph, *, seed: int = 0) -> str:
@@ -75,7 +75,7 @@ class _Side:
     """One graph in both runtimes."""
 
     def __init__(self, graph: Graph) -> None:
-        found = _leaves(graph)
+        found = leaves_of(graph)
         self.leaves = {leaf_key(value): value for value in found.values()}
         self._keys = {f"v{id_}": leaf_key(value) for id_, value in found.items()}
         model = graph_model(graph, list(found))
@@ -92,11 +92,6 @@ class _Side:
             except Exception as error:
                 raise RefusedGraphError(f"a runtime fails on the graph: {one_paragraph(error, limit=300)}") from error
         return results
-
-
-def _leaves(graph: Graph) -> dict[int, Value]:
-    produced = {id_ for node in graph.nodes() for id_ in node.outputs}
-    return {id_: value for id_, value in graph.values().items() if id_ not in produced}
 
 
 def _draw(leaf: Value, generator: np.random.Generator, draw: int) -> npt.NDArray[np.generic]:

@@ -22,7 +22,7 @@ from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
 from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.session import session_options
-from taso_ext.verify.exact.evaluation import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
 
 Floats = npt.NDArray[np.float32]
 
@@ -81,7 +81,7 @@ class FloatSession:
         self.scale_of_one = max(map(_scale_of_one, graph.nodes()), default=0.0)
         self.constants = _constants(graph)
         self.is_pointwise = {node.op_type for node in graph.nodes()} <= POINTWISE
-        leaves = {id_: value for id_, value in values.items() if id_ not in produced}
+        leaves = leaves_of(graph)
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
         self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves} & {*self.runtime_inputs}

@@ -25,7 +25,7 @@ from onnx.reference.op_run import OpRun
 
 from taso_ext._core import Graph, Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
-from taso_ext.verify.exact.evaluation import leaf_key
+from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
 from taso_ext.verify.numeric.float_cases import SMALL, Facts, without_zeros
 from taso_ext.verify.numeric.float_session import POINTWISE, graph_model
 
@@ -92,7 +92,7 @@ def _agree_on(most_cases: int | None, dtype: str, source: Graph, target: Graph, 
     """Returns whether two graphs agree on the first cases, or on all; None if onnx.reference cannot run them."""
     generator = np.random.default_rng([seed, 5])
     graphs = (source, target)
-    leaves = {leaf_key(value): value for graph in graphs for value in _leaves(graph).values()}
+    leaves = {leaf_key(value): value for graph in graphs for value in leaves_of(graph).values()}
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -108,7 +108,7 @@ class _Evaluator:
     """A graph in onnx.reference, in its own element types; in float64 instead of one of them if `widened` names it."""
 
     def __init__(self, graph: Graph, widened: str | None = None) -> None:
-        leaves = _leaves(graph)
+        leaves = leaves_of(graph)
         self._keys = {f"v{id_}": leaf_key(value) for id_, value in leaves.items()}
         self._widens = widened is not None
         model = graph_model(graph, list(leaves))
@@ -140,11 +140,6 @@ def _widen(model: onnx.ModelProto, dtype: int) -> None:
             tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
 
 
-def _leaves(graph: Graph) -> dict[int, Value]:
-    produced = {id_ for node in graph.nodes() for id_ in node.outputs}
-    return {id_: value for id_, value in graph.values().items() if id_ not in produced}
-
-
 def _cases(
     dtype: str,
     graphs: tuple[Graph, Graph],
@@ -154,11 +149,11 @@ def _cases(
 ) -> Iterator[tuple[bool, dict[str, Array]]]:
     """Yields inputs and weights, and whether infinities and NaN have to be at the same places."""
     limits = ml_dtypes.finfo(_NUMPY[dtype])
-    variables = {id_: value.name.removesuffix(str(id_)) for graph in graphs for id_, value in _leaves(graph).items()}
+    variables = {id_: value.name.removesuffix(str(id_)) for graph in graphs for id_, value in leaves_of(graph).items()}
     nonzero = {
         leaf_key(value)
         for graph in graphs
-        for id_, value in _leaves(graph).items()
+        for id_, value in leaves_of(graph).items()
         if value.content == NONZERO or (value.handle is not None and variables[id_] in facts.nonzero)
     }
 

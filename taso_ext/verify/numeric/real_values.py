@@ -6,14 +6,13 @@ loses its bias. A target that is nearer to the real result than the source is no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from taso_ext._core import Graph
-from taso_ext.verify.exact.evaluation import evaluate
+from taso_ext.verify.exact.evaluation import element_count, evaluate
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import MOST_LONG_ELEMENTS
 from taso_ext.verify.exact.reals import LongArithmetic
@@ -31,7 +30,7 @@ def real_results(graph: Graph, feeds: Mapping[str, Floats]) -> list[npt.NDArray[
       None if some operator has no definition in real numbers, if something is divided by zero, or if the graph is too
       large to be evaluated with many digits.
     """
-    if sum(math.prod(value.dims or ()) for value in graph.values().values()) > MOST_LONG_ELEMENTS:
+    if element_count(graph) > MOST_LONG_ELEMENTS:
         return None
     arithmetic = LongArithmetic.of(0, written=True)
     leaves = {key: arithmetic.floats(tensor) for key, tensor in feeds.items()}
