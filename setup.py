@@ -37,7 +37,8 @@ LINK_FLAGS: list[str] = []
 if SANITIZERS := os.environ.get("RLFLOW_SANITIZE"):
     LINK_FLAGS = [f"-fsanitize={SANITIZERS}"]
     COMPILE_FLAGS += [*LINK_FLAGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
-    COMPILE_FLAGS.append("-Wno-maybe-uninitialized")  # g++ 12 raises it falsely in instrumented code
+    # g++ 12 raises these falsely in instrumented code.
+    COMPILE_FLAGS += ["-Wno-maybe-uninitialized", "-Wno-free-nonheap-object"]
 
 
 def is_outdated(object_path: str, source_path: str) -> bool:

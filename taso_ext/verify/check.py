@@ -32,7 +32,7 @@ from taso_ext.verify.numeric.discrete import find_discrete_difference, is_discre
 from taso_ext.verify.numeric.float_cases import Facts
 from taso_ext.verify.numeric.float_session import RefusedGraphError
 from taso_ext.verify.numeric.other_dtypes import DTYPES, agree_in, differ_in_reference
-from taso_ext.verify.rule_file import is_normwise
+from taso_ext.verify.rule_file import Rounding, is_normwise
 from taso_ext.verify.rule_reader import RuleText, read_rule
 
 DEFAULT_INSTANCES = 16
@@ -58,6 +58,7 @@ class Counterexample:
       location: where in the source graph the rule was applied.
       stage: the test that failed, "exact", "differential" or, on truth values and integers, "discrete".
       reason: the element that differs and its two values, or why a graph cannot be evaluated.
+      rounds: whether two finite floats differ, so that they may differ by rounding alone.
       source, target: both graphs as text, one operator per line.
     """
 
@@ -67,6 +68,7 @@ class Counterexample:
     reason: str
     source: str
     target: str
+    rounds: bool = False
 
     def __str__(self) -> str:
         return (
@@ -93,8 +95,7 @@ class RuleVerification:
       float_error: the largest difference in ONNX Runtime, relative to the largest result.
       spreads_nonfinite: whether an infinity or NaN in an input reaches more results in the target than in the source,
         as with zero-padded kernels (0·∞ is NaN). This does not concern finite inputs.
-      normwise: whether the rule says that its sides are equal in real arithmetic only. Every element is then held to
-        the largest tolerance of its output (numeric/differential.py).
+      measure: what the error of each element was measured by.
       facts: what the rule needs to know of its weights; a matcher has to refuse other weights.
       dtypes: the names of the floating element types in which the rule also keeps the function, besides float32.
       counterexample: the first rewrite that changed the function; None if every rewrite kept it.
@@ -111,7 +112,7 @@ class RuleVerification:
     float_cases: int = 0
     float_error: float = 0.0
     spreads_nonfinite: bool = False
-    normwise: bool = False
+    measure: Rounding = Rounding.ELEMENT
     facts: Facts = field(default_factory=Facts)
     dtypes: frozenset[str] = frozenset()
     counterexample: Counterexample | None = None
@@ -153,6 +154,7 @@ def verify_rule(
     dtypes: Mapping[str, int] | None = None,
     observe: Callable[[Graph], None] | None = None,
     seconds: float = MOST_SECONDS,
+    measure: Rounding = Rounding.ELEMENT,
 ) -> RuleVerification:
     """Tests rule `index` of `rules` on random instances of its source, at every location where it is legal.
 
@@ -170,13 +172,15 @@ def verify_rule(
       dtypes: the element types of the engine's graphs, by variable; float if it is not named.
       observe: a function that is called with every source graph that was compared.
       seconds: the most time to take; a rule that needs more is not verified.
+      measure: what to measure the error of each element by, if the rule's proof does not say it.
     Returns:
       The checks and their results; testing stops at the first counterexample.
     Raises:
       IndexError: if there is no rule `index`.
       UnsupportedOperatorError: if the rule contains a random operator or a form that the evaluator does not know.
     """
-    result = RuleVerification(rules.names[index], normwise=is_normwise(rules.proof(index)))
+    measure = Rounding.REAL if is_normwise(rules.proof(index)) else measure
+    result = RuleVerification(rules.names[index], measure=measure)
     weights = _single_weights(rules.text(index))
     drawn = _random_instances(rules, index, instances + glances, seed, dtypes or {})
     numbered = drawn if sources is None else enumerate(sources)
@@ -350,7 +354,7 @@ def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: fro
             rewrite.source,
             rewrite.target,
             seed=seed,
-            normwise=result.normwise,
+            rounding=result.measure,
             facts=result.facts,
             weights=weights,
         )
@@ -362,12 +366,12 @@ def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: fro
     result.float_error = max(result.float_error, comparison.error)
     result.spreads_nonfinite |= comparison.spreads_nonfinite
     if comparison.mismatch is not None:
-        return _counterexample(rewrite, "differential", str(comparison.mismatch))
+        return _counterexample(rewrite, "differential", str(comparison.mismatch), comparison.mismatch.is_finite)
     graphs = rewrite.source, rewrite.target
     has_halves = any(value.dtype in _HALVES for graph in graphs for value in graph.values().values())
     if has_halves and not agree_in("float", *graphs, seed=seed, facts=result.facts):
         return _counterexample(rewrite, "differential", "onnx.reference gives other results, or cannot run the graphs")
-    asked = len(result.float_instances) < _DTYPE_INSTANCES and not has_halves and not result.normwise
+    asked = len(result.float_instances) < _DTYPE_INSTANCES and not has_halves and result.measure is not Rounding.REAL
     if (
         asked
         and element_count(rewrite.source) < _MOST_IN_DTYPE
@@ -404,6 +408,6 @@ def _discrete_counterexample(rewrite: _Rewrite) -> Counterexample | None:
     return _counterexample(rewrite, "discrete", difference) if difference else None
 
 
-def _counterexample(rewrite: _Rewrite, stage: str, reason: str) -> Counterexample:
+def _counterexample(rewrite: _Rewrite, stage: str, reason: str, rounds: bool = False) -> Counterexample:
     texts = graph_text(rewrite.source), graph_text(rewrite.target)
-    return Counterexample(rewrite.instance_seed, rewrite.location, stage, reason, *texts)
+    return Counterexample(rewrite.instance_seed, rewrite.location, stage, reason, *texts, rounds)

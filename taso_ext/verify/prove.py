@@ -18,7 +18,7 @@ from taso_ext.verify.check import RuleVerification, floating_variables, verify_r
 from taso_ext.verify.element_types import TypeClass, UntypedRuleError, needs_types, type_classes
 from taso_ext.verify.exact.tensor import UnsupportedOperatorError
 from taso_ext.verify.numeric.other_dtypes import DTYPES
-from taso_ext.verify.rule_file import NORMWISE, Proof
+from taso_ext.verify.rule_file import NORMWISE, Proof, Rounding
 from taso_ext.verify.rule_reader import RuleText, read_rule
 from taso_ext.verify.tested_domain import TestedDomain
 
@@ -79,8 +79,9 @@ def prove_rule(
         return Outcome(name, refusal=str(error))
     dtypes = {name: dtype for each in classes for name, dtype in each.dtypes(each.kind[0]).items()}
     domain = TestedDomain(rule) if domain is None else domain
-    try:
-        found = verify_rule(
+
+    def verify(measure: Rounding) -> RuleVerification:
+        return verify_rule(
             rules,
             0,
             instances=instances,
@@ -89,7 +90,14 @@ def prove_rule(
             seed=seed,
             dtypes=dtypes,
             observe=domain.observe,
+            measure=measure,
         )
+
+    try:
+        found = verify(Rounding.ELEMENT)
+        if found.counterexample is not None and found.counterexample.rounds:
+            less_strict = verify(Rounding.LARGEST)
+            found = less_strict if less_strict.ok else found
     except UnsupportedOperatorError as error:
         return Outcome(name, refusal=f"it cannot be evaluated exactly: {error}")
     if not found.ok:
@@ -154,11 +162,11 @@ def proof_of(
         error_bits=math.floor(found.error_bits),
         real_shapes=len(found.real_instances),
         float_shapes=len(found.float_instances),
-        rounding=found.float_error or None if not found.normwise else found.float_error,
+        rounding=found.float_error or None if found.measure is Rounding.ELEMENT else found.float_error,
         spreads=found.spreads_nonfinite,
         axioms=axioms,
         domain=(*domain.conditions(real_only=axioms is not None), *beside),
-        normwise=found.normwise,
+        measure=found.measure,
     )
 
 

@@ -13,6 +13,7 @@ rule, its domain does not restrict shapes.
 
 from __future__ import annotations
 
+import enum
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,21 @@ _WIDTH = 120
 _INDENT = 9
 
 
+class Rounding(enum.Enum):
+    """What the error of each element of a target is measured by; the value is the word in a proof.
+
+    Attributes:
+      ELEMENT: the accuracy of this element in the source.
+      LARGEST: the least accuracy in the output. Tanh by Sigmoid, for example, is inexact near 0.
+      REAL: the same, and large intermediate results may overflow. The sides are equal in real arithmetic only, as
+        Winograd's convolutions are; the author says so with `proof rounding(normwise)`.
+    """
+
+    ELEMENT = ""
+    LARGEST = "largest"
+    REAL = "normwise"
+
+
 @dataclass(frozen=True)
 class Proof:
     """The evidence that a verified rule records.
@@ -36,12 +52,12 @@ class Proof:
       real_shapes: the number of those graphs that were compared in real numbers (exact/reals.py).
       float_shapes: the number of distinct graphs that were compared in ONNX Runtime.
       rounding: the largest difference in ONNX Runtime, relative to the largest result; None if all results were equal
-        and the rule is not normwise.
+        and the error is that of each element.
       spreads: whether an infinity or NaN in an input reaches more results in the target than in the source.
       axioms: the names of the axioms that prove the rule for all shapes; None if the axioms do not prove it.
       domain: conditions that all tested graphs meet, and that the matcher enforces. If the axioms prove the rule, they
         are only about what rounds or overflows: the sizes of reals, element types, and infinite or zero weights.
-      normwise: whether the sides are equal in real arithmetic only; the author says so with `proof rounding(normwise)`.
+      measure: what the error of each element was measured by.
     """
 
     shapes: int
@@ -51,7 +67,7 @@ class Proof:
     spreads: bool
     axioms: tuple[str, ...] | None
     domain: tuple[str, ...]
-    normwise: bool = False
+    measure: Rounding = Rounding.ELEMENT
     real_shapes: int = 0
 
     def clauses(self) -> list[str]:
@@ -63,7 +79,8 @@ class Proof:
             found.append(f"axioms({', '.join(self.axioms)})")
         found.append(f"onnxruntime({self.float_shapes})")
         if self.rounding is not None:
-            found.append(f"rounding(error={self.rounding:.0e}{', normwise' if self.normwise else ''})")
+            words = [f"error={self.rounding:.0e}", *filter(None, [self.measure.value])]
+            found.append(f"rounding({', '.join(words)})")
         if self.spreads:
             found.append("spreads(infinity)")
         if self.axioms is None or self.domain:

@@ -14,7 +14,7 @@ constexpr std::size_t kMostRules = 3, kMostRewrites = 4;    // looked at in one 
 void check_rule(const std::shared_ptr<const RuleBook>& book, const Rule& rule) {
   std::optional<Graph> instance = random_instance(rule, 1);
   if (!instance) return;
-  const State state = State::start(std::move(*instance), book, Roofline(find_device("rtx2070")), 0);
+  const State state = State::start(std::move(*instance), book, std::make_shared<const Roofline>(find_device("rtx2070")), 0);
   check_state(state);
   const std::size_t count = std::min(kMostRewrites, state.matches().size());
   for (std::size_t i = 0; i < count; ++i) (void)checked_after(state, state.matches()[i]);

@@ -60,7 +60,7 @@ inline constexpr OperatorId kConv = index_of("Conv"), kMatMul = index_of("MatMul
                      kMaxPool = index_of("MaxPool"), kAveragePool = index_of("AveragePool"),
                      kFirstUnary = index_of("Relu"), kClip = index_of("Clip"), kAdd = index_of("Add"),
                      kMin = index_of("Min"), kConvTranspose = index_of("ConvTranspose"), kAttention = index_of("Attention"),
-                     kArgMax = index_of("ArgMax"), kLrn = index_of("LRN"), kDepthToSpace = index_of("DepthToSpace"), kSpaceToDepth = index_of("SpaceToDepth"),
+                     kArgMax = index_of("ArgMax"), kEinsum = index_of("Einsum"), kDropout = index_of("Dropout"), kLrn = index_of("LRN"), kDepthToSpace = index_of("DepthToSpace"), kSpaceToDepth = index_of("SpaceToDepth"),
                      kConstant = index_of("Constant"), kConstantOfShape = index_of("ConstantOfShape"), kEyeLike = index_of("EyeLike"),
                      kExpand = index_of("Expand"), kWhere = index_of("Where"),
                      kEqual = index_of("Equal"), kLess = index_of("Less"), kNot = index_of("Not"), kOr = index_of("Or"),

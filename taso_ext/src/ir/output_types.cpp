@@ -120,6 +120,7 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kConvTranspose: return infer_conv_transpose(attributes, inputs);
     case kMatMul: return infer_matmul(inputs);
     case kGemm: return infer_gemm(attributes, inputs);
+    case kEinsum: return infer_einsum(attributes, inputs);
     case kConcat: return infer_concat(attributes, inputs);
     case kSplitOp: return infer_split(attributes, inputs);
     case kSlice: return infer_slice(attributes, inputs);
@@ -135,6 +136,7 @@ Outputs infer_any(OperatorId op, const AttributeMap& attributes, Types inputs) {
     case kGlobalMaxPool: return infer_global_pool(inputs);
     case kBatchNorm: return infer_batch_norm(inputs);
     case kLrn: return inputs.size() == 1 && all_ranked_alike(inputs) && inputs[0]->dims.size() >= 2 ? infer_elementwise(inputs) : std::nullopt;
+    case kDropout:    // of its own ratio; runtimes refuse most numbers as an operand
     case kSoftmax:
     case kLogSoftmax: return inputs.size() == 1 ? infer_elementwise(inputs) : std::nullopt;
     case kConstant:
@@ -182,7 +184,7 @@ std::optional<Elements> elements_of(OperatorId op) {
       {"Clip", Elements::kNumbers}, {"Greater", Elements::kNumbers}, {"Less", Elements::kNumbers},
       {"Relu", Elements::kSigned}, {"Neg", Elements::kSigned}, {"Pow", Elements::kSigned},
       {"MatMul", Elements::kWideNumbers}, {"Gemm", Elements::kWideNumbers}, {"PRelu", Elements::kWideNumbers},
-      {"Conv", Elements::kFloating}, {"ConvTranspose", Elements::kFloating}, {"LRN", Elements::kFloating},
+      {"Einsum", Elements::kNumbers}, {"Dropout", Elements::kFloating}, {"Conv", Elements::kFloating}, {"ConvTranspose", Elements::kFloating}, {"LRN", Elements::kFloating},
       {"ArgMax", Elements::kNumbers}, {"Sum", Elements::kFloating}, {"BatchNormalization", Elements::kFloating},
       {"Softmax", Elements::kFloating}, {"LogSoftmax", Elements::kFloating}, {"LayerNormalization", Elements::kFloating},
       {"InstanceNormalization", Elements::kFloating}, {"GroupNormalization", Elements::kFloating},

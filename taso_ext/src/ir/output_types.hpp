@@ -22,6 +22,7 @@ inline constexpr int kInt64 = 7, kBool = 9;    // TensorProto.INT64 and BOOL
 [[nodiscard]] Outputs infer_matmul(Types inputs);
 [[nodiscard]] Outputs infer_fused_matmul(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_gemm(const AttributeMap& attributes, Types inputs);
+[[nodiscard]] Outputs infer_einsum(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_conv(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_fused_conv(const AttributeMap& attributes, Types inputs);
 [[nodiscard]] Outputs infer_conv_transpose(const AttributeMap& attributes, Types inputs);

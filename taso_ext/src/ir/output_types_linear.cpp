@@ -1,5 +1,7 @@
 // Output types of products, of operators that slide a window, and of attention.
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "ir/output_types.hpp"
 
@@ -24,6 +26,46 @@ Outputs infer_gemm(const AttributeMap& attributes, Types inputs) {
   if (a[ta ? 0 : 1] != b[tb ? 1 : 0]) return std::nullopt;
   Dims out = {a[ta ? 1 : 0], b[tb ? 0 : 1]};
   if (inputs.size() == 3 && broadcast(out, inputs[2]->dims) != out) return std::nullopt;
+  return one(inputs[0]->dtype, std::move(out));
+}
+
+// Every letter of the equation is one extent of all the operands that it occurs in. Without an arrow, the result has the
+// letters that occur once, in alphabetical order. An ellipsis is not inferred.
+Outputs infer_einsum(const AttributeMap& attributes, Types inputs) {
+  const Attribute* const attribute = find_attribute(attributes, "equation");
+  const auto* const text = attribute ? std::get_if<std::string>(attribute) : nullptr;
+  if (!text || !all_ranked_alike(inputs)) return std::nullopt;
+  std::array<std::int64_t, 128> extents;
+  extents.fill(-1);
+  std::map<char, int> counts;
+  std::string equation = *text;
+  std::erase(equation, ' ');
+  const std::size_t arrow = equation.find("->");
+  std::size_t input = 0, axis = 0;
+  for (const char letter : equation.substr(0, arrow) + ",") {
+    if (letter == ',') {
+      if (input >= inputs.size() || axis != inputs[input]->dims.size()) return std::nullopt;
+      ++input, axis = 0;
+      continue;
+    }
+    const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+    if (!is_letter || input >= inputs.size() || axis >= inputs[input]->dims.size()) return std::nullopt;
+    std::int64_t& extent = extents[static_cast<std::size_t>(letter)];
+    const std::int64_t given = inputs[input]->dims[axis++];
+    if (extent >= 0 && extent != given) return std::nullopt;
+    extent = given;
+    ++counts[letter];
+  }
+  if (input != inputs.size()) return std::nullopt;
+  std::string result = arrow == std::string::npos ? "" : equation.substr(arrow + 2);
+  if (arrow == std::string::npos) {
+    for (const auto& [letter, count] : counts) result += count == 1 ? std::string(1, letter) : "";
+  }
+  Dims out;
+  for (const char letter : result) {
+    if (!counts.contains(letter) || std::count(result.begin(), result.end(), letter) > 1) return std::nullopt;
+    out.push_back(extents[static_cast<std::size_t>(letter)]);
+  }
   return one(inputs[0]->dtype, std::move(out));
 }
 

@@ -139,14 +139,15 @@ class Builder final : public Scope {
     return true;
   }
 
-  // Returns the number of an element type next to a real.
+  // Returns the finite number of an element type next to a real.
   static double held(double real, int dtype) {
     constexpr int kFloat16 = 10, kDouble = 11, kBfloat16 = 16;
     if (dtype == kDouble || real == 0) return real;
     const int bits = dtype == kFloat16 ? 10 : dtype == kBfloat16 ? 7 : 23;
     const int exponent = dtype == kFloat16 ? std::max(std::ilogb(real), -14) : std::ilogb(real);
     const double unit = std::ldexp(1.0, exponent - bits);
-    return std::nearbyint(real / unit) * unit;
+    const double most = dtype == kFloat16 ? 65504.0 : std::ldexp(2.0 - std::ldexp(1.0, -bits), 127);
+    return std::clamp(std::nearbyint(real / unit) * unit, -most, most);
   }
 
   // Makes results outputs of the graph: those that the rule replaces, and those that no statement of the source reads.

@@ -76,8 +76,10 @@ class Dice {
     const double size = static_cast<double>(any_of(std::array{1, 2, 5})) * std::pow(10.0, static_cast<double>(pick(-6, 3)));
     return chance(35) ? -size : size;
   }
-  // Makes any_real() return numbers around one that the rule mentions.
+  // Makes any_real() return numbers around one that the rule mentions. Where products of larger ones overflow, only
+  // their order decides.
   void add_real(double real) {
+    if (std::abs(real) > kMostReal) return;
     for (const double each : {real, real, real * 1.25, real * 0.8, real + 0.125, real - 0.125}) literals_.insert(literals_.end(), {each, -each});
     if (real != 0) literals_.push_back(1 / real);
   }
@@ -119,6 +121,7 @@ class Dice {
   // Corner values of attributes and constants: usual factors, slopes, exponents and epsilons.
   static constexpr std::array<double, 16> kReals = {0.25, 0.5, 1, 2, 3, -1, 1e-5, 0, 0.7, -2.5, 1.5, 3.5, 5, 10, -0.3, 1e-12};
   static constexpr std::int64_t kMostExtentDrawn = 260;
+  static constexpr double kMostReal = 1e30;
   std::vector<double> literals_;        // of the rule, and numbers around them
   std::vector<std::int64_t> extents_;
 };

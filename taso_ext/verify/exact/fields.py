@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -246,10 +246,12 @@ class KeyedFunctions:
 
     prime: int
     seed: int
+    used: set[str] = field(default_factory=set, compare=False)  # keys
 
     @_MODULO_2_64
     def pointwise(self, key: str, operands: Sequence[Array], *, fixes_zero: bool = False) -> Array:
         """Returns f(a, b, …), element by element over broadcast operands; f(0) = 0 for one operand if `fixes_zero`."""
+        self.used.add(key)
         hashes = self._start(key)
         for operand in operands:
             hashes = _mix(hashes + operand.astype(np.uint64))
@@ -263,6 +265,7 @@ class KeyedFunctions:
     @_MODULO_2_64
     def opaque(self, key: str, operands: Sequence[Array | None], dims: Sequence[int]) -> Array:
         """Returns an output of shape `dims` whose every element depends on every element of every operand."""
+        self.used.add(key)
         digest = self._start(key)
         for operand in operands:
             digest = _mix(digest + (_GOLDEN if operand is None else _digest(operand)))

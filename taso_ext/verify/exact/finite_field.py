@@ -16,6 +16,7 @@ One point shows only one branch of such a decision, so graphs that decide are co
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ _ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶
 class FieldMismatch:
     """The place where two graphs differ (output and element), and what each graph computes there modulo `prime`.
 
-    `target` is None if the target divides by zero at every point at which the source does not.
+    `target` is None if the target divides by zero at every point at which the source does not. `is_certain` says that
+    no random functions took part, so that the graphs differ as real functions, too.
     """
 
     output: int
@@ -45,6 +47,7 @@ class FieldMismatch:
     source: int
     target: int | None
     prime: int
+    is_certain: bool = False
 
     def __str__(self) -> str:
         if self.target is None:
@@ -123,12 +126,14 @@ def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatc
     """Compares graphs that differ in the fields as real functions, if all their operators have a definition there.
 
     Raises:
-      TooLargeError: if the graphs have too many elements.
+      TooLargeError: if the graphs have too many elements, and random functions may be why they differ.
       NotInvertibleError: if the source is undefined at every point that is tried.
     """
-    points, compared = min(points, REAL_POINTS), 0
     elements = element_count(source) + element_count(target)
-    if points * elements > MOST_LONG_ELEMENTS:
+    points, compared = min(points, REAL_POINTS, MOST_LONG_ELEMENTS // elements), 0
+    if points == 0:
+        if mismatch.is_certain and not _computes_attributes(source, target):
+            return FieldAgreement(mismatch, 0, 0.0)
         raise TooLargeError("the graphs differ in prime fields and are too large to be compared in real numbers")
     for point in range(points * _ATTEMPTS):
         try:
@@ -146,6 +151,15 @@ def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatc
                 return FieldAgreement(difference, points, 0.0)
             return FieldAgreement(None, points, error_bits(source, target, points), in_reals=True)
     raise NotInvertibleError(f"the source is undefined at most of {points * _ATTEMPTS} real points")
+
+
+def _computes_attributes(source: Graph, target: Graph) -> bool:
+    """Returns whether the target has real attributes, other than constants, that are not in the source."""
+    real = [
+        {each for node in graph.nodes() if node.inputs for each in node.attributes.values() if isinstance(each, float)}
+        for graph in (source, target)
+    ]
+    return not real[1] <= real[0]
 
 
 def _differ_at_integers(source: Graph, target: Graph, seed: int) -> LongMismatch | None:
@@ -170,12 +184,14 @@ def _differ_in_reals(source: Graph, target: Graph, seed: int, point: int) -> Lon
     def results(graph: Graph, arithmetic: LongArithmetic) -> list[FieldTensor]:
         return evaluate(graph, draw_leaves([source, target], arithmetic, seed_of(f"real {seed}/{point}")), arithmetic)
 
-    exact = LongArithmetic.of(point)
-    expected = results(source, exact)
+    given = frozenset(each for node in source.nodes() for each in node.attributes.values() if isinstance(each, float))
+    exact = [LongArithmetic.of(point), LongArithmetic.of(point, given=given)]
+    expected = results(source, exact[0])
     try:
-        got = results(target, exact)
-        inexact = [LongArithmetic.of(point, errors) for errors in range(_ERRORS if exact.uncertain else 0)]
-        of_source, of_target = ([results(graph, arithmetic) for arithmetic in inexact] for graph in (source, target))
+        got = results(target, exact[1])
+        errors = range(_ERRORS if any(each.uncertain for each in exact) else 0)
+        of_source = [results(source, LongArithmetic.of(point, each)) for each in errors]
+        of_target = [results(target, LongArithmetic.of(point, each, given=given)) for each in errors]
     except NotInvertibleError:
         if point < 0:
             raise
@@ -198,7 +214,9 @@ def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point:
         except NotInvertibleError:
             continue
         try:
-            return _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
+            found = _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
+            certain = not arithmetic.functions[0].used
+            return found if found is None else dataclasses.replace(found, is_certain=certain)
         except NotInvertibleError:
             undefined = FieldMismatch(0, (), 0, None, primes[0])
     if undefined is not None:

@@ -206,12 +206,14 @@ def _pad(call: Call) -> list[FieldTensor]:
 def _einsum(call: Call) -> list[FieldTensor]:
     """Computes Einsum: multiplies all operands over every letter, then sums over the letters that the result lacks.
 
-    An ellipsis, an implicit result and a diagonal are not supported.
+    An ellipsis and a diagonal are not supported.
     """
     equation = call.attributes["equation"].replace(" ", "")
-    if "." in equation or "->" not in equation:
-        raise UnsupportedOperatorError(f"Einsum {equation!r} is not evaluated; explicit ones without '...' are")
-    terms, result = equation.split("->")
+    if "." in equation:
+        raise UnsupportedOperatorError(f"Einsum {equation!r} is not evaluated, because it has an ellipsis")
+    terms, arrow, result = equation.partition("->")
+    if not arrow:
+        result = "".join(sorted(letter for letter in set(terms) - {","} if terms.count(letter) == 1))
     letters = sorted(set(terms) - {","})
     factors = []
     for operand, term in zip(call.operands(), terms.split(","), strict=True):

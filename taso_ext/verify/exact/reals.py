@@ -10,8 +10,9 @@ points are small integers, at which functions may be defined that elsewhere are 
 * Functions are real: a logarithm or root of a negative number is undefined (NaN). Where the source is undefined,
   nothing is compared. Where it is defined, the target has to be defined.
 * Constants are the literals of tensor.py. A constant other than a short binary fraction is uncertain by `TOLERANCE`,
-  because a rule that computes it (α·β) rounds it. A difference may be as large as the one that such errors of the
-  constants make in the source and in the target together.
+  because a rule that computes it (α·β) rounds it. An attribute of the target that the source does not have is always
+  uncertain: 1 − β is 1 for a small β. A difference may be as large as the one that such errors make in the source and
+  in the target together.
 """
 
 from __future__ import annotations
@@ -150,21 +151,33 @@ class LongArithmetic(Arithmetic):
       largest: the numbers drawn are from 1/8 to this in size; 0 for small integers, which may be equal or zero.
       errors: the seed of errors of uncertain constants, or None for no errors.
       written: whether constants are the floats that they are written as, instead of the literals that these stand for.
+      given: the attributes that no rule has computed, or None if all are such ones.
       uncertain: the uncertain constants that were met.
     """
 
     largest: float = 2.0
     errors: int | None = None
     written: bool = False
+    given: frozenset[float] | None = None
     uncertain: set[float] = field(default_factory=set)
 
     @staticmethod
-    def of(point: int, errors: int | None = None, *, written: bool = False) -> LongArithmetic:
+    def of(
+        point: int, errors: int | None = None, *, written: bool = False, given: frozenset[float] | None = None
+    ) -> LongArithmetic:
         """Returns the arithmetic of a point. Numbers are small at every second one, and integers at negative ones."""
         unused, largest = KeyedFunctions(2, 0), 0.0 if point < 0 else 16.0 if point % 2 else 2.0
-        return LongArithmetic((LongField(), RealField()), (unused,), RealFunctions(unused), largest, errors, written)
+        fields = LongField(), RealField()
+        return LongArithmetic(fields, (unused,), RealFunctions(unused), largest, errors, written, given)
 
     def constant(self, number: float) -> FieldTensor:
+        return self._literal(number, not is_short(number))
+
+    def attribute(self, number: float) -> FieldTensor:
+        computed = self.given is not None and number not in self.given
+        return self._literal(number, number != 0 and (computed or not is_short(number)))
+
+    def _literal(self, number: float, uncertain: bool) -> FieldTensor:
         real = np.asarray(float(number))
         if not np.isfinite(number):
             return FieldTensor(self, (np.asarray(context.mpf(float(number)), object), real))
@@ -174,7 +187,7 @@ class LongArithmetic(Arithmetic):
         size = LongField().constant(literal.fraction) * context.pi**literal.pi_power
         for _ in range(literal.roots):
             size = context.sqrt(size)
-        if not is_short(number):
+        if uncertain:
             self.uncertain.add(number)
             if self.errors is not None:
                 generator = np.random.default_rng([self.errors, *np.float64(number).tobytes()])

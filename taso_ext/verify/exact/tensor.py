@@ -154,6 +154,10 @@ class Arithmetic:
             parts.append(field.reduce(literal.sign * size))
         return FieldTensor(self, (*parts, real))
 
+    def attribute(self, number: float) -> FieldTensor:
+        """Returns a real attribute of an operator as a scalar."""
+        return self.constant(number)
+
     def constants(self, numbers: npt.NDArray[np.floating]) -> FieldTensor:
         """Returns the tensor of `constant` of every element."""
         different, places = np.unique(numbers, return_inverse=True)
@@ -373,7 +377,7 @@ class Call:
 
     def number(self, name: str, default: float) -> FieldTensor:
         """Returns a real attribute as the literal that it stands for."""
-        return self.arithmetic.constant(float(self.attributes.get(name, default)))
+        return self.arithmetic.attribute(float(self.attributes.get(name, default)))
 
     def key(self) -> str:
         """Returns a key of the random function: the operator and its attributes."""

@@ -25,12 +25,17 @@ arithmetic, Parker 1997). So cancellation, absorption, long sums and steep funct
 
 A rule that is equal in real arithmetic only (Winograd's convolutions) does not keep the accuracy of each element: a
 small result takes on rounding errors of large data beside it, which the source never reads for this element. Such a
-rule has to say so. Its elements are then held to three times the largest tolerance of the same output (`normwise`), and
-its intermediate numbers may overflow where inputs are near the largest float; all other demands stay the same.
+rule has to say so (`Rounding.REAL`). Its elements are then held to three times the largest tolerance of the output,
+here or on ordinary numbers, and its intermediate numbers may overflow where inputs are near the largest float; all
+other demands stay the same.
+
+Rules that are less exact for small results, as tanh x = 2·sigmoid(2x) − 1 is near 0, are held to the same tolerance
+without having to say so (`Rounding.LARGEST`), but not to weaker demands.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +47,7 @@ from taso_ext.verify.numeric.float_cases import ORDINARY, WIDE, Facts, FloatCase
 from taso_ext.verify.numeric.float_session import FloatSession
 from taso_ext.verify.numeric.nan_order import ordered_leaves, undefined_results
 from taso_ext.verify.numeric.real_values import not_worse, real_results
+from taso_ext.verify.rule_file import Rounding
 
 Floats = npt.NDArray[np.float32]
 
@@ -49,7 +55,7 @@ PERTURBATIONS = 6  # enough that no element's tolerance is small by chance in al
 _MANY_PERTURBATIONS = 50  # before a difference refutes a rule, if the result in real numbers is not known
 PERTURBATION = 2.0**-18  # 64 times float32's rounding unit: well above accumulated rounding, far below any wrong term
 _SAFETY = 4.0
-_NORMWISE = 3.0  # fast algorithms compute intermediate numbers larger than any input or output
+_OF_LARGEST = 3.0  # fast algorithms compute intermediate numbers larger than any input or output
 _FLOOR = float(np.finfo(np.float32).tiny)  # results below the normal range may be flushed to zero
 _LARGEST = float(np.finfo(np.float32).max)
 _NEAR_ONE = 2.0**-21  # eˣ − 1 is as inexact as 1 is, and ONNX Runtime computes a vector's last elements in another way
@@ -70,6 +76,11 @@ class FloatMismatch:
     source: float
     target: float
     tolerance: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether both results are numbers, so that they differ in size alone."""
+        return math.isfinite(self.source) and math.isfinite(self.target)
 
     def __str__(self) -> str:
         return (
@@ -101,12 +112,34 @@ class _Agreement:
     error: float
 
 
+class _Measure:
+    """What the error of each element is measured by."""
+
+    def __init__(self, rounding: Rounding, outputs: int) -> None:
+        self.rounding = rounding
+        self._ordinary = [0.0] * outputs  # the largest tolerances on numbers of ordinary size
+
+    def tolerances(
+        self, own: Sequence[npt.NDArray[np.float64]], *, ordinary: bool
+    ) -> Sequence[npt.NDArray[np.float64]]:
+        """Returns the tolerances of all elements; `own` are those that follow from the accuracy of each element."""
+        if self.rounding is Rounding.ELEMENT:
+            return own
+        largest = [_OF_LARGEST * float(each.max(initial=0.0)) for each in own]
+        if ordinary:
+            self._ordinary = [
+                max(a, b) if math.isfinite(b) else a for a, b in zip(self._ordinary, largest, strict=True)
+            ]
+        largest = [max(a, b) for a, b in zip(self._ordinary, largest, strict=True)]
+        return [np.full(each.shape, most) for each, most in zip(own, largest, strict=True)]
+
+
 def compare_floats(
     source: Graph,
     target: Graph,
     *,
     seed: int = 0,
-    normwise: bool = False,
+    rounding: Rounding = Rounding.ELEMENT,
     facts: Facts | None = None,
     weights: frozenset[str] = frozenset(),
 ) -> FloatComparison:
@@ -114,7 +147,7 @@ def compare_floats(
 
     Args:
       seed: the seed of inputs, weights and perturbations.
-      normwise: whether to hold every element to the largest tolerance of its output instead of its own.
+      rounding: what the error of each element is measured by.
       facts: what is known of the weights. If graphs differ only where a weight of `weights` is infinite, NaN or zero,
         that it is not is added here, and the comparison goes on.
       weights: the names of the variables of a rule of which a matcher can know such facts.
@@ -125,11 +158,12 @@ def compare_floats(
     ordered = ordered_leaves(source) | ordered_leaves(target)
     generator = np.random.default_rng(seed)
     spreads, count, error = False, 0, 0.0
-    for count, case in enumerate(float_cases(sessions, generator, facts=facts, near_limit=not normwise), start=1):
+    measure = _Measure(rounding, len(source.outputs))
+    for count, case in enumerate(float_cases(sessions, generator, facts=facts, rounding=rounding), start=1):
         undefined = undefined_results(sessions[0], ordered, case.feeds)
-        outcome = _compare_case(*sessions, case, generator, normwise, source, undefined)
+        outcome = _compare_case(*sessions, case, generator, measure, source, undefined)
         if isinstance(outcome, FloatMismatch):
-            needed = _facts_needed(sessions, case, generator, normwise, source, weights)
+            needed = _facts_needed(sessions, case, generator, measure, source, weights)
             if needed is None:
                 return FloatComparison(outcome, spreads, count, error)
             facts.finite |= needed.finite
@@ -143,7 +177,7 @@ def _facts_needed(
     sessions: tuple[FloatSession, FloatSession],
     case: FloatCase,
     generator: np.random.Generator,
-    normwise: bool,
+    measure: _Measure,
     graph: Graph,
     weights: frozenset[str],
 ) -> Facts | None:
@@ -155,7 +189,7 @@ def _facts_needed(
     zeros = [key for key, tensor in case.feeds.items() if key in names and (tensor == 0).any()]
     for keys in (*([key] for key in zeros), zeros if len(zeros) > 1 else []):
         changed = {key: without_zeros(tensor) if key in keys else tensor for key, tensor in case.feeds.items()}
-        outcome = _compare_case(*sessions, FloatCase(case.label, changed, case.kind), generator, normwise, graph)
+        outcome = _compare_case(*sessions, FloatCase(case.label, changed, case.kind), generator, measure, graph)
         if keys and not isinstance(outcome, FloatMismatch):
             return Facts(nonzero={names[key] for key in keys}, finite={names[key] for key in keys})
     return None
@@ -166,7 +200,7 @@ def _compare_case(
     target: FloatSession,
     case: FloatCase,
     generator: np.random.Generator,
-    normwise: bool,
+    measure: _Measure,
     graph: Graph,
     undefined: Sequence[npt.NDArray[np.bool_]] | None = None,
 ) -> FloatMismatch | _Agreement:
@@ -177,9 +211,8 @@ def _compare_case(
       graph: the graph of the source, which is evaluated in real numbers if the target differs on finite inputs.
     """
     expected, got = ([_as_numbers(each) for each in session.run(case.feeds)] for session in (source, target))
-    tolerances = _tolerances(source, case.feeds, expected, generator)
-    if normwise:
-        tolerances = [np.full(each.shape, _NORMWISE * each.max(initial=0.0)) for each in tolerances]
+    own = _tolerances(source, case.feeds, expected, generator)
+    tolerances = measure.tolerances(own, ordinary=case.label == ORDINARY)
     if case.kind is Kind.TIES and (source.decides or target.decides):
         tolerances = [np.minimum(t, _DECISION * _scale(a)) for t, a in zip(tolerances, expected, strict=True)]
     if case.label == WIDE:
@@ -199,7 +232,7 @@ def _compare_case(
         else:
             wrong |= hidden & (case.has_nan or not target.has_attention)
             if lost.any():
-                pads = normwise or case.nonfinite_keys <= source.contracted
+                pads = measure.rounding is Rounding.REAL or case.nonfinite_keys <= source.contracted
                 independent = _independent(source, case, output, generator)
                 wrong |= lost & ~np.where(independent, pads, not _is_absorbed(source, target, case, generator))
             wrong &= np.abs(a) != _LARGEST  # ONNX Runtime's MaxPool gives this for a window of NaN

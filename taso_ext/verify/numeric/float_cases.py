@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
 
 from taso_ext._core import Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
 from taso_ext.verify.numeric.float_session import FloatSession
+from taso_ext.verify.rule_file import Rounding
 
 Floats = npt.NDArray[np.float32]
 
@@ -48,6 +50,8 @@ TOGETHER = (1e25, 1e-25)
 """Sizes of all numbers at once, whose products overflow and underflow. Rules may differ in when they do, so only graphs
 with decisions are compared there: a comparison of two numbers does not change if both numbers are squared."""
 _GREATEST_POWER = 30
+OFFSET = 1e5
+"""What the squares of numbers of ordinary size are lost in, if it is added to the numbers."""
 
 
 class Kind(enum.Enum):
@@ -100,7 +104,7 @@ class FloatCase:
 
 
 def float_cases(
-    sessions: Sequence[FloatSession], generator: np.random.Generator, *, facts: Facts, near_limit: bool
+    sessions: Sequence[FloatSession], generator: np.random.Generator, *, facts: Facts, rounding: Rounding
 ) -> Iterator[FloatCase]:
     """Yields the cases of a source and a target.
 
@@ -109,14 +113,15 @@ def float_cases(
 
     Args:
       facts: what is known of the weights. Numbers that contradict it are not drawn; it may grow between two cases.
-      near_limit: whether to plant `NEAR_LIMIT` into the input of graphs that compute every element of it by itself.
+      rounding: what errors are measured by. `NEAR_LIMIT` is planted into the input of graphs that compute every element
+        by itself, but not for `Rounding.REAL`.
     """
     source = sessions[0]
     leaves = {key: leaf for session in sessions for key, leaf in session.leaves.items()}
     weights = [key for key, leaf in leaves.items() if key not in source.runtime_inputs and known(leaf.content) is None]
     names = {key: name for session in sessions for key, name in session.variables.items()}
     nonzero = {key for key, leaf in leaves.items() if leaf.content == NONZERO}
-    pointwise = near_limit and all(session.is_pointwise for session in sessions)
+    pointwise = rounding is not Rounding.REAL and all(session.is_pointwise for session in sessions)
     alone = sum(known(leaf.content) is None for leaf in leaves.values()) == 1
 
     def draw() -> dict[str, Floats]:
@@ -136,6 +141,8 @@ def float_cases(
     for _ in range(ORDINARY_DRAWS):
         yield FloatCase(ORDINARY, draw(), Kind.FINITE)
     yield FloatCase(WIDE, {key: _widened(leaf, generator) for key, leaf in leaves.items()}, Kind.FINITE)
+    drawn = {key: as_known(key, _offset(leaf, generator)) for key, leaf in leaves.items()}
+    yield FloatCase("offset", drawn, Kind.FINITE)
     if pointwise:
         drawn = {key: as_known(key, _drawn_from(leaf, HUNDREDS, generator)) for key, leaf in leaves.items()}
         yield FloatCase("hundreds", drawn, Kind.FINITE)
@@ -186,6 +193,13 @@ def _widened(leaf: Value, generator: np.random.Generator) -> Floats:
         return _known(leaf)
     dims = tuple(leaf.dims or ())
     return (generator.choice([-1.0, 1.0], dims) * 10.0 ** generator.uniform(-_WIDEST, _WIDEST, dims)).astype(np.float32)
+
+
+def _offset(leaf: Value, generator: np.random.Generator) -> Floats:
+    """Returns numbers near one that is much larger than their differences."""
+    drawn = _draw(leaf, generator)
+    is_number = known(leaf.content) is None and leaf.dtype != TensorProto.BOOL
+    return drawn + np.float32(OFFSET * generator.choice([-1.0, 1.0])) if is_number else drawn
 
 
 def _drawn_from(leaf: Value, values: Sequence[float], generator: np.random.Generator) -> Floats:

@@ -57,13 +57,22 @@ _ORDINARY_CASES = 2
 """How many of the cases, the first ones, hold numbers of ordinary size."""
 
 
-class _GlobalMaxPool(OpRun):
+class GlobalMaxPool(OpRun):
     """The operator, because that of onnx.reference is wrong for one spatial axis."""
 
     op_domain = ""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Softsign(OpRun):
+    """The operator, because that of onnx.reference fails on scalars."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.asarray(x / (np.abs(x) + np.ones((), x.dtype))),)
 
 
 def agree_in(dtype: str, source: Graph, target: Graph, *, seed: int, facts: Facts) -> bool:
@@ -114,12 +123,12 @@ class _Evaluator:
         model = graph_model(graph, list(leaves))
         if widened is not None:
             _widen(model, DTYPES.get(widened, TensorProto.FLOAT))
-        self._evaluator = ReferenceEvaluator(model, new_ops=[_GlobalMaxPool])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool, Softsign])
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         given = {name: feeds[key] for name, key in self._keys.items()}
         if self._widens:
-            given = {name: tensor.astype(np.float64) for name, tensor in given.items()}
+            given = {name: t if t.dtype == np.bool_ else t.astype(np.float64) for name, t in given.items()}
         return [np.asarray(each) for each in self._evaluator.run(None, given)]
 
 
@@ -163,7 +172,7 @@ def _cases(
             content = known(leaf.content)
             dims = tuple(leaf.dims or ())
             tensor = drawn[key] if content is None else materialise(content, dims)
-            typed: Array = np.asarray(tensor).astype(_NUMPY[dtype])
+            typed: Array = np.asarray(tensor) > 0 if leaf.dtype == TensorProto.BOOL else tensor.astype(_NUMPY[dtype])
             feeds[key] = without_zeros(typed) if key in nonzero else typed
         return feeds
 
@@ -215,6 +224,13 @@ def _cases(
             yield False, cast(drawn)
 
 
+def _perturbed(tensor: Array, error: float, generator: np.random.Generator) -> Array:
+    if tensor.dtype == np.bool_:
+        return tensor
+    factors = (1 + error * generator.uniform(-1, 1, tensor.shape)).astype(tensor.dtype)
+    return np.asarray(tensor * factors).astype(tensor.dtype)  # type: ignore[operator]
+
+
 def _agree(
     dtype: str,
     source: _Evaluator,
@@ -229,12 +245,7 @@ def _agree(
     numbers = [each.astype(np.float64) for each in expected]
     moved = [np.zeros(each.shape) for each in numbers]
     for _ in range(_PERTURBATIONS):
-        perturbed = {
-            key: (tensor * (1 + 4 * unit * generator.uniform(-1, 1, tensor.shape)).astype(tensor.dtype)).astype(
-                tensor.dtype
-            )
-            for key, tensor in feeds.items()
-        }
+        perturbed = {key: _perturbed(tensor, 4 * unit, generator) for key, tensor in feeds.items()}
         distances = [np.abs(a - b.astype(np.float64)) for a, b in zip(numbers, source(perturbed), strict=True)]
         moved = [np.maximum(m, np.nan_to_num(d, nan=np.inf)) for m, d in zip(moved, distances, strict=True)]
     if truth is not None:  # the target may be as far from the truth as the source is

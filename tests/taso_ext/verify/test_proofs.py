@@ -149,6 +149,42 @@ def test_a_domain_that_cannot_be_understood_is_refused(domain: str, complaint: s
     assert str(error.value).startswith(f"{path}:5:3")
 
 
+TANH_BY_SIGMOID = """rule tanh-by-sigmoid
+  var    x: float[...]
+  source y = Tanh(x)
+  target d = Add(x, x); s = Sigmoid(d); t = Add(s, s); o = ConstantOfShape(; shape=[], value=1.0); y = Sub(t, o)
+"""
+VARIANCE_BY_MOMENTS = """rule variance-by-moments
+  var    x: float[n, k]
+  source m = ReduceMean(x; axes=[1], keepdims=1); d = Sub(x, m); q = Mul(d, d)
+         y = ReduceMean(q; axes=[1], keepdims=1)
+  where  k > 1
+  target p = Mul(x, x); s = ReduceMean(p; axes=[1], keepdims=1); m = ReduceMean(x; axes=[1], keepdims=1)
+         t = Mul(m, m); y = Sub(s, t)
+"""
+
+
+def test_a_proof_says_that_small_results_are_less_exact() -> None:
+    outcome = prove_rule(TANH_BY_SIGMOID, instances=8, glances=8)
+    assert "largest)" in outcome.proof_text
+
+
+def test_results_that_vanish_beside_an_offset_are_not_merely_less_exact() -> None:
+    outcome = prove_rule(VARIANCE_BY_MOMENTS, instances=8, glances=8)
+    assert outcome.refuted
+
+
+def test_an_attribute_that_a_rule_computes_may_be_rounded() -> None:
+    """1 − β is 1 for some of the drawn β."""
+    text = """rule complement-of-hard-sigmoid
+  var    x: float; i: weight float[]
+  source s = HardSigmoid(x; alpha=a, beta=b); y = Sub(i, s)
+  where  value(i) == 1
+  target y = HardSigmoid(x; alpha=0.0 - a, beta=1.0 - b)
+"""
+    assert prove_rule(text, instances=24, glances=60).proof is not None
+
+
 def test_wrong_rules_have_no_proof() -> None:
     outcome = prove_rule(RULE.replace("z = Min(y, x)", "z = Sub(y, x)"), instances=INSTANCES)
     assert outcome.proof is None

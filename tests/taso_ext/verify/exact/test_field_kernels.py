@@ -76,6 +76,7 @@ CASES: list[Case] = [
     ("LRN", {"size": 5, "alpha": 0.5, "beta": 0.5}, [(2, 3, 3, 2)], (2, 3, 3, 2)),
     ("SpaceToDepth", {"blocksize": 2}, [(2, 3, 4, 6)], (2, 12, 2, 3)),
     ("Einsum", {"equation": "bij,bkj->bik"}, [(2, 3, 4), (2, 5, 4)], (2, 3, 5)),
+    ("Einsum", {"equation": "ij,kj"}, [(2, 3), (4, 3)], (2, 4)),
     ("com.microsoft::Gelu", {}, ROW, ROW[0]),
     ("com.microsoft::BiasGelu", {}, [(2, 3, 4), (4,)], ROW[0]),
     ("com.microsoft::FastGelu", {}, [(2, 3, 4), (4,)], ROW[0]),

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from taso_ext._core import Graph, GraphBuilder
 from taso_ext.verify.exact.finite_field import find_difference
 from taso_ext.verify.numeric.differential import compare_floats
+from taso_ext.verify.rule_file import Rounding
 
 Attribute = int | float | str | list[int]
 
@@ -106,12 +107,12 @@ def test_rounding_and_widening_are_accepted(source: Body, target: Body) -> None:
 
 @pytest.mark.parametrize(
     ("source", "target", "case"),
-    [(softmax_with_maximum, naive_softmax, "1000"), (absolute, square_then_root, "1e30")],
+    [(softmax_with_maximum, naive_softmax, "offset"), (absolute, square_then_root, "1e30 in 'x'")],
 )
 def test_a_narrowed_domain_is_rejected(source: Body, target: Body, case: str) -> None:
     mismatch = compare_floats(graph_of(source), graph_of(target)).mismatch
     assert mismatch is not None
-    assert mismatch.case == f"{case} in 'x'"
+    assert mismatch.case == case
 
 
 def test_a_hidden_infinity_is_rejected_although_the_field_accepts_it() -> None:
@@ -171,11 +172,11 @@ def slightly_more(op: Writer, x: int) -> int:
 def test_rounding_relative_to_the_largest_result_has_to_be_declared() -> None:
     graphs = graph_of(the_same), graph_of(through_the_sum)
     assert compare_floats(*graphs).mismatch is not None
-    assert compare_floats(*graphs, normwise=True).mismatch is None
+    assert compare_floats(*graphs, rounding=Rounding.REAL).mismatch is None
 
 
 @pytest.mark.parametrize(
     ("source", "target"), [(the_same, slightly_more), (square_then_root, through_the_sum), (times_zero, just_zero)]
 )
 def test_what_may_round_more_is_still_rejected_where_it_is_wrong(source: Body, target: Body) -> None:
-    assert compare_floats(graph_of(source), graph_of(target), normwise=True).mismatch is not None
+    assert compare_floats(graph_of(source), graph_of(target), rounding=Rounding.REAL).mismatch is not None
