@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,17 @@ for _name, _value in {
     "CUDA_VISIBLE_DEVICES": "-1",
 }.items():
     os.environ.setdefault(_name, _value)
+
+
+def pytest_sessionstart() -> None:
+    """Ends the tests if they would test another engine than the one that RLFLOW_ENGINE names, a folder."""
+    folder = os.environ.get("RLFLOW_ENGINE")
+    if folder is None:
+        return
+    from taso_ext import _core
+
+    if not Path(_core.__file__ or "").is_relative_to(Path(folder).resolve()):
+        pytest.exit(f"The tests were to run with the engine of {folder}, but {_core.__file__} was imported.", 1)
 
 
 @pytest.fixture
