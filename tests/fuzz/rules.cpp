@@ -10,9 +10,10 @@ namespace rlflow::fuzz {
 namespace {
 
 constexpr std::size_t kMostRules = 3, kMostRewrites = 4;    // looked at in one execution
+constexpr int kTries = 200;    // to build an instance; a rule that never applies would use all the thousands there are
 
 void check_rule(const std::shared_ptr<const RuleBook>& book, const Rule& rule) {
-  std::optional<Graph> instance = random_instance(rule, 1);
+  std::optional<Graph> instance = random_instance(rule, 1, 0, {}, kTries);
   if (!instance) return;
   const State state = State::start(std::move(*instance), book, std::make_shared<const Roofline>(find_device("rtx2070")), 0);
   check_state(state);

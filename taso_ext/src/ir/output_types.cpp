@@ -216,6 +216,7 @@ bool may_have(Elements elements, int dtype) {
 }  // namespace operators
 
 std::optional<std::vector<TensorType>> infer_outputs(OperatorId op, const AttributeMap& attributes, std::span<const TensorType* const> inputs) {
+  if (op >= operators::kOperators.size()) return std::nullopt;
   const auto elements = operators::elements_of(op);
   if (elements && !inputs.empty() && inputs[0] && !operators::may_have(*elements, inputs[0]->dtype)) return std::nullopt;
   auto outputs = operators::infer_any(op, attributes, inputs);
