@@ -53,6 +53,7 @@ lint: $(BUILT)
 
 # A second package `taso_ext`, found before the first: the same files, by links, around an engine of its own. The runtime
 # of the checks has to be there before Python's first allocation, and libstdc++ before the runtime looks for `throw`.
+# pytest must not capture what the runtime prints as it ends the process.
 sanitized = $(ONE_THREAD) PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize/$(1):. RLFLOW_ENGINE=build/sanitize/$(1) \
   LD_PRELOAD="$$($${CXX:-g++} -print-file-name=lib$(2).so) $$($${CXX:-g++} -print-file-name=libstdc++.so)"
 link_package = ln -sfn $(filter-out %.so %__pycache__,$(wildcard $(CURDIR)/taso_ext/*)) build/sanitize/$(1)/taso_ext/
@@ -62,7 +63,7 @@ sanitize: build/sanitize/address/.built
 	$(call link_package,address)
 	rm -f build/sanitize/leaks.*
 	$(call sanitized,address,asan) UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=exitcode=0:log_path=build/sanitize/leaks \
-	  $(BIN)/python -m pytest --import-mode=append -p no:cacheprovider tests/taso_ext
+	  $(BIN)/python -m pytest --import-mode=append --capture=sys -p no:cacheprovider tests/taso_ext
 	@cat build/sanitize/leaks.* 2>/dev/null | awk 'BEGIN { RS = ""; ORS = "\n\n" } \
 	  /taso_ext\/_core|rlflow::/ && !/pybind11_exec__core/ { print; found = 1 } END { exit found }'
 
@@ -70,7 +71,7 @@ sanitize: build/sanitize/address/.built
 sanitize-threads: build/sanitize/thread/.built
 	$(call link_package,thread)
 	$(call sanitized,thread,tsan) TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 \
-	  setarch --addr-no-randomize $(BIN)/python -m pytest --import-mode=append -p no:cacheprovider tests/taso_ext/engine/test_search_threads.py
+	  setarch --addr-no-randomize $(BIN)/python -m pytest --import-mode=append --capture=sys -p no:cacheprovider tests/taso_ext/engine/test_search_threads.py
 
 build/sanitize/address/.built: CHECKS := address,undefined
 build/sanitize/thread/.built: CHECKS := thread

@@ -22,7 +22,7 @@ import numpy as np
 from onnx import TensorProto
 
 from taso_ext._core import CostModel, Graph, RuleSet, State
-from taso_ext.verify.exact.evaluation import element_count
+from taso_ext.verify.exact.evaluation import element_count, leaves_of
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import TooLargeError, compare_exactly
 from taso_ext.verify.exact.points import ERROR_BITS, MOST_POINTS
@@ -232,7 +232,7 @@ def _single_weights(text: str) -> frozenset[str]:
 
 _DTYPE_INSTANCES = 4
 """The graphs on which a rule is compared in every further element type; onnx.reference is slow."""
-_DTYPE_DRAWS = 8
+_DTYPE_DRAWS = 24
 
 
 def _keeps_function_in(
@@ -248,13 +248,25 @@ def _keeps_function_in(
             return False
         if graph is not None and element_count(graph) < _MOST_IN_DTYPE:
             sources.append((number, graph))
-        if len(sources) == _DTYPE_INSTANCES:
+        if len(sources) == _DTYPE_INSTANCES and not any(_known_sizes(each) for _, each in sources):
             break
+    by_size = sorted((pair for pair in sources if _known_sizes(pair[1])), key=lambda pair: min(_known_sizes(pair[1])))
+    sources = [
+        *by_size[:1],
+        *by_size[1:][-1:],
+        *(pair for pair in sources if pair not in by_size[:1] + by_size[1:][-1:]),
+    ]
     rewrites = list(_rewrites(rules, index, sources, _DTYPE_INSTANCES))
     return bool(rewrites) and all(
         agree_in(dtype, rewrite.source, rewrite.target, seed=rewrite.instance_seed, facts=result.facts)
         for rewrite in rewrites
     )
+
+
+def _known_sizes(graph: Graph) -> list[float]:
+    """Returns the sizes of the known constants of a graph that are not zero; they may overflow in narrow types."""
+    contents = (value.content for value in leaves_of(graph).values())
+    return [abs(each) for each in contents if isinstance(each, float) and each]
 
 
 def floating_variables(rule: RuleText, dtypes: Mapping[str, int]) -> list[str]:
@@ -366,7 +378,7 @@ def _compare_in_floats(rewrite: _Rewrite, result: RuleVerification, weights: fro
     result.float_error = max(result.float_error, comparison.error)
     result.spreads_nonfinite |= comparison.spreads_nonfinite
     if comparison.mismatch is not None:
-        return _counterexample(rewrite, "differential", str(comparison.mismatch), comparison.mismatch.is_finite)
+        return _counterexample(rewrite, "differential", str(comparison.mismatch), comparison.rounds)
     graphs = rewrite.source, rewrite.target
     has_halves = any(value.dtype in _HALVES for graph in graphs for value in graph.values().values())
     if has_halves and not agree_in("float", *graphs, seed=seed, facts=result.facts):

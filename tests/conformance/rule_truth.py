@@ -53,9 +53,10 @@ class AveragePool(OpRun):
         pads=None,
         strides=None,
     ):
-        if auto_pad != "NOTSET":
+        if auto_pad not in (None, "", "NOTSET"):
             raise NotImplementedError(f"auto_pad={auto_pad}")
         axes = len(kernel_shape)
+        pads, strides, dilations = pads or [0] * 2 * axes, strides or [1] * axes, dilations or [1] * axes
         total, counts = x, np.ones((), x.dtype)
         for axis in range(axes):
             extent, before, after = x.shape[2 + axis], pads[axis], pads[axes + axis]

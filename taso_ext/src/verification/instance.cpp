@@ -27,6 +27,12 @@ class Builder final : public Scope {
       const auto given = dtypes.find(rule_.value_names[variable.slot]);
       dtypes_[variable.slot] = given == dtypes.end() ? demands_.dtype(variable.slot).value_or(kFloat) : given->second;
     }
+    for (const Statement& statement : rule_.source) {    // whose channels are several times the square of a block
+      const std::string_view name = statement.op ? operator_info(*statement.op).name : std::string_view();
+      for (const std::int64_t channels : {8, 12, 18}) {
+        if (name == "DepthToSpace") dice_.add_extent(channels);
+      }
+    }
   }
 
   std::optional<Graph> build(int tries) {
@@ -232,8 +238,9 @@ class Builder final : public Scope {
     if (inputs.empty() || !kernel.shape || kernel.shape->size() < 2) return std::nullopt;
     const Extent& channels = (*kernel.shape)[1];
     if (channels.kind != Extent::Kind::kSymbol || !bindings_.bound[channels.slot]) return std::nullopt;
-    const std::int64_t all = graph_->type(inputs[0]).dims[1], each = std::get<std::int64_t>(bindings_.symbols[channels.slot]);
-    return each > 0 && all % each == 0 ? std::optional(all / each) : std::nullopt;
+    const Dims& dims = graph_->type(inputs[0]).dims;
+    const auto* each = std::get_if<std::int64_t>(&bindings_.symbols[channels.slot]);
+    return each && *each > 0 && dims.size() > 1 && dims[1] % *each == 0 ? std::optional(dims[1] / *each) : std::nullopt;
   }
 
   std::vector<Dims> known_shapes() const {
@@ -250,7 +257,9 @@ class Builder final : public Scope {
                                           (*variable.shape)[0].slot < 0);
     const std::optional<Dims> shared = !open || !dice_.chance(60) ? std::nullopt : std::optional(shapes_.open(known_shapes()));
     for (std::size_t i = 0; i < count; ++i) {
-      Dims dims = !open ? shapes_.declared(*variable.shape, i, window_) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
+      auto declared = open ? std::nullopt : shapes_.declared(*variable.shape, i, window_);
+      if (!open && !declared) return false;
+      Dims dims = declared ? std::move(*declared) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
       if (open && shared && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
       TensorType tensor{dtypes_.at(variable.slot), true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;

@@ -124,9 +124,18 @@ Dims ShapeDraw::middle(std::size_t at, const Window& window) {
   return extents;
 }
 
-Dims ShapeDraw::declared(const std::vector<Extent>& shape, std::size_t element, const Window& window) {
+// Returns whether what a symbol is bound to, if to anything, is one extent, or a list for starred ones and ellipses. An
+// attribute may have bound it to something else.
+bool ShapeDraw::is_fit(const Extent& extent) const {
+  if (extent.slot < 0 || !bindings_.bound[extent.slot]) return true;
+  const Quantity& bound = bindings_.symbols[extent.slot];
+  return extent.kind == Extent::Kind::kSymbol ? std::holds_alternative<std::int64_t>(bound) : std::holds_alternative<Dims>(bound);
+}
+
+std::optional<Dims> ShapeDraw::declared(const std::vector<Extent>& shape, std::size_t element, const Window& window) {
   Dims dims;
   for (const Extent& each : shape) {
+    if (!is_fit(each)) return std::nullopt;
     if (each.kind == Extent::Kind::kInteger) {
       dims.push_back(each.integer);
       continue;

@@ -69,14 +69,16 @@ class ShapeDraw {
 
   // Begins another graph.
   void begin();
-  // Returns the shape of an element of a variable with a declared shape; binds its symbols.
-  Dims declared(const std::vector<Extent>& shape, std::size_t element, const Window& window);
+  // Returns the shape of an element of a variable with a declared shape; binds its symbols. Returns nothing if one of
+  // them is bound to something that does not stand there.
+  std::optional<Dims> declared(const std::vector<Extent>& shape, std::size_t element, const Window& window);
   // Returns the shape of a variable that may have any shape; it tends to fit the known shapes.
   Dims open(const std::vector<Dims>& known);
   // Returns a shape that differs from another one in one extent, because parts of a concatenation may be unequal.
   Dims beside(const Dims& first);
 
  private:
+  bool is_fit(const Extent& extent) const;
   Dims part_of_base();
   std::int64_t extent(std::size_t at, const Window& window);
   Dims middle(std::size_t at, const Window& window);

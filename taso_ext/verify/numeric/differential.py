@@ -77,11 +77,6 @@ class FloatMismatch:
     target: float
     tolerance: float
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether both results are numbers, so that they differ in size alone."""
-        return math.isfinite(self.source) and math.isfinite(self.target)
-
     def __str__(self) -> str:
         return (
             f"output {self.output} at {list(self.index)} is {self.source!r} in the source and {self.target!r} in the "
@@ -98,12 +93,20 @@ class FloatComparison:
       spreads_nonfinite: whether a non-finite input element reached results that it does not reach in the source.
       cases: the number of inputs that were tried.
       error: the largest difference of a finite result on ordinary inputs, relative to the largest result.
+      decides: whether an operator of the graphs has a result that jumps.
     """
 
     mismatch: FloatMismatch | None
     spreads_nonfinite: bool
     cases: int
     error: float
+    decides: bool = False
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the graphs may differ by rounding alone: in finite numbers that do not jump."""
+        found = self.mismatch
+        return found is not None and not self.decides and math.isfinite(found.source) and math.isfinite(found.target)
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,8 @@ def compare_floats(
         if isinstance(outcome, FloatMismatch):
             needed = _facts_needed(sessions, case, generator, measure, source, weights)
             if needed is None:
-                return FloatComparison(outcome, spreads, count, error)
+                decides = any(session.decides for session in sessions)
+                return FloatComparison(outcome, spreads, count, error, decides)
             facts.finite |= needed.finite
             facts.nonzero |= needed.nonzero
             continue
@@ -259,15 +263,20 @@ def _scale(output: Floats) -> float:
 
 
 def _is_absorbed(source: FloatSession, target: FloatSession, case: FloatCase, generator: np.random.Generator) -> bool:
-    """Returns whether a non-finite number alone leaves all results finite in the source but not in the target."""
+    """Returns whether the source alone is finite in spite of all non-finite numbers, or of one of them."""
+
+    def finite_in_source_alone(feeds: Mapping[str, Floats]) -> bool:
+        there, here = ([np.isfinite(_as_numbers(each)) for each in s.run(feeds)] for s in (source, target))
+        return all(each.all() for each in there) and not all(each.all() for each in here)
+
+    if finite_in_source_alone(case.feeds):
+        return True
     for key, tensor in case.feeds.items():
         places = np.flatnonzero(~np.isfinite(tensor))
         for place in generator.permutation(places)[:_SINGLES]:
             flat = _finite(tensor, generator, None).flatten()
             flat[place] = tensor.reshape(-1)[place]
-            feeds = {**case.feeds, key: flat.reshape(tensor.shape)}
-            there, here = ([np.isfinite(_as_numbers(each)) for each in s.run(feeds)] for s in (source, target))
-            if all(each.all() for each in there) and not all(each.all() for each in here):
+            if finite_in_source_alone({**case.feeds, key: flat.reshape(tensor.shape)}):
                 return True
     return False
 

@@ -44,12 +44,13 @@ SMALL = (-1.0, 0.0, 1.0, 2.0)
 """Numbers of which equal ones, zeros and their quotients meet often."""
 
 
-HUNDREDS = (-100.0, 100.0, 1.0, 0.0)
-"""Numbers of ordinary size whose exponentials are near the limits of floats."""
+HUNDREDS = (-100.0, 100.0, 1.0, 0.0, 0.5, 0.01)
+"""Numbers of ordinary size whose exponentials, and factors that bring them back, are near the limits of floats."""
 TOGETHER = (1e25, 1e-25)
 """Sizes of all numbers at once, whose products overflow and underflow. Rules may differ in when they do, so only graphs
 with decisions are compared there: a comparison of two numbers does not change if both numbers are squared."""
 _GREATEST_POWER = 30
+_HIDDEN = 0.5  # share of the rows of a mask that hide everything
 OFFSET = 1e5
 """What the squares of numbers of ordinary size are lost in, if it is added to the numbers."""
 
@@ -153,6 +154,12 @@ def float_cases(
     for label, numbers in sets:
         drawn = {key: as_known(key, _drawn_from(leaf, numbers, generator)) for key, leaf in leaves.items()}
         yield FloatCase(label, drawn, Kind.TIES)
+    for key in source.masks:
+        feeds = draw()
+        if known(leaves[key].content) is None and feeds[key].ndim and names.get(key) not in facts.finite:
+            hidden = generator.random(feeds[key].shape[:-1]) < _HIDDEN
+            feeds[key] = np.where(hidden[..., None], np.float32(-np.inf), feeds[key])
+            yield FloatCase(f"rows of minus infinity in {key!r}", feeds, Kind.NONFINITE)
     for key in source.runtime_inputs:
         finite = {**FINITE_EXTREMES, **(MASK_EXTREMES if key in source.masks else {})}
         for kind, extremes in ((Kind.FINITE, finite), (Kind.NONFINITE, NONFINITE_EXTREMES)):

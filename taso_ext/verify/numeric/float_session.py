@@ -44,7 +44,7 @@ class FloatSession:
     Attributes:
       leaves: every graph input and weight, by key.
       runtime_inputs: the keys of the graph inputs.
-      masks: the keys of the graph inputs that are added to the logits of an exponential.
+      masks: the keys of the leaves that are added to the logits of an exponential.
       results: the dims of every operator's float results, by value id; these results can be perturbed.
       scale_of_one: the largest factor by which an operator multiplies eˣ − 1; 0 if none computes it.
       has_attention: whether an operator may give finite results for infinite inputs, as ONNX Runtime's attention does.
@@ -84,7 +84,7 @@ class FloatSession:
         leaves = leaves_of(graph)
         self.leaves = {leaf_key(value): value for value in leaves.values()}
         self.runtime_inputs = [key for key, value in self.leaves.items() if value.handle is None]
-        self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves} & {*self.runtime_inputs}
+        self.masks = {leaf_key(leaves[id_]) for id_ in _masks(graph) if id_ in leaves}
         self.variables = {
             leaf_key(value): value.name.removesuffix(str(id_))
             for id_, value in leaves.items()
@@ -132,7 +132,9 @@ _CONTRACTIONS = frozenset(["Conv", "MatMul", "Gemm"])
 """Operators whose weights may be padded with zeros."""
 
 
-_DECISIONS = frozenset(["Greater", "Less", "Equal", "Sign", "Where", "Floor", "Ceil", "Round"])
+_DECISIONS = frozenset(
+    ["Greater", "Less", "Equal", "Sign", "Where", "Floor", "Ceil", "Round", "ArgMax", "ArgMin", "Mod"]
+)
 
 
 def _contracted(graph: Graph) -> set[int]:

@@ -25,7 +25,7 @@ from onnx.reference.op_run import OpRun
 
 from taso_ext._core import Graph, Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
-from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
+from taso_ext.verify.exact.evaluation import element_count, leaf_key, leaves_of
 from taso_ext.verify.numeric.float_cases import SMALL, Facts, without_zeros
 from taso_ext.verify.numeric.float_session import POINTWISE, graph_model
 
@@ -53,6 +53,8 @@ _SAFETY = 4.0
 _SHARE = 0.25
 SATURATING = (-100.0, -25.0, 25.0, 100.0, 1.0, 0.5)
 """Numbers of ordinary size at which Sigmoid, Tanh and exponentials saturate."""
+_ELEMENTS, _MOST_ROUNDS = 64, 8
+"""Small graphs are compared on several draws of each case: on as many elements as this, or in as many rounds."""
 _ORDINARY_CASES = 2
 """How many of the cases, the first ones, hold numbers of ordinary size."""
 
@@ -107,7 +109,9 @@ def _agree_on(most_cases: int | None, dtype: str, source: Graph, target: Graph, 
             warnings.simplefilter("ignore")
             before, after = _Evaluator(source), _Evaluator(target)
             truth = _Evaluator(source, dtype) if dtype != "double" else None
-            cases = itertools.islice(_cases(dtype, graphs, leaves, facts, generator), most_cases)
+            rounds = 1 if most_cases is not None else max(1, min(_MOST_ROUNDS, _ELEMENTS // element_count(source)))
+            drawn = (_cases(dtype, graphs, leaves, facts, generator) for _ in range(rounds))
+            cases = itertools.islice(itertools.chain.from_iterable(drawn), most_cases)
             return all(_agree(dtype, before, after, truth, feeds, exact, generator) for exact, feeds in cases)
     except Exception:  # whatever NumPy or the implementation of an operator raises
         return None

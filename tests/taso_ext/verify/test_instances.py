@@ -81,3 +81,23 @@ def test_attention_of_scalars_does_not_end_the_process() -> None:
     )
     found = [rules.instance(0, seed) for seed in range(40)]
     assert any(graph is not None for graph in found)
+
+
+@pytest.mark.parametrize("variable", ["z: float[c, ...c]", "*z: float[*c, ...c]"])
+def test_a_symbol_cannot_stand_for_one_extent_and_for_several(variable: str) -> None:
+    name = variable.partition(":")[0]
+    rules = RuleSet.parse(
+        f"rule r\n  var x: float[m, c]; {variable}\n  source y = Concat(x, {name}; axis=0)\n"
+        f"  target y = Concat(x, {name}; axis=0)\n"
+    )
+    assert rules.instance(0, 0) is None
+    assert rules.misfit(0) is not None
+
+
+def test_blocks_of_several_channels_are_drawn() -> None:
+    body = (
+        "  var x: float[n, c, h, w]\n  source y = DepthToSpace(x; @r, blocksize=b)\n"
+        "  target y = DepthToSpace(x; @r, blocksize=b)\n"
+    )
+    found = instances(body)
+    assert any(graph.nodes()[0].attributes["blocksize"] == 2 and extents(graph)[0][1] > 4 for graph in found)

@@ -185,6 +185,49 @@ def test_an_attribute_that_a_rule_computes_may_be_rounded() -> None:
     assert prove_rule(text, instances=24, glances=60).proof is not None
 
 
+ROUND = """rule move-one-out-of-round
+  var    x: float[...]; c: weight float[]
+  source t = Add(x, c); y = Round(t)
+  where  value(c) == 1
+  target r = Round(x); y = Add(r, c)
+"""
+SPLIT_ATTENTION = """rule split-masked-attention
+  var    q: float[b, h, s, d]; k: float[b, h, t, d]; v: float[b, h, t, e]; m: weight float[s, t]
+  source y = Attention(q, k, v, m; is_causal=0, scale=c, softcap=0.0)
+  target f = ConstantOfShape(; shape=[], value=c); r = Mul(q, f); w = Transpose(k; perm=[0, 1, 3, 2])
+         u = MatMul(r, w); a = Add(u, m); p = Softmax(a; axis=-1); y = MatMul(p, v)
+"""
+WINOGRAD = """rule correlate-in-two-parts
+  var    x: float[n, c, h, w]; k: weight float[o, c, 1, 1]
+  source y = Conv(x, k; kernel_shape=[1, 1], strides=[2, 1], dilations=[1, 1], group=1, pads=[0, 0, 0, 0])
+  where  c >= 200 and o >= 32 and dims(x)[2] == 2
+  target t = Conv(x, k; kernel_shape=[1, 1], strides=[1, 1], dilations=[1, 1], group=1, pads=[0, 0, 0, 0])
+         y = Slice(t; axes=[2], starts=[1], ends=[2], steps=[1])
+"""
+
+
+@pytest.mark.parametrize("text", [ROUND, WINOGRAD], ids=["jumps", "large"])
+def test_neither_a_jump_nor_a_large_graph_hides_a_difference(text: str) -> None:
+    assert prove_rule(text, instances=24, glances=40).refuted
+
+
+def test_a_mask_that_hides_a_whole_row_is_tried() -> None:
+    assert "is_finite(m)" in prove_rule(SPLIT_ATTENTION, instances=24, glances=8).proof_text
+
+
+def test_a_domain_leaves_out_numbers_that_are_nearer_to_zero_than_all_that_were_drawn() -> None:
+    text = """rule scale-behind-pad
+  var    x: float[...]; c: weight float[]
+  source u = Mul(x, c); y = Pad(u; @r, value=v)
+  where  value(c) != 0
+  target t = Pad(x; @r, value=v / value(c)); y = Mul(t, c)
+"""
+    proof = prove_rule(text, instances=24, glances=40).proof
+    assert proof is not None
+    (condition,) = (each for each in proof.domain if "value(c)" in each)
+    assert condition.count("within(value(c)") == 2
+
+
 def test_wrong_rules_have_no_proof() -> None:
     outcome = prove_rule(RULE.replace("z = Min(y, x)", "z = Sub(y, x)"), instances=INSTANCES)
     assert outcome.proof is None
