@@ -219,8 +219,8 @@ Outputs infer_rotary(const AttributeMap& attributes, Types inputs) {
   const Dims &x = inputs[0]->dims, &cos = inputs[1]->dims, &sin = inputs[2]->dims;
   const std::int64_t heads = int_attribute(attributes, "num_heads", 0), part = int_attribute(attributes, "rotary_embedding_dim", 0);
   if ((x.size() != 3 && x.size() != 4) || (x.size() == 3 && (heads < 1 || x[2] % heads != 0)) || cos != sin) return std::nullopt;
-  const std::int64_t length = x.size() == 4 ? x[2] : x[1], size = part > 0 ? part : x.size() == 4 ? x[3] : x[2] / heads;
-  if (size % 2 != 0 || cos.empty() || cos.back() != size / 2) return std::nullopt;
+  const std::int64_t length = x.size() == 4 ? x[2] : x[1], whole = x.size() == 4 ? x[3] : x[2] / heads, size = part > 0 ? part : whole;
+  if (size > whole || size % 2 != 0 || cos.empty() || cos.back() != size / 2) return std::nullopt;
   if (inputs.size() == 3) return cos == Dims{x[0], length, size / 2} ? one(inputs[0]->dtype, x) : std::nullopt;
   const bool positions = inputs[3] && inputs[3]->dtype == kInt64 && inputs[3]->ranked && inputs[3]->dims == Dims{x[0], length};
   return positions && cos.size() == 2 ? one(inputs[0]->dtype, x) : std::nullopt;

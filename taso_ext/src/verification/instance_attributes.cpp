@@ -146,7 +146,7 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   constexpr std::string_view kFlags[] = {"select_last_index", "is_causal", "interleaved", "unidirectional"};
   if (std::find(std::begin(kFlags), std::end(kFlags), attribute) != std::end(kFlags)) return Quantity(dice_.pick(0, 1));
   if (attribute == "num_heads" && op == "RotaryEmbedding") return Quantity(std::int64_t{rank == 4 ? 0 : dice_.pick(1, 2)});
-  if (attribute == "rotary_embedding_dim") return Quantity(std::int64_t{dice_.chance(70) || rank == 0 || x.back() % 2 != 0 ? 0 : x.back()});
+  if (attribute == "rotary_embedding_dim") return rotary_part(x, so_far);
   if (attribute == "num_groups") return x.size() < 2 || x[1] == 0 ? std::nullopt : std::optional<Quantity>(dice_.any_divisor(x[1]));
   if (attribute == "softcap") return Quantity(dice_.chance(60) ? 0.0 : 2.0);
   if (attribute == "epsilon") return Quantity(static_cast<double>(static_cast<float>(dice_.any_of(std::array{1e-3, 1e-5, 1e-12, 1e-6, 0.1, 1.0}))));
@@ -155,6 +155,14 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   constexpr std::string_view kReals[] = {"alpha", "beta", "bias", "gamma", "scale"};
   if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(dice_.any_real())));
   return std::nullopt;
+}
+
+// Returns an even part of a head; 0 is the whole head.
+std::optional<Quantity> AttributeDraw::rotary_part(const Dims& x, const AttributeMap& so_far) {
+  const auto* heads = find_unsorted(so_far, "num_heads");
+  const auto* count = heads ? std::get_if<std::int64_t>(heads) : nullptr;
+  const std::int64_t pairs = x.empty() ? 0 : x.back() / (count ? std::max<std::int64_t>(*count, 1) : 1) / 2;
+  return Quantity(dice_.chance(70) || pairs < 1 ? 0 : 2 * dice_.pick(1, pairs));
 }
 
 // Returns some axes in ascending order.

@@ -157,6 +157,7 @@ MISFITS = [
     ("Attention(x0, x1, x2; scale=0.5)", [[2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 6]]),
     ("Attention(x0, x1, x2; scale=0.5)", [[2, 3, 16], [2, 5, 8], [2, 5, 6]]),
     ("RotaryEmbedding(x0, x1, x2)", [[2, 3, 5, 8], [2, 5, 3], [2, 5, 3]]),
+    ("RotaryEmbedding(x0, x1, x2; rotary_embedding_dim=8)", [[2, 3, 5, 4], [2, 5, 4], [2, 5, 4]]),
     ("LayerNormalization(x0, x1; axis=-1, epsilon=1e-5)", [[2, 3, 4], [3]]),
     ("com.microsoft.FusedMatMul(x0, x1; transA=1)", [[2, 3, 4], [4, 5]]),
     ("com.microsoft.BiasGelu(x0, x1)", [[2, 3], [2]]),
