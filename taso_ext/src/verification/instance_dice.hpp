@@ -92,9 +92,9 @@ class Dice {
   std::optional<std::int64_t> unusual_extent() {
     if (unusual_ || stretch_ > 0 || large_ != Large::kNothing) return std::nullopt;
     const bool near = !extents_.empty() && chance(15);
-    if (!near && !chance(1)) return std::nullopt;
+    if (!near && !chance(2)) return std::nullopt;
     unusual_ = true;
-    return near ? std::max<std::int64_t>(1, any_of(extents_) + pick(-1, 1)) : chance(50) ? 65 : 257;
+    return near ? std::max<std::int64_t>(1, any_of(extents_) + pick(-1, 1)) : any_of(std::array<std::int64_t, 4>{16, 16, 65, 257});
   }
   void begin_graph() { unusual_ = false; }
 

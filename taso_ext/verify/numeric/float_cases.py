@@ -154,6 +154,8 @@ def float_cases(
     for label, numbers in sets:
         drawn = {key: as_known(key, _drawn_from(leaf, numbers, generator)) for key, leaf in leaves.items()}
         yield FloatCase(label, drawn, Kind.TIES)
+    drawn = {key: as_known(key, _single(leaf, generator)) for key, leaf in leaves.items()}
+    yield FloatCase("single numbers", drawn, Kind.TIES)
     for key in source.masks:
         feeds = draw()
         if known(leaves[key].content) is None and feeds[key].ndim and names.get(key) not in facts.finite:
@@ -207,6 +209,15 @@ def _offset(leaf: Value, generator: np.random.Generator) -> Floats:
     drawn = _draw(leaf, generator)
     is_number = known(leaf.content) is None and leaf.dtype != TensorProto.BOOL
     return drawn + np.float32(OFFSET * generator.choice([-1.0, 1.0])) if is_number else drawn
+
+
+def _single(leaf: Value, generator: np.random.Generator) -> Floats:
+    """Returns zeros but for one number of an input, which norms make as large as they can; weights are ordinary."""
+    drawn = _draw(leaf, generator)
+    if leaf.handle is not None or known(leaf.content) is not None or not drawn.size:
+        return drawn
+    place = generator.integers(drawn.size)
+    return np.where(np.arange(drawn.size).reshape(drawn.shape) == place, np.float32(1.0), np.float32(0.0))
 
 
 def _drawn_from(leaf: Value, values: Sequence[float], generator: np.random.Generator) -> Floats:
