@@ -26,10 +26,8 @@ def test_the_corpus_is_large_and_its_names_are_unique() -> None:
 
 
 KNOWN_HOLES = {
-    "drop-bound-below-minimum-of-gelu",  # the bound is within 4e-5 of the function's least result
     "drop-clip-of-layer-norm",  # only of 10 to 16 elements, all zero but one, and bounds between 3 and 3.9
     "reassociate-sum-and-difference",  # policy: in which order sums of extreme numbers overflow
-    "cancel-equal-constants",  # conditions compare doubles within two units of float32
     "cosine-as-shifted-sine",  # a rounding of the angle 10^6, whose cosine moves as much if the angle is rounded
     "largest-index-of-squares",  # the source is wrong where squares underflow, and the target is not
 }
