@@ -250,17 +250,18 @@ def _keeps_function_in(
             sources.append((number, graph))
         if len(sources) == _DTYPE_INSTANCES and not any(_known_sizes(each) for _, each in sources):
             break
-    by_size = sorted((pair for pair in sources if _known_sizes(pair[1])), key=lambda pair: min(_known_sizes(pair[1])))
-    sources = [
-        *by_size[:1],
-        *by_size[1:][-1:],
-        *(pair for pair in sources if pair not in by_size[:1] + by_size[1:][-1:]),
-    ]
-    rewrites = list(_rewrites(rules, index, sources, _DTYPE_INSTANCES))
+    rewrites = list(_rewrites(rules, index, _extremes_first(sources), _DTYPE_INSTANCES))
     return bool(rewrites) and all(
         agree_in(dtype, rewrite.source, rewrite.target, seed=rewrite.instance_seed, facts=result.facts)
         for rewrite in rewrites
     )
+
+
+def _extremes_first(sources: list[tuple[int, Graph]]) -> list[tuple[int, Graph]]:
+    """Returns the graphs in order, but first those with the smallest and with the largest known constant."""
+    by_size = sorted((pair for pair in sources if _known_sizes(pair[1])), key=lambda pair: min(_known_sizes(pair[1])))
+    first = [*by_size[:1], *by_size[1:][-1:]]
+    return [*first, *(pair for pair in sources if pair not in first)]
 
 
 def _known_sizes(graph: Graph) -> list[float]:
