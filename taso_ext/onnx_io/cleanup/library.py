@@ -229,6 +229,15 @@ def replace_old_dropouts(model: ir.Model) -> None:
             )
 
 
+_NUMBERS_OF_CONSTANT = {
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_float": np.float32,
+    "value_floats": np.float32,
+}
+"""Attributes of Constant that opset 12 brought, with the type of their numbers."""
+
+
 def fit_to_opset(model: ir.Model) -> None:
     """Rewrites nodes that the passes have written in the form of a newer opset."""
     opset = model.opset_imports.get("", 0)
@@ -236,6 +245,11 @@ def fit_to_opset(model: ir.Model) -> None:
         node.attributes.pop("allowzero", None)  # the passes set it only if the shape holds no zero
     for node in nodes(model, "Split") if opset < 18 else ():
         node.attributes.pop("num_outputs", None)  # equal parts are what older opsets assume
+    for node in nodes(model, "Constant") if opset < 12 else ():
+        for name, dtype in _NUMBERS_OF_CONSTANT.items():
+            if name in node.attributes:
+                held = np.array(node.attributes.pop(name).value, dtype)
+                node.attributes["value"] = ir.AttrTensor("value", ir.tensor(held))
     for node in list(nodes(model, "Gemm")) if opset < 11 else ():
         weight = node.inputs[1]
         if len(node.inputs) == 2 and weight is not None and weight.dtype is not None:
