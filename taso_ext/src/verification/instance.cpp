@@ -27,11 +27,9 @@ class Builder final : public Scope {
       const auto given = dtypes.find(rule_.value_names[variable.slot]);
       dtypes_[variable.slot] = given == dtypes.end() ? demands_.dtype(variable.slot).value_or(kFloat) : given->second;
     }
-    for (const Statement& statement : rule_.source) {    // whose channels are several times the square of a block
-      const std::string_view name = statement.op ? operator_info(*statement.op).name : std::string_view();
-      for (const std::int64_t channels : {8, 12, 18}) {
-        if (name == "DepthToSpace") dice_.add_extent(channels);
-      }
+    for (const Statement& statement : rule_.source) {
+      if (!statement.op || operator_info(*statement.op).name != "DepthToSpace") continue;
+      for (const std::int64_t channels : {8, 12, 18}) dice_.add_extent(channels);    // multiples of the square of a block
     }
   }
 
