@@ -26,7 +26,7 @@ from taso_ext._core import (
     search_restarts,
     search_taso,
 )
-from taso_ext.errors import ModelError, UnpricedError
+from taso_ext.errors import ModelError, ModelWarning, UnpricedError
 from taso_ext.onnx_io.model import OnnxModel
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Graph",
     "GraphBuilder",
     "ModelError",
+    "ModelWarning",
     "Node",
     "OnnxModel",
     "RuleSet",

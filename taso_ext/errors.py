@@ -13,6 +13,10 @@ class ModelError(ValueError):
     """
 
 
+class ModelWarning(UserWarning):
+    """The warning for a model that can be used, although not exactly as it is or not in the way that was asked for."""
+
+
 class UnpricedError(ValueError):
     """The error for an operator whose price cannot be determined; searches leave graphs with such an operator alone."""
 

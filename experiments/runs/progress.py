@@ -133,14 +133,15 @@ class _LineBar:
 
 @contextlib.contextmanager
 def warnings_noted(progress: ProgressDisplay) -> Iterator[None]:
-    """Shows warnings of noisy clocks and missing prices as notes of the progress; all others stay warnings."""
+    """Shows warnings about models, noisy clocks and missing prices as notes; all others stay warnings."""
     from environment.costs.limits import NoisyClockWarning, UnpricedWarning
+    from taso_ext.errors import ModelWarning
 
     show = warnings.showwarning
 
     def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-        if issubclass(category, (NoisyClockWarning, UnpricedWarning)):
-            progress.note(str(message))
+        if issubclass(category, (ModelWarning, NoisyClockWarning, UnpricedWarning)):
+            progress.note(f"Warning: {message}")
         else:
             show(message, category, filename, lineno, *rest)
 

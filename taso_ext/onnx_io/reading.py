@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.errors import ModelError, ModelWarning, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import bind_dims
 from taso_ext.onnx_io.legacy_operators import raise_to_oldest
@@ -187,7 +187,8 @@ def _checked(proto: onnx.ModelProto, files: MappedFiles, name: str, freeze_initi
     except (ValueError, TypeError) as error:  # a string that is not UTF-8, copied into another message
         raise ModelError(f"{name} is damaged: {one_paragraph(error)}. Export or download it again.") from error
     if _declare_output_shapes(model.skeleton, structure):
-        warnings.warn(f"{name} does not declare the shape of every output; what is missing was inferred.", stacklevel=2)
+        text = f"{name} does not declare the shape of every output; what is missing was inferred."
+        warnings.warn(text, ModelWarning, stacklevel=2)
     try:
         onnx.checker.check_model(structure)
     except Exception as error:  # it throws C++ exceptions of several kinds

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import tempfile
 import traceback
@@ -129,9 +130,24 @@ def outputs_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[
         return list(_arrays(ort.InferenceSession(model.SerializeToString(), options).run(None, read)))
     except Exception:  # ONNX Runtime's errors have no common class
         try:
-            return list(_arrays(ReferenceEvaluator(model).run(None, read)))
+            return list(_arrays(ReferenceEvaluator(_with_dense_weights(model)).run(None, read)))
         except Exception:  # onnx.reference raises what NumPy does
             return None
+
+
+def _with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns the model with its sparse vectors written out, because onnx.reference fails on a sparse initializer."""
+    if not model.graph.sparse_initializer:
+        return model
+    dense = onnx.ModelProto()
+    dense.CopyFrom(model)
+    for sparse in model.graph.sparse_initializer:
+        values = onnx.numpy_helper.to_array(sparse.values)
+        array = np.zeros(math.prod(sparse.dims), values.dtype)
+        array[onnx.numpy_helper.to_array(sparse.indices)] = values
+        dense.graph.initializer.append(onnx.numpy_helper.from_array(array.reshape(sparse.dims), sparse.values.name))
+    del dense.graph.sparse_initializer[:]
+    return dense
 
 
 def _arrays(values: object) -> Iterator[np.ndarray]:

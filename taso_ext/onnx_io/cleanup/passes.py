@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -19,7 +20,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
-from taso_ext.errors import ModelError, one_paragraph, root_cause
+from taso_ext.errors import ModelError, ModelWarning, one_paragraph, root_cause
 from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
 from taso_ext.onnx_io.cleanup.library import (
     fit_to_opset,
@@ -59,25 +60,35 @@ _SIZED_BY_VALUES = frozenset(
 
 
 def clean_up(model: CheckedModel, level: str = "full") -> CheckedModel:
-    """Returns the model after clean-up `level`, with local functions inlined; the given one is not changed.
+    """Returns the model after a clean-up, with local functions inlined; the given one is not changed.
 
+    If the library fails on the model, the next lower level is used, and a warning says so.
+
+    Args:
+      level: "full", "basic" or "none".
     Raises:
-      ModelError: an unknown level, or a model that the clean-up cannot process.
+      ModelError: an unknown level, or a model whose local functions cannot be inlined.
     """
     if level not in LEVELS:
         raise ModelError(f"unknown clean-up level '{level}': expected one of {', '.join(LEVELS)}.")
+    lower = LEVELS[LEVELS.index(level) + 1 :]
     try:
-        with _quiet():
-            cleaned = prepared(model)
-            if level != "none":
-                library_form = to_ir(cleaned)
-                cleaned = from_ir(library_form, cleaned, _run(library_form, level))
-        onnx.checker.check_model(cleaned.for_onnx())
+        return _cleaned_up(model, level)
     except Exception as error:  # onnxscript's passes raise many kinds of errors for unusual models
-        advice = "Correct the model" if level == "none" else "Use --clean basic or --clean none, or correct the model"
-        raise ModelError(
-            f"the clean-up '{level}' of the model failed: {one_paragraph(root_cause(error))} {advice}."
-        ) from error
+        reason = f"the clean-up '{level}' of the model failed: {one_paragraph(root_cause(error))}"
+        if not lower:
+            raise ModelError(f"{reason} Correct the model.") from error
+    warnings.warn(f"{reason} The clean-up '{lower[0]}' is used instead.", ModelWarning, stacklevel=2)
+    return clean_up(model, lower[0])
+
+
+def _cleaned_up(model: CheckedModel, level: str) -> CheckedModel:
+    with _quiet():
+        cleaned = prepared(model)
+        if level != "none":
+            library_form = to_ir(cleaned)
+            cleaned = from_ir(library_form, cleaned, _run(library_form, level))
+    onnx.checker.check_model(cleaned.for_onnx())
     return cleaned
 
 

@@ -16,6 +16,7 @@ from experiments.runs.progress import (
     make_progress,
     warnings_noted,
 )
+from taso_ext import ModelWarning
 
 
 class Clock:
@@ -79,12 +80,13 @@ def test_durations_read_naturally(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-@pytest.mark.parametrize("category", [NoisyClockWarning, UnpricedWarning])
-def test_what_cost_models_warn_of_is_noted(category: type[Warning]) -> None:
+@pytest.mark.parametrize("category", [ModelWarning, NoisyClockWarning, UnpricedWarning])
+def test_warnings_for_the_user_are_noted(category: type[Warning]) -> None:
     stream = io.StringIO()
-    with warnings_noted(make_progress(stream)):
+    with warnings.catch_warnings(), warnings_noted(make_progress(stream)):
+        warnings.simplefilter("always")
         warnings.warn("All is not well.", category, stacklevel=1)
-    assert stream.getvalue() == "All is not well.\n"
+    assert stream.getvalue() == "Warning: All is not well.\n"
 
 
 def test_other_warnings_are_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,9 @@ from onnx import NodeProto, TensorProto
 from onnxscript import optimizer
 
 from environment import zoo
-from taso_ext import ModelError, OnnxModel
+from taso_ext import ModelError, ModelWarning, OnnxModel
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.cleanup import passes
 from taso_ext.onnx_io.cleanup.library import to_ir
 from taso_ext.onnx_io.cleanup.passes import LEVELS, clean_up, prepared
 from taso_ext.onnx_io.dimensions import open_dims
@@ -280,3 +281,18 @@ def test_nothing_is_left_that_the_optimizer_removes(source: Path | str) -> None:
     model = read_model(given, {dim.name: 3 + i for i, dim in enumerate(open_dims(given.graph))})
     found = Counter(each.op_type for each in clean_up(model).skeleton.graph.node)
     assert not found - reference_clean_up(model)
+
+
+@pytest.mark.parametrize(("broken", "used"), [("rewrite_once", "basic"), ("_fold_constants", "none")])
+def test_a_level_that_fails_is_replaced_by_a_lower_one(broken: str, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise RuntimeError("a fault of the library")
+
+    model = read_model(zoo.build("squeezenet1.1-tiny"))
+    expected = clean_up(model, used)
+    monkeypatch.setattr(passes, broken, fail)
+    with pytest.warns(ModelWarning) as caught:
+        found = clean_up(model, "full")
+    assert found.skeleton == expected.skeleton
+    last = str(caught[-1].message)
+    assert "a fault of the library" in last and f"The clean-up '{used}' is used instead." in last
