@@ -157,10 +157,8 @@ def _determined(rule: RuleText) -> Iterator[str]:
 
 def _between(name: str, numbers: set[float]) -> str:
     """Returns the condition that a real is 0, if 0 occurred, or between the least and greatest number of its sign."""
-    negative, positive = {each for each in numbers if each < 0}, {each for each in numbers if each > 0}
-    if not (negative and positive):
-        return f"within({name}, {_written(min(numbers))}, {_written(max(numbers))})"
-    ranges = [f"within({name}, {_written(min(part))}, {_written(max(part))})" for part in (negative, positive)]
+    parts = [{each for each in numbers if each < 0}, {each for each in numbers if each > 0}]
+    ranges = [f"within({name}, {_written(min(part))}, {_written(max(part))})" for part in parts if part]
     return " or ".join([*ranges, *([f"{name} == 0.0"] if 0.0 in numbers else [])])
 
 

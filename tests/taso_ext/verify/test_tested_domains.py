@@ -170,6 +170,19 @@ def test_attributes_that_were_not_drawn_are_refused() -> None:
         assert matches(body, f"domain({', '.join(domain.conditions())})", model) == fits
 
 
+def test_numbers_nearer_to_zero_than_any_that_was_drawn_are_refused() -> None:
+    body = "  var    x: float[...s]; c: weight float[]\n  source y = Mul(x, c)\n  where  value(c) >= 0\n"
+    body += "  target y = Mul(c, x)\n"
+    rules, domain = RuleSet.parse(f"rule r\n{body}"), TestedDomain(read_rule(f"rule r\n{body}"))
+    for seed in range(99):
+        graph = rules.instance(0, seed)
+        assert graph is not None
+        domain.observe(graph)
+    for number, fits in ((0.0, True), (0.75, True), (1e-30, False)):
+        model = model_of(helper.make_node("Mul", ["x", "c"], ["y"]), weights={"c": np.array(number, np.float32)})
+        assert matches(body, f"domain({', '.join(domain.conditions())})", model) == fits
+
+
 @pytest.mark.parametrize(
     ("condition", "alpha", "fits"),
     [
