@@ -98,9 +98,10 @@ def _judged(nasty: Nasty, status: int, text: str, output: Path) -> str:
         return LOST
     if expected is None or any("Random" in node.op_type for node in original.graph.node):  # nobody can compare these
         return UNVERIFIED if status == 3 else UNCHANGED if "the result equals the model" in text else LOST
-    if not is_alike(expected, outputs_of(onnx.load(output), feeds)):
-        return UNEQUAL
-    return EQUAL if status == 0 else UNVERIFIED
+    result = onnx.load(output)
+    if is_alike(expected, outputs_of(result, feeds)) or _are_alike_by_definition(original, result, feeds):
+        return EQUAL if status == 0 else UNVERIFIED
+    return UNEQUAL
 
 
 def feeds_of(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -129,10 +130,24 @@ def outputs_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[
     try:
         return list(_arrays(ort.InferenceSession(model.SerializeToString(), options).run(None, read)))
     except Exception:  # ONNX Runtime's errors have no common class
-        try:
-            return list(_arrays(ReferenceEvaluator(_with_dense_weights(model)).run(None, read)))
-        except Exception:  # onnx.reference raises what NumPy does
-            return None
+        return _reference_outputs(model, read)
+
+
+def _reference_outputs(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
+    try:
+        return list(_arrays(ReferenceEvaluator(_with_dense_weights(model)).run(None, dict(feeds))))
+    except Exception:  # onnx.reference raises what NumPy does
+        return None
+
+
+def _are_alike_by_definition(original: onnx.ModelProto, result: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> bool:
+    """Returns whether the outputs agree in onnx.reference.
+
+    It rounds where the model says so. ONNX Runtime drops the rounding between two Casts if it lacks the kernel between
+    them, in one of two equal models and not in the other.
+    """
+    expected = _reference_outputs(original, feeds)
+    return expected is not None and is_alike(expected, _reference_outputs(result, feeds))
 
 
 def _with_dense_weights(model: onnx.ModelProto) -> onnx.ModelProto:
