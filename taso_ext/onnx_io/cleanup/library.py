@@ -149,6 +149,9 @@ def _is_mistreated(node: ir.Node, opset: int) -> bool:
         return len(node.attributes) > 0  # the Cast that replaces it lacks them: saturate, round_mode
     if node.op_type == "ConcatFromSequence":
         return opset < 13  # it writes Unsqueeze as opset 13 does
+    if node.op_type == "BatchNormalization":
+        producer = None if node.inputs[0] is None else node.inputs[0].producer()  # it overwrites the weights of this
+        return producer is not None and any(v is not None and v.is_graph_output() for v in producer.inputs)
     if node.op_type == "SplitToSequence":
         return opset < 13 or not _is_constant(node.inputs[1:])  # the same for Split; it fails if sizes are computed
     return False

@@ -237,6 +237,19 @@ def test_overridable_inputs_are_not_folded() -> None:
     assert operators(frozen.export(frozen.graph)) == ["Conv"]
 
 
+def test_weights_that_are_outputs_are_not_folded() -> None:
+    """The library's fusion overwrites the weights of a convolution, also where they are outputs of the model."""
+    weights = {"w": normal(3, 3, 1, 1), "t": normal(3)} | BATCH_NORM
+    model = make_model(
+        [node("Cast", ["t"], ["bias"], to=TensorProto.FLOAT), node("Conv", ["x", "w", "bias"], ["c"]), BN],
+        [value("x", [1, 3, 4, 4])],
+        [value("y", [1, 3, 4, 4]), value("w", [3, 3, 1, 1]), value("bias", [3])],
+        weights,
+        opset=18,
+    )
+    assert_round_trip(model)
+
+
 def test_initializers_among_inputs_are_constants_before_ir_version_4() -> None:
     model = make_model(
         [node("Gemm", ["x", "w", "b"], ["y"])],
