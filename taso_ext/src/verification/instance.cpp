@@ -270,6 +270,20 @@ class Builder final : public Scope {
     return true;
   }
 
+  // Creates the variables that bind the symbols of an expression, if only later statements read them.
+  bool create_for(const Expression& expression) {
+    if (expression.kind == Expression::Kind::kSymbol && !bindings_.bound[expression.slot]) {
+      const auto binds = [&](const Extent& extent) { return extent.kind != Extent::Kind::kInteger && extent.slot == expression.slot; };
+      for (const Variable& variable : rule_.variables) {
+        if (!variable.shape || !values_[variable.slot].empty() || std::none_of(variable.shape->begin(), variable.shape->end(), binds)) continue;
+        window_ = {};
+        beside_.reset();
+        return create(variable, variable.starred ? elements_ : 1);
+      }
+    }
+    return std::all_of(expression.arguments.begin(), expression.arguments.end(), [&](const Expression& each) { return create_for(each); });
+  }
+
   bool add_node(const Statement& statement, const std::vector<ValueId>& operands, std::size_t results, bool list) {
     if (operands.empty()) return false;
     const OperatorId op = statement.op ? *statement.op : operators_[statement.op_variable];
@@ -277,6 +291,9 @@ class Builder final : public Scope {
     const int dtype = graph_->type(operands[0]).dtype;
     std::vector<Dims> dims;
     for (const ValueId operand : operands) dims.push_back(graph_->type(operand).dims);
+    for (const AttributePattern& pattern : statement.attributes) {
+      if (pattern.value.kind != Expression::Kind::kSymbol && !create_for(pattern.value)) return false;
+    }
     AttributeMap map;
     if (statement.rest >= 0) {
       if (!rests_[statement.rest]) rests_[statement.rest] = attributes_.all(name, dims, results, statement.listed);

@@ -16,7 +16,21 @@ std::optional<double> number(const Quantity& value) {
 }  // namespace
 
 Demands::Demands(const Rule& rule, Dice& dice) : rule_(rule), dice_(dice), least_(rule.symbol_names.size(), 0) {
-  for (const Expression& condition : rule.conditions) collect(condition);
+  for (const Expression& condition : rule.conditions) {
+    collect(condition);
+    ask(condition);
+  }
+  for (const Statement& statement : rule.target) {
+    for (const AttributePattern& pattern : statement.attributes) ask(pattern.value);
+  }
+}
+
+// Notes the weights whose content an expression asks for.
+void Demands::ask(const Expression& expression) {
+  const bool of_content = expression.kind == Expression::Kind::kCall && (expression.op == "value" || expression.op.starts_with("is_"));
+  const bool asked = std::find(asked_.begin(), asked_.end(), expression.slot) != asked_.end();
+  if (of_content && !asked && expression.slot >= 0 && is_weight(expression.slot)) asked_.push_back(expression.slot);
+  for (const Expression& argument : expression.arguments) ask(argument);
 }
 
 void Demands::collect(const Expression& condition) {
@@ -36,9 +50,6 @@ void Demands::collect(const Expression& condition) {
     for (const auto& [name, kind] : kPatterns) {
       if (condition.op == name) demands_.push_back({condition.slot, kind, nullptr});
     }
-    const bool new_slot = std::find(asked_.begin(), asked_.end(), condition.slot) == asked_.end();
-    const bool of_content = condition.op == "value" || condition.op.starts_with("is_");
-    if (new_slot && of_content && is_weight(condition.slot)) asked_.push_back(condition.slot);
   }
   for (const Expression& argument : condition.arguments) collect(argument);
 }

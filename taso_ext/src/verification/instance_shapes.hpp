@@ -9,7 +9,7 @@ namespace rlflow {
 // What the conditions of a rule demand of its weights and symbols.
 class Demands {
  public:
-  // Adds the reals that conditions mention to the dice.
+  // Adds the reals that conditions mention to the dice. The target, too, asks for the contents whose value it uses.
   Demands(const Rule& rule, Dice& dice);
 
   // Returns the value slots of the weights whose content some condition asks for.
@@ -34,6 +34,7 @@ class Demands {
   };
 
   void collect(const Expression& condition);
+  void ask(const Expression& expression);
   void collect_equal(const Expression& side, const Expression& other);
   [[nodiscard]] bool is_weight(std::int32_t slot) const;
 

@@ -296,7 +296,11 @@ class FieldTensor:
         return self.times_sign(self.sign())
 
     def sqrt(self) -> FieldTensor:
-        return self.each(lambda field, part: field.sqrt(part))
+        """Returns √x. An element that is positive as a real number and no square in the field has a random root."""
+        root = self.each(lambda field, part: field.sqrt(part))
+        if ((root * root).parts[0] != self.parts[0]).any():
+            self.arithmetic.functions[0].used.add("Sqrt")
+        return root
 
     def power(self, exponent: int) -> FieldTensor:
         """Returns xⁿ for n ≥ 0."""

@@ -101,3 +101,22 @@ def test_blocks_of_several_channels_are_drawn() -> None:
     )
     found = instances(body)
     assert any(graph.nodes()[0].attributes["blocksize"] == 2 and extents(graph)[0][1] > 4 for graph in found)
+
+
+def test_shapes_may_name_extents_of_variables_that_are_read_later() -> None:
+    graphs = instances(
+        "  var x: float[1, k]; w: float[n, k]; z: float[n, k]\n"
+        "  source y = Expand(x; shape=[n, k]); s = Add(y, w); t = Mul(s, z)\n"
+        "  target s = Add(x, w); t = Mul(s, z)\n"
+    )
+    assert len({tuple(map(tuple, extents(graph))) for graph in graphs}) >= SHARE
+
+
+def test_weights_whose_value_the_target_uses_are_uniform() -> None:
+    graphs = instances(
+        "  var x: float[...]; c: weight float[...]\n  source y = Concat(x, c; axis=0)\n"
+        '  target y = Pad(x; mode="constant", pads=[...repeat(0, rank(x)), dims(c)[0], ...repeat(0, rank(x) - 1)],'
+        " value=value(c))\n"
+    )
+    values = [value.content for graph in graphs for value in graph.values().values() if value.name.startswith("c")]
+    assert len(values) == len(graphs) and len(set(values)) >= SHARE // 2

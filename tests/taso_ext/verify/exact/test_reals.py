@@ -91,8 +91,15 @@ def test_a_constant_that_a_rule_computes_and_rounds_stands_for_what_it_computes(
     assert (found.mismatch is None) == same
 
 
-def test_graphs_that_are_too_large_are_not_compared() -> None:
-    text = TRUE["tanh by a sigmoid"]
+NORM_OF_CONCAT = (
+    "source c = Concat(x, z; axis=0); y = ReduceL2(c; axes=[0], keepdims=1)\n"
+    " target u = ReduceL2(x; axes=[0], keepdims=1); v = ReduceL2(z; axes=[0], keepdims=1); t = Concat(u, v; axis=0)\n"
+    " y = ReduceL2(t; axes=[0], keepdims=1)"
+)
+
+
+@pytest.mark.parametrize("text", [TRUE["tanh by a sigmoid"], NORM_OF_CONCAT], ids=["random function", "random root"])
+def test_graphs_that_are_too_large_are_not_compared(text: str) -> None:
     with pytest.raises(TooLargeError):
         compare_exactly(*rewritten(text, "[200, 300]"))
 
