@@ -1,6 +1,6 @@
 """Typed stub of the native engine (source: taso_ext/src)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -179,8 +179,10 @@ class RuleSet:
         """First opset that has the operators which the target adds to those of the source; 1 where all do."""
     def domains(self, rule: int) -> set[str]:
         """Domains of these operators; "" is ONNX's own."""
-    def restricted(self, *, max_opset: int | None = None, domains: Sequence[str] | None = None) -> RuleSet:
-        """The rules that need no newer opset and no other domain. Raises ValueError if none is left."""
+    def restricted(
+        self, *, max_opset: int | None = None, domains: Sequence[str] | None = None, names: Set[str] | None = None
+    ) -> RuleSet:
+        """The rules with these names that need no newer opset and no other domain; ValueError if none is left."""
     def place(self, rule: int) -> tuple[str, int, int]:
         """File ("<text>" for `parse`), line and column of its name."""
     def proof(self, rule: int) -> str:

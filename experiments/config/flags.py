@@ -96,6 +96,8 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "opset",
             "raise (default): rewrites may need a newer ONNX opset than MODEL has; keep: they may not",
         ),
+        Flag("--only", "only", "use only this rule; * stands for any part of a name (repeatable)", list, "RULE"),
+        Flag("--skip", "skip", "do not use this rule; * stands for any part of a name (repeatable)", list, "RULE"),
         Flag("--portable", "portable", "allow no rewrite that makes operators that only ONNX Runtime has", bool),
     ),
     "what is counted": (

@@ -240,6 +240,8 @@ class RunConfig:
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
       portable: whether rewrites into operators that only ONNX Runtime has are left out.
+      only, skip: names of rules that alone are used, if there are any, and of rules that are not; * stands for any part
+        of a name.
       dims: bindings `name=value` of symbolic dimensions.
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: path of an npz file with inputs to verify and to time with.
@@ -254,6 +256,8 @@ class RunConfig:
     rules: str | None = None
     opset: Literal["raise", "keep"] = "raise"
     portable: bool = False
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
     clean: Literal["full", "basic", "none"] = "full"
     inputs: str | None = None

@@ -6,6 +6,7 @@ A model is given as on the command line: by the path of an ONNX file, or by a na
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from experiments.errors import UserError
 from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.result import GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
+from taso_ext.errors import did_you_mean
 from taso_ext.files import UNREADABLE_ARRAYS
 
 
@@ -243,13 +245,33 @@ def _load_rules(path: str | None) -> RuleSet:
 
 
 def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
-    """Returns the rules that `--opset` and `--portable` allow."""
+    """Returns the rules that `--only`, `--skip`, `--opset` and `--portable` allow."""
+    names = _named(rules.names, config.only, "--only") if config.only else set(rules.names)
+    names -= _named(rules.names, config.skip, "--skip")
     try:
         return rules.restricted(
-            max_opset=model.opset if config.opset == "keep" else None, domains=[""] if config.portable else None
+            max_opset=model.opset if config.opset == "keep" else None,
+            domains=[""] if config.portable else None,
+            names=names,
         )
     except ValueError as error:
-        raise UserError(f"With --opset {config.opset}{' --portable' * config.portable}, {error}.") from error
+        named = [f"--only {each}" for each in config.only] + [f"--skip {each}" for each in config.skip]
+        options = " ".join([*named, f"--opset {config.opset}", *(["--portable"] if config.portable else [])])
+        raise UserError(f"With {options}, {error}.") from error
+
+
+def _named(names: Sequence[str], patterns: Sequence[str], flag: str) -> set[str]:
+    """Returns the names that any of the patterns fits."""
+    found: set[str] = set()
+    for pattern in patterns:
+        fitting = fnmatch.filter(names, pattern)
+        if not fitting:
+            raise UserError(
+                f"{flag} {pattern}: no rule has this name{did_you_mean(pattern, names)}. `rlflow rules show` lists "
+                "all rules, and * stands for any part of a name."
+            )
+        found.update(fitting)
+    return found
 
 
 def _make_environment(

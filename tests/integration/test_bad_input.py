@@ -94,6 +94,8 @@ def test_symbolic_dimensions_name_the_flag(tmp_path: Path, capsys: pytest.Captur
         ([VALID, "-o", "out.onnx", "--world", "dreem"], "dream"),
         ([VALID, "-o", "out.onnx", "--clean", "ful"], "full"),
         ([VALID, "-o", "out.onnx", "--device", "gpu"], "cpu"),
+        ([VALID, "-o", "out.onnx", "--skip", "fold-add-into-cnov"], "fold-add-into-conv"),
+        ([VALID, "-o", "out.onnx", "--only", "fold-*", "--skip", "fold-*"], "no rule is left"),
         ([VALID, "-o", "out.onnx", "--dim", "batch"], "name=value"),
         ([VALID, "-o", "out.onnx", "--dim", "batch=9", "--dim", "batch=10"], "binds 'batch' to"),
         ([VALID, "-o", "out.onnx", "--seed", "many"], "many"),

@@ -74,18 +74,19 @@ std::set<std::string> needed_domains(const Rule& rule) {
   return found;
 }
 
-// Returns only the rules whose targets need no newer opset and no other domain.
-RuleSet restricted(const RuleSet& set, std::optional<int> max_opset, const std::optional<std::vector<std::string>>& allowed) {
+// Returns only the rules that have one of the names, and whose targets need no newer opset and no other domain.
+RuleSet restricted(const RuleSet& set, std::optional<int> max_opset, const std::optional<std::vector<std::string>>& allowed, const std::optional<std::set<std::string>>& names) {
   const auto is_allowed = [&](const std::string& domain) {
     return std::any_of(allowed->begin(), allowed->end(), [&](const std::string& each) { return each == domain || (domain.empty() && each == "ai.onnx"); });
   };
   std::vector<Rule> kept;
   for (const Rule& rule : set.book->rules) {
+    if (names && !names->contains(rule.name)) continue;
     const std::set<std::string> domains = needed_domains(rule);
     const bool known = !allowed || std::all_of(domains.begin(), domains.end(), is_allowed);
     if (known && (!max_opset || needed_opset(rule) <= *max_opset)) kept.push_back(rule);
   }
-  if (kept.empty()) throw InvalidInput("no rule is left: all need a newer opset or another domain");
+  if (kept.empty()) throw InvalidInput("no rule is left: all others are not named, need a newer opset or need another domain");
   return rule_set(std::move(kept));
 }
 
@@ -119,7 +120,7 @@ void bind_rules(py::module_& module) {
       .def("proof_place", [](const RuleSet& set, std::int64_t rule) { return place_in(rule_at(set, rule).file, rule_at(set, rule).proof_place); }, py::arg("rule"))
       .def("opset", [](const RuleSet& set, std::int64_t rule) { return needed_opset(rule_at(set, rule)); }, py::arg("rule"))
       .def("domains", [](const RuleSet& set, std::int64_t rule) { return needed_domains(rule_at(set, rule)); }, py::arg("rule"))
-      .def("restricted", &restricted, py::kw_only(), py::arg("max_opset") = py::none(), py::arg("domains") = py::none())
+      .def("restricted", &restricted, py::kw_only(), py::arg("max_opset") = py::none(), py::arg("domains") = py::none(), py::arg("names") = py::none())
       .def("digest", [](const RuleSet& set, std::int64_t rule) { return hex(rule_at(set, rule).digest).substr(0, 16); }, py::arg("rule"))
       .def("clauses", [](const RuleSet& set, std::int64_t rule) {
         py::dict found;

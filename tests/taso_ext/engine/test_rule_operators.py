@@ -214,5 +214,6 @@ def test_rules_are_restricted_by_opset_and_domain() -> None:
     assert rules.restricted(max_opset=19).names == ["old", "there", "foreign"]
     assert rules.restricted(domains=["ai.onnx"]).names == ["old", "new", "there"]
     assert rules.restricted(max_opset=19, domains=[""]).names == ["old", "there"]
+    assert rules.restricted(domains=[""], names={"new", "foreign"}).names == ["new"]
     with pytest.raises(ValueError, match="no rule is left"):
         RuleSet.parse(rules.text(1)).restricted(max_opset=13)
