@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from experiments.config.flags import add_flags
+from experiments.config.flags import add_flags, add_flags_of_check
 
-BAD_INPUT, UNVERIFIED = 2, 3
+DIFFERENT, BAD_INPUT, UNVERIFIED = 1, 2, 3
 
 EXAMPLES = """\
 examples:
@@ -24,6 +25,7 @@ examples:
   rlflow optimise bert-base -o bert.opt.onnx --recollect 3
   rlflow train controller bert-base --preset demo
   rlflow optimise bert-base -o bert.opt.onnx --from runs/RUN
+  rlflow check bert-base bert.opt.onnx
   rlflow zoo
 """
 
@@ -60,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_optimise(commands)
     _add_train(commands)
+    _add_check(commands)
     _add_reproduce(commands)
     for group, about in {
         "rules": "generate, verify and show rewrite rules",
@@ -121,6 +124,7 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
         action="store_true",
         help="end with exit status 0, and not 3, if the outputs of the result cannot be compared with the model's",
     )
+    parser.add_argument("--json", action="store_true", help="print the figures of the summary as JSON")
     parser.add_argument(
         "--from",
         dest="trained",
@@ -149,13 +153,27 @@ def _add_train(commands: argparse._SubParsersAction[_Parser]) -> None:
         add_flags(training)
 
 
+def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="prove that two models compute the same, and time them against each other",
+        description="Compares the outputs of MODEL and OUT on random and edge-case inputs, and times both in turn. The "
+        "exit status is 0 if they are equal, 1 if they differ, and 3 if nothing could be proved.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="the original: path of an ONNX file, or a zoo name")
+    parser.add_argument("result", metavar="OUT", help="the other model, for example a result of rlflow optimise")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
+    add_flags_of_check(parser)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-      0 if the command did what was asked; 2 for bad input or a training that comes to NaN or infinity, with one
-      paragraph on standard error and no output file; 2 also if `rlflow rules verify` rejects a rule; 3 if `rlflow
-      optimise` wrote a model of which nothing could be proved; 130 after Ctrl-C and 143 after SIGTERM.
+      0 if the command did what was asked; 1 if `rlflow check` finds that two models differ; 2 for bad input or a
+      training that comes to NaN or infinity, with one paragraph on standard error and no output file; 2 also if `rlflow
+      rules verify` rejects a rule; 3 if nothing could be proved of what `rlflow optimise` wrote or of what `rlflow
+      check` compared; 130 after Ctrl-C and 143 after SIGTERM.
     """
     from experiments.runs.signals import Interrupted, listening
 
@@ -216,11 +234,38 @@ _FILE_SYSTEM = frozenset(
 
 def _optimise(options: argparse.Namespace) -> int:
     from experiments.pipeline.optimise import optimise
+    from experiments.reports.summary import print_summary
     from experiments.request import parse_request
     from experiments.runs.progress import make_progress
 
-    result = optimise(parse_request(options), make_progress())
+    request = parse_request(options)
+    result, run_directory = optimise(request, make_progress())
+    if options.json:
+        _print_json({**result.to_json(), "output": str(request.output), "run_directory": str(run_directory)})
+    else:
+        print_summary(result, str(request.output), str(run_directory))
     return UNVERIFIED if result.unverified and not options.unverified else 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from experiments.config.flags import given_settings
+    from experiments.config.run import load_config
+    from experiments.pipeline.check import check
+    from experiments.runs.progress import make_progress
+
+    config = load_config("best", given_settings(options), options.set)
+    found = check(options.model, options.result, config, make_progress())
+    _print_json(found.to_json()) if options.json else print("\n".join(found.lines()))
+    if not found.verification.comparable or (found.verification.equal and not found.verification.reacts):
+        return UNVERIFIED
+    return 0 if found.verification.equal else DIFFERENT
+
+
+def _print_json(figures: Mapping[str, Any]) -> None:
+    """Prints figures as JSON, which has no infinities and no NaN: they become null."""
+    from experiments.runs.directory import without_nonfinite
+
+    print(json.dumps(without_nonfinite(figures), indent=2))
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -274,6 +319,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "optimise": _optimise,
     "optimize": _optimise,
     "train": _train,
+    "check": _check,
     "reproduce": _reproduce,
     "rules": _with_subcommands,
     "costs": _with_subcommands,

@@ -99,6 +99,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag("--only", "only", "use only this rule; * stands for any part of a name (repeatable)", list, "RULE"),
         Flag("--skip", "skip", "do not use this rule; * stands for any part of a name (repeatable)", list, "RULE"),
         Flag("--portable", "portable", "allow no rewrite that makes operators that only ONNX Runtime has", bool),
+        Flag("--max-growth", "max_growth", "OUT is at most this many times as large as MODEL (1.5)", float, "FACTOR"),
     ),
     "what is counted": (
         Flag(
@@ -128,18 +129,34 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--preset",
         help="settings: demo (minutes), best (default), paper (the published model: days), paper-cut (a tenth of it)",
     )
+    _add_set(group)
+    group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
+    group.add_argument("--restart", action="store_true", help="begin the run anew, without what it has left so far")
+
+
+FOR_ANY_PAIR = ("--device", "--dim", "--inputs", "--seed")
+"""The flags that `rlflow check` has too."""
+
+
+def add_flags_of_check(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that matter when two models are compared, and `--set`."""
+    group = parser.add_argument_group("settings")
+    for flag in (flag for flags in GROUPS.values() for flag in flags if flag.name in FOR_ANY_PAIR):
+        flag.add_to(group)
+    _add_set(group)
+
+
+def _add_set(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override one setting (repeatable)"
     )
-    group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")
-    group.add_argument("--restart", action="store_true", help="begin the run anew, without what it has left so far")
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that flags were given for, nested as `experiments.config.tree.replaced` takes them."""
     tree: dict[str, Any] = {}
     for flag in (flag for flags in GROUPS.values() for flag in flags):
-        value = getattr(options, flag.setting)
+        value = getattr(options, flag.setting, None)
         if value is not None:
             _put(tree, flag.setting, sorted(value) if flag.kind is list else value)
     if tree.get("world_model", {}).get("mdn_rnn", {}).get("dynamics") == "discrete":

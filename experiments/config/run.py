@@ -240,6 +240,8 @@ class RunConfig:
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
       portable: whether rewrites into operators that only ONNX Runtime has are left out.
+      max_growth: the largest size of the result's file, as a multiple of that of the model; files of up to
+        `pipeline.export.SMALL_FILE` bytes are always small enough. Rewrites that need more are left out.
       only, skip: names of rules that alone are used, if there are any, and of rules that are not; * stands for any part
         of a name.
       dims: bindings `name=value` of symbolic dimensions.
@@ -256,6 +258,7 @@ class RunConfig:
     rules: str | None = None
     opset: Literal["raise", "keep"] = "raise"
     portable: bool = False
+    max_growth: float = 1.5
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
@@ -280,6 +283,7 @@ class RunConfig:
         require_name(self.controller)
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
+        _require("max_growth", self.max_growth, 1)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
 

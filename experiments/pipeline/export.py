@@ -1,12 +1,13 @@
 """Exports the best graph of a run and proves that it computes what the model computes.
 
-If the outputs differ, the rewrites at fault are left out, and the rest is exported. If nothing can be proved, because
-the model does not run or its outputs say nothing, the graph is exported too, and the result says that it is not
-verified.
+Rewrites that would make the file too large are left out. If the outputs differ, the rewrites at fault are left out,
+and the rest is exported. If nothing can be proved, because the model does not run or its outputs say nothing, the graph
+is exported too, and the result says that it is not verified.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections import Counter
 
@@ -19,6 +20,8 @@ from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 STAGE = "verify"
+SMALL_FILE = 1 << 16
+"""Results of up to this many bytes may be larger than their models by any factor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Exported:
     Attributes:
       model: the model that will be written to OUT.
       record: the episode whose best graph this is; without actions if the model is the original.
-      left_out: one sentence for each rewrite, or rule, that was left out because it changed an output.
+      left_out: one sentence for each rewrite, or rule, that was left out because it changed an output or because the
+        result would be too large.
       unverified: why nothing was proved; empty if the model was, or if no rewrite was applied.
       runs_in: where both models ran to be compared, see `Verification`; empty if the original runs nowhere.
       largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
@@ -65,9 +69,11 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
     The first rewrite that breaks equality is left out, and what remains is compared again. When a rule is at fault for
     the second time, all its rewrites are left out.
     """
-    record, left_out = best, list[str]()
     if not best.best_actions:
         return Exported(loaded.model.source, best)
+    record, left_out = _small_enough(run, loaded, best)
+    if not record.best_actions:
+        return Exported(loaded.model.source, record, tuple(left_out))
     faults = Counter[int]()
     with run.stage(STAGE, "compare the result with the model", 1) as bar:
         while record.best_actions:
@@ -101,6 +107,30 @@ def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
         verification.largest_difference,
         verification.tolerance,
     )
+
+
+def _small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[EpisodeRecord, list[str]]:
+    """Returns an episode without the rewrites that let the result outgrow `max_growth`, and a sentence for each rule.
+
+    Of a plan that grows too much, the rewrite goes with which the limit is passed, and so on.
+    """
+    most = max(run.config.max_growth * loaded.model.source.file_bytes, SMALL_FILE)
+
+    def fits(count: int) -> bool:
+        return loaded.model.sketch(loaded.env.replay(record.best_actions[:count])).model.file_bytes <= most
+
+    omitted = Counter[str]()
+    try:
+        while record.best_actions and not fits(len(record.best_actions)):
+            first = bisect.bisect_left(range(1, len(record.best_actions)), True, key=lambda count: not fits(count))
+            omitted[record.rule_names[first]] += 1
+            record = _without(loaded, record, [first])
+    except ModelError:  # it cannot be written, for which there is a sentence when it is compared
+        return record, []
+    reason = f"because OUT would be more than {run.config.max_growth:g} times as large as MODEL (see --max-growth)"
+    return record, [
+        f"Rule '{name}' was left out at {count} place{'s' * (count > 1)}, {reason}." for name, count in omitted.items()
+    ]
 
 
 def _compared(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[CheckedModel | None, Verification]:

@@ -216,7 +216,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         env_source=partial(_load_environment, model, config),
         env=env,
         num_candidates=len(env.legal_actions()),
-        inputs=_given_inputs(config.inputs),
+        inputs=given_inputs(config.inputs),
         fingerprint={
             "graph": loaded.graph.hash,
             "rules": env.rules.fingerprint,
@@ -291,8 +291,12 @@ def _make_environment(
         raise UserError(str(error)) from error
 
 
-def _given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
-    """Returns the arrays of `--inputs` by input name; None if there is no path."""
+def given_inputs(path: str | None) -> dict[str, np.ndarray] | None:
+    """Returns the arrays of `--inputs` by input name; None if there is no path.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
     if path is None:
         return None
     try:

@@ -1,8 +1,9 @@
-"""Measures the model and the result end to end, interleaved."""
+"""Measures a model and another one that computes the same end to end, interleaved."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from environment.inputs import Feeds, check_given, input_specs
 from environment.measurement import timing
@@ -22,19 +23,30 @@ def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     name = "checkpoints/measured.json"
     if run.directory.finished(STAGE):
         return run.directory.stored(name, lambda fields: MeasuredRatio(**fields))
-    settings = run.config.measure
-    runtime, effort = runtime_of(run.config), effort_of(run.config, STAGE, control=settings.control)
-    with run.stage(STAGE, "measure end to end", settings.pairs) as bar:
-        found = timing.measure(
-            timing.Variant("model", runtime, loaded.model.source),
-            [timing.Variant("result", runtime, result)],
-            effort,
-            feeds=feeds_of(loaded),
-            on_pair=lambda done, total: bar.update(done),
-        )
-        measured = _measured_ratio(found, run.config.device)
+    with run.stage(STAGE, "measure end to end", run.config.measure.pairs) as bar:
+        measured = measure_pair(run.config, loaded.model.source, result, feeds_of(loaded), bar.update)
         run.directory.write_json(name, dataclasses.asdict(measured))
     return measured
+
+
+def measure_pair(
+    config: RunConfig, model: CheckedModel, result: CheckedModel, feeds: Feeds | None, update: Callable[[int], None]
+) -> MeasuredRatio:
+    """Returns the time of `result` over that of `model` on the device of the settings.
+
+    Args:
+      feeds: arrays by input name; None for random ones.
+      update: called with the number of finished pairs of measurements.
+    """
+    runtime = runtime_of(config)
+    found = timing.measure(
+        timing.Variant("model", runtime, model),
+        [timing.Variant("result", runtime, result)],
+        effort_of(config, STAGE, control=config.measure.control),
+        feeds=feeds,
+        on_pair=lambda done, total: update(done),
+    )
+    return _measured_ratio(found, config.device)
 
 
 def runtime_of(config: RunConfig) -> OnnxRuntime:
@@ -44,9 +56,12 @@ def runtime_of(config: RunConfig) -> OnnxRuntime:
 
 def feeds_of(loaded: Loaded) -> Feeds | None:
     """Returns the first input set that the user gave; None if there is none, so that timing makes one up."""
-    if loaded.inputs is None:
-        return None
-    return check_given(input_specs(loaded.model.source), loaded.inputs)[0]
+    return first_of(loaded.inputs, loaded.model.source)
+
+
+def first_of(given: Feeds | None, model: CheckedModel) -> Feeds | None:
+    """Returns the first of the input sets that the user gave for a model; None if there is none."""
+    return None if given is None else check_given(input_specs(model), given)[0]
 
 
 def effort_of(config: RunConfig, stage: str, *, control: bool) -> Effort:

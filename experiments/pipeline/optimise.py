@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
+from environment.costs.prices.settings import setting_of
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -17,17 +18,19 @@ from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.measure import measure
+from experiments.pipeline.measure import measure, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
-from experiments.reports.summary import print_summary, print_training
+from experiments.reports.summary import print_training
 from experiments.request import Request
 from experiments.runs.directory import RunDirectory, digest, make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
+from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run, of_round
 from taso_ext.errors import ModelError
+from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
@@ -43,18 +46,7 @@ SOURCES = {
 """The report's name for each kind of `EpisodeRecord`."""
 
 
-def optimise(request: Request, progress: ProgressDisplay) -> Result:
-    """Runs or resumes one optimisation, writes its result and prints the summary.
-
-    Raises:
-      See `optimised`.
-    """
-    result, run_directory = optimised(request, progress)
-    print_summary(result, str(request.output), str(run_directory))
-    return result
-
-
-def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
+def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
     """Runs or resumes one optimisation and writes its result.
 
     Returns:
@@ -77,8 +69,16 @@ def optimised(request: Request, progress: ProgressDisplay) -> tuple[Result, Path
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     leave_report(run, result, evaluation, selected.record)
     assert request.output is not None
-    write_model(exported.model, request.output)
+    write_model(_with_provenance(run, exported, measured), request.output)
     return result, run.directory.path
+
+
+def _with_provenance(run: Run, exported: Exported, measured: MeasuredRatio | None) -> CheckedModel:
+    """Returns the model to write; one that was rewritten says in its metadata on which device that was measured."""
+    if not exported.changed:
+        return exported.model
+    measured_on = str(setting_of(runtime_of(run.config))) if measured is not None else ""
+    return stamped(exported.model, Provenance.of_this_program(run.config.costs, measured_on))
 
 
 def _measured(run: Run, loaded: Loaded, exported: Exported) -> tuple[MeasuredRatio | None, str]:
@@ -204,6 +204,8 @@ def assemble_result(
         verified_in=exported.runs_in,
         unverified=exported.unverified,
         measured=measured,
+        bytes_before=loaded.model.source.file_bytes,
+        bytes_after=exported.model.file_bytes,
         unmeasured=unmeasured,
         stage_seconds=run.directory.stage_seconds(),
         peak_memory_bytes=run.directory.peak_memory_bytes(),

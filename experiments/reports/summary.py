@@ -118,6 +118,7 @@ def graph_rows(result: Result) -> list[Row]:
             _change(before.kernel_launches, after.kernel_launches),
         ),
     ]
+    rows.append(_scaled_row("file", "B", result.bytes_before, result.bytes_after))
     if result.measured:
         measured = result.measured
         interval = f"ratio {measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"

@@ -357,6 +357,15 @@ def finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
+def without_nonfinite(value: Any) -> Any:
+    """Returns a value of nested dicts and lists in which `finite` has replaced all floats."""
+    if isinstance(value, dict):
+        return {key: without_nonfinite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nonfinite(each) for each in value]
+    return finite(value) if isinstance(value, float) else value
+
+
 def digest(value: Any, digits: int = 16) -> str:
     """Returns the first hexadecimal digits of the hash of a plain JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]

@@ -124,6 +124,7 @@ class Result:
       unverified: why nothing was proved of the written model; empty if its outputs were compared, or if it is the model
         itself.
       measured: the end-to-end measurement; None if the model itself was written, or if it could not be measured.
+      bytes_before, bytes_after: file sizes of the model and of the result, with their weights.
       unmeasured: why the result could not be measured; empty if it was, or if it is the model itself.
       stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
@@ -158,6 +159,8 @@ class Result:
     stage_seconds: dict[str, float]
     peak_memory_bytes: int
     graph_hash: str
+    bytes_before: int = 0
+    bytes_after: int = 0
     unmeasured: str = ""
     verified_in: str = "ONNX Runtime"
     unverified: str = ""

@@ -122,6 +122,11 @@ class CheckedModel:
         return sum(tensor.nbytes for tensor in (*self.tensors.values(), *self.defaults.values()))
 
     @property
+    def file_bytes(self) -> int:
+        """The size of the model in files, which is that of its tensors and of its structure."""
+        return self.nbytes + self.skeleton.ByteSize()
+
+    @property
     def opset(self) -> int:
         """The version of ONNX's own operators that the model uses."""
         return opset_of(self.skeleton)

@@ -31,7 +31,7 @@ from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.measure import effort_of, runtime_of
-from experiments.pipeline.optimise import optimised
+from experiments.pipeline.optimise import optimise
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.request import Request
@@ -104,7 +104,7 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
     path = result_path(name, scale, device)
 
     def work() -> Record:
-        result, _ = optimised(_request(name, scale, device), progress)
+        result, _ = optimise(_request(name, scale, device), progress)
         return {
             "graph": name,
             "estimated": max(result.improvements.values()),
@@ -117,7 +117,7 @@ def optimised_graph(name: str, scale: str, device: str, progress: ProgressDispla
 
     record = once(TABLE, f"{name}-{scale}", settings_of(scale, device), work)
     if not path.is_file():  # it was removed; the run is finished and writes it again
-        optimised(_request(name, scale, device), progress)
+        optimise(_request(name, scale, device), progress)
     return record
 
 

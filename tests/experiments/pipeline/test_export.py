@@ -54,10 +54,14 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(
-    capsys: pytest.CaptureFixture[str], text: str, *rules: str, flags: Sequence[str] = (), status: int = 0
+    capsys: pytest.CaptureFixture[str],
+    model: str | onnx.ModelProto,
+    *rules: str,
+    flags: Sequence[str] = (),
+    status: int = 0,
 ) -> tuple[onnx.ModelProto, str]:
     """Returns the result of a command that ends with `status`, and what was said."""
-    onnx.save(onnx.parser.parse_model(text), "model.onnx")
+    onnx.save(onnx.parser.parse_model(model) if isinstance(model, str) else model, "model.onnx")
     Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
     command = ["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso", "--force"]
     found = main([*command, *flags])
@@ -104,6 +108,30 @@ def test_where_onnx_runtime_lacks_an_operator_onnx_reference_judges(capsys: pyte
     result, said = written(capsys, WITHOUT_KERNEL, TRUE, WRONG)
     assert [node.op_type for node in result.graph.node] == ["Abs", "Softsign"]
     assert "Rule 'drop-abs' was left out" in said
+
+
+LOW_RANK = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[4, 256] x) => (float[4, 256] y) { t = MatMul(x, a) u = MatMul(t, b) n = Neg(u) y = Neg(n) }
+"""
+JOIN = """rule join-matmuls
+  var    x: float[m, k]; a: weight float[k, l]; b: weight float[l, n]
+  source t = MatMul(x, a); y = MatMul(t, b)
+  target w = MatMul(a, b); y = MatMul(x, w)
+"""
+
+
+@pytest.mark.parametrize(("most", "operators"), [("1.5", ["MatMul", "MatMul"]), ("150", ["MatMul"])])
+def test_rewrites_that_make_the_file_too_large_are_left_out(
+    most: str, operators: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, rng = onnx.parser.parse_model(LOW_RANK), np.random.default_rng(0)
+    for name, dims in {"a": (256, 1), "b": (1, 256)}.items():
+        array = rng.standard_normal(dims).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    result, said = written(capsys, model, TRUE, JOIN, flags=["--max-growth", most])
+    assert [node.op_type for node in result.graph.node] == operators
+    assert ("Rule 'join-matmuls' was left out at 1 place, because OUT would be" in said) == (len(operators) == 2)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def make_result(**changes: object) -> Result:
         stage_seconds={"load": 1.5, "collect": 61.0},
         peak_memory_bytes=1_500_000_000,
         graph_hash="ab" * 16,
+        bytes_before=4_000_000,
+        bytes_after=5_000_000,
     )
     return dataclasses.replace(result, **changes)  # type: ignore[arg-type]
 
@@ -88,6 +90,7 @@ def test_the_summary_shows_every_figure() -> None:
         ),
         *("ratio 0.900 [0.880, 0.920]", "(a) random collection", "20.00 %", "merge", "cancel", "3.00e-07", "1e-04"),
         *("the model against itself", "ratio 1.001 [0.998, 1.004]", "Measured to ±0.5 %", "wall clock"),
+        *("file [MB]", "4.000", "5.000", "+25.0 %"),
         *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
     ):
         assert part in text, part

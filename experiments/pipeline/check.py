@@ -1,0 +1,146 @@
+"""`rlflow check`: proves that two models compute the same, and times them against each other, on any machine.
+
+Nothing here asks where the models come from: any pair with the same inputs and outputs can be checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from environment.costs.prices.settings import setting_of
+from environment.runtimes.onnx_runtime import require_working
+from environment.verification import Verification, verify
+from experiments.config.run import RunConfig
+from experiments.errors import UserError
+from experiments.pipeline.load import find_model, given_inputs
+from experiments.pipeline.measure import first_of, measure_pair, runtime_of
+from experiments.runs.progress import ProgressDisplay, warnings_noted
+from experiments.runs.provenance import Provenance, provenance_of
+from experiments.runs.result import MeasuredRatio
+from experiments.runs.run import seed_for
+from taso_ext.errors import ModelError
+from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.dimensions import open_dims
+from taso_ext.onnx_io.reading import read_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A pair of models, compared.
+
+    Attributes:
+      model, result: the names of the two models.
+      verification: the comparison of their outputs.
+      measured: the time of `result` over that of `model`; None if they differ or could not be timed.
+      unmeasured: why they could not be timed; empty if they were, or if they differ.
+      here: the device on which they were timed, with its processor and the runtime.
+      provenance: where `result` comes from, if its metadata say so.
+      bytes_before, bytes_after: sizes of both models with their weights.
+    """
+
+    model: str
+    result: str
+    verification: Verification
+    measured: MeasuredRatio | None
+    unmeasured: str
+    here: str
+    provenance: Provenance | None
+    bytes_before: int
+    bytes_after: int
+
+    def lines(self) -> list[str]:
+        """Returns the sentences that the user reads, the most important first."""
+        found = self.verification
+        lines = []
+        if not found.comparable or (found.equal and not found.reacts):
+            lines.append(f"Not verified: {found.reason}.")
+        elif not found.equal:
+            lines.append(f"DIFFERENT: {found.reason}.")
+        else:
+            lines.append(
+                f"Equal: on {found.num_inputs} input sets in {found.runs_in}, outputs differ by at most "
+                f"{found.largest_difference:.2e} of their spread (tolerance {found.tolerance:.0e})."
+            )
+        if self.measured is not None:
+            ratio = f"ratio {self.measured.ratio:.3f} [{self.measured.low:.3f}, {self.measured.high:.3f}]"
+            lines.append(f"{self.measured.verdict().rstrip('.')}: {ratio}.")
+            lines.append(f"{self.measured.ending} {self.measured.runtime}; {self.measured.clock}.")
+        if self.unmeasured:
+            lines.append(f"Not timed, because {self.unmeasured.rstrip('.')}.")
+        lines.append(f"Size: {self.bytes_before / 1e6:.2f} MB before, {self.bytes_after / 1e6:.2f} MB after.")
+        elsewhere = self.provenance.measured_on if self.provenance is not None else ""
+        if elsewhere and elsewhere != self.here:
+            lines.append(
+                f"Warning: {self.result} was made for {elsewhere}. This is {self.here}: what is faster there need not "
+                "be faster here."
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def check(model: str, result: str, config: RunConfig, progress: ProgressDisplay) -> Checked:
+    """Compares the outputs of two models and times them.
+
+    Args:
+      model, result: paths of ONNX files, or zoo names; the first one is the oracle.
+      config: settings, of which dims, inputs, device, seed, `verify` and `measure` matter here.
+    Raises:
+      UserError, ModelError, UnavailableError: the input is bad; the message says what is wrong and what to do.
+    """
+    require_working(config.device)
+    progress.note(f"Loading {model} and {result}")
+    with warnings_noted(progress):
+        before, after = _read(model, result, config)
+    _require_same_interface(before, after)
+    inputs = given_inputs(config.inputs)
+    with progress.stage("compare the outputs", 1) as bar:
+        found = verify(
+            before, after, seed=seed_for(config.seed, "verify"), num_inputs=config.verify.num_inputs, inputs=inputs
+        )
+        bar.update(1)
+    measured, unmeasured = None, ""
+    if found.equal or not found.comparable:
+        with progress.stage("measure end to end", config.measure.pairs) as bar:
+            try:
+                measured = measure_pair(config, before, after, first_of(inputs, before), bar.update)
+            except ModelError as error:
+                unmeasured = str(error)
+    return Checked(
+        model=model,
+        result=result,
+        verification=found,
+        measured=measured,
+        unmeasured=unmeasured,
+        here=str(setting_of(runtime_of(config))),
+        provenance=provenance_of(after),
+        bytes_before=before.file_bytes,
+        bytes_after=after.file_bytes,
+    )
+
+
+def _read(model: str, result: str, config: RunConfig) -> tuple[CheckedModel, CheckedModel]:
+    """Returns both models; of the second one, only the dimensions that are open there are bound."""
+    before = read_model(find_model(model).build(), config.bound_dims())
+    after = read_model(find_model(result).build())
+    still_open = {dim.name for dim in open_dims(after.skeleton.graph)}
+    return before, read_model(after, {name: size for name, size in config.bound_dims().items() if name in still_open})
+
+
+def _require_same_interface(before: CheckedModel, after: CheckedModel) -> None:
+    """Raises UserError unless the outputs have the same names, and the second model needs no other inputs."""
+    for kind in ("output", "input"):
+        names = [_names(getattr(each.skeleton.graph, kind)) for each in (before, after)]
+        if names[0] != names[1]:
+            listed = [", ".join(map(repr, each)) or "none" for each in names]
+            raise UserError(
+                f"The models have different {kind}s, so that nothing can be compared: {listed[0]} and {listed[1]}."
+            )
+
+
+def _names(values: Sequence[Any]) -> list[str]:
+    return [value.name for value in values]
