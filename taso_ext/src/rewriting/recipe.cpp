@@ -13,7 +13,7 @@ std::optional<AttributesId> target_attributes(Context& context, const Statement&
   if (statement.rest >= 0) map = context.attributes(reading.rest(statement.rest));
   for (const AttributePattern& pattern : statement.attributes) {
     auto value = evaluate_attribute(pattern, scope, first_operand.dims.size());
-    if (!value) return std::nullopt;
+    if (!value || loses_precision(pattern.name, *value, first_operand.dtype)) return std::nullopt;
     const auto at = std::lower_bound(map.begin(), map.end(), pattern.name,
                                      [](const auto& entry, const std::string& name) { return entry.first < name; });
     Attribute attribute = to_attribute(pattern.name, std::move(*value), first_operand.dtype);

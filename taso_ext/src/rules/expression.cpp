@@ -251,6 +251,15 @@ Result only(const Expression& call, const Scope& scope) {
 // Attributes that ONNX declares as float, or that hold the elements of a tensor.
 constexpr std::string_view kRealAttributes[] = {"alpha", "beta", "bias", "epsilon", "gamma", "lambd", "mask_filter_value",
                                                 "scale", "softcap", "value", "values"};
+constexpr int kDouble = 11;    // TensorProto.DOUBLE
+constexpr double kDoublePrecision = 1e-12;
+
+bool is_real_attribute(std::string_view name) {
+  return std::find(std::begin(kRealAttributes), std::end(kRealAttributes), name) != std::end(kRealAttributes);
+}
+
+// Returns whether an attribute holds the elements of a tensor of doubles.
+bool is_exact(std::string_view name, int dtype) { return dtype == kDouble && name.starts_with("value"); }
 
 }  // namespace
 
@@ -312,11 +321,20 @@ Result evaluate_attribute(const AttributePattern& pattern, const Scope& scope, s
   return value;
 }
 
+bool loses_precision(std::string_view name, const Quantity& value, int dtype) {
+  if (dtype != kDouble || is_exact(name, dtype) || !is_real_attribute(name)) return false;
+  const auto loses = [](double real) { return std::abs(static_cast<double>(static_cast<float>(real)) - real) > kDoublePrecision * std::abs(real); };
+  if (is_number(value)) return loses(as_real(value));
+  for (std::size_t k = 0; is_list(value) && k < length(value); ++k) {
+    if (loses(as_real(element(value, k)))) return true;
+  }
+  return false;
+}
+
 Attribute to_attribute(std::string_view name, Quantity value, int dtype) {
-  constexpr int kDouble = 11;    // TensorProto.DOUBLE
-  const bool exact = dtype == kDouble && name.starts_with("value");
+  const bool exact = is_exact(name, dtype);
   const auto held = [&](double real) { return exact ? real : static_cast<double>(static_cast<float>(real)); };
-  if (std::find(std::begin(kRealAttributes), std::end(kRealAttributes), name) != std::end(kRealAttributes)) {
+  if (is_real_attribute(name)) {
     if (is_number(value)) return held(as_real(value));
     if (is_list(value)) {
       Reals reals(length(value));

@@ -39,6 +39,8 @@ class Scope {
 
 // Returns the value of an attribute pattern in normal form: negative axes count from the end of `rank` extents.
 [[nodiscard]] std::optional<Quantity> evaluate_attribute(const AttributePattern& pattern, const Scope& scope, std::size_t rank);
+// Returns whether an operator on doubles holds a value as an attribute with less precision than doubles have.
+[[nodiscard]] bool loses_precision(std::string_view name, const Quantity& value, int dtype);
 // Returns a value as an operator holds it. An attribute that ONNX declares as float is real even if it is written as an
 // integer. Reals are rounded to float32, as all of ONNX's are, except the elements of a tensor of doubles.
 [[nodiscard]] Attribute to_attribute(std::string_view name, Quantity value, int dtype);

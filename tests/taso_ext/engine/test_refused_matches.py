@@ -62,6 +62,16 @@ def test_constants_are_made_only_if_the_element_type_holds_them(dtype: str, valu
 
 
 @pytest.mark.parametrize(
+    ("dtype", "value", "legal"), [("float", "0.01", True), ("double", "0.01", False), ("double", "0.25", True)]
+)
+def test_attributes_do_not_round_the_constants_of_doubles(dtype: str, value: str, legal: bool) -> None:
+    """ONNX has attributes of float32 alone."""
+    body = f"({dtype}[2] x) => ({dtype}[2] y) <{dtype} c = {{{value}}}> {{ m = Mul(x, c) y = Max(x, m) }}"
+    rule = "  var    x: float; c: weight float[]\n  source m = Mul(x, c); y = Max(x, m)\n"
+    assert matches(f"{rule}  target y = LeakyRelu(x; alpha=value(c))", body) == legal
+
+
+@pytest.mark.parametrize(
     ("condition", "value", "dtype", "legal"),
     [
         ("value(c) == 2", 2.0, np.float32, True),
