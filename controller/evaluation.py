@@ -157,7 +157,11 @@ def play_episode(
         action = controller.act(observation, deterministic=deterministic)
         observation, *outcome = view.step(action)
         log.add(action, *outcome)
-    return log.record()
+    record = log.record()
+    if not controller.clocked:
+        return record
+    no_op = env.unwrapped.num_rules
+    return dataclasses.replace(record, chosen=sum(rule != no_op for rule, _ in record.actions))
 
 
 def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[float] | None = None) -> list[float]:

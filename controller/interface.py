@@ -21,6 +21,7 @@ _BUILT_IN: Mapping[str, str] = {  # as text, so that naming a controller imports
     "beam": "controller.search.native:BeamController",
     "restarts": "controller.search.native:RestartsController",
     "passes": "controller.search.passes:PassesController",
+    "climb": "controller.search.climb:ClimbController",
     "ppo": "controller.ppo.controller:PpoController",
 }
 
@@ -58,10 +59,12 @@ class Controller(Protocol):
     Attributes:
       name: name in the registry.
       stochastic: whether episodes with different seeds can differ; if not, no sampled episodes are played.
+      clocked: whether the clock has chosen the graph at which its episode ends, whatever that costs by a cost model.
     """
 
     name: ClassVar[str]
     stochastic: ClassVar[bool] = False
+    clocked: ClassVar[bool] = False
 
     @property
     def max_steps(self) -> int | None:

@@ -34,6 +34,7 @@ class EpisodeRecord:
         rewards are exact.
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
       rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
+      chosen: number of steps to the graph that the clock has chosen as the best one; None if the costs choose.
 
     `graph_hash` and `rules` say where the actions can be replayed; they are empty in records of older versions.
     """
@@ -50,6 +51,7 @@ class EpisodeRecord:
     reward_noise: tuple[float, ...] = ()
     graph_hash: str = ""
     rules: str = ""
+    chosen: int | None = None
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -67,6 +69,8 @@ class EpisodeRecord:
     @property
     def best_step(self) -> int:
         """Number of steps to the best visited graph, the first of equals; 0 if none improved on the initial graph."""
+        if self.chosen is not None:
+            return self.chosen
         best = 0
         for step, cost_ms in enumerate(self.costs_ms):
             if is_improvement(cost_ms, self.costs_ms[best]):
@@ -85,7 +89,7 @@ class EpisodeRecord:
 
     @property
     def improvement(self) -> float:
-        """1 - best cost / initial cost, in [0, 1]; 0 if the initial graph costs nothing."""
+        """1 - best cost / initial cost, at most 1; 0 if the initial graph costs nothing. Negative only if `chosen`."""
         return 1 - self.best_cost_ms / self.costs_ms[0] if self.costs_ms[0] else 0.0
 
     @property
@@ -107,6 +111,7 @@ class EpisodeRecord:
             costs_ms=self.costs_ms[: step + 1],
             cost_noise=self.cost_noise[: step + 1],
             reward_noise=self.reward_noise[:step],
+            chosen=None if self.chosen is None else min(self.chosen, step),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -136,10 +141,11 @@ class EpisodeRecord:
             reward_noise=tuple(fields.get("reward_noise", ())),
             graph_hash=fields.get("graph_hash", ""),
             rules=fields.get("rules", ""),
+            chosen=fields.get("chosen"),
         )
 
 
-_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules"}
+_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen"}
 """Fields that records of older versions do not have."""
 
 

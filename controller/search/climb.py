@@ -1,30 +1,34 @@
-"""A hill climb by measured time: candidates are timed on this machine, interleaved with the best graph so far.
+"""`climb`: a search whose only judge is the clock. Graphs are timed on the device, interleaved with the best so far.
 
-There are three kinds of candidates: a rule applied at all places that look alike, once or several times; a rule applied
-until it applies nowhere; and, in the first round, the best graph of a TASO search under each analytic cost model.
-Candidates that are faster by more than their interval are combined as long as the combination is faster still. Of the
-first kind, those that change the most work are measured first. Graphs of several times the work are not measured.
+The first graphs to be timed are those that quick searches propose under many cost models: no cost model knows the
+machine, but one of them often leads to a graph that is fast there. Then the climb looks around the fastest graph: what
+if a rule's rewrites are left out, a rule is applied until it applies nowhere, or at all places that look alike, once or
+several times? Graphs that are faster by more than their interval are combined as long as the combination is faster
+still. Graphs of several times the work are not timed.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from controller.interface import ProgressCallback
-from controller.search.native import ALPHA, MOST_MATCHES
-from controller.search.passes import exhaust
-from controller.search.replayed import Found, Search, SearchLimits, StopCause, StopReason
+from controller.search.native import ALPHA
+from controller.search.passes import PassesController, exhaust
+from controller.search.replayed import Actions, Found, Search, SearchLimits, StopCause, StopReason
 from environment.costs.limits import affordable
+from environment.inputs import Feeds
 from environment.measurement.effort import Effort
-from environment.measurement.timing import Timing, Variant, measure
+from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
-from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
+from environment.substitution.omission import leave_out
+from taso_ext import CostModel, ModelError, OnnxModel, RuleSet, State, search_taso
 
 RANKING = "rtx2070"
 """The roofline preset of the climb's states; it tells apart the places at which a rule does different work."""
@@ -32,26 +36,18 @@ MOST_TIMES = 3
 """Largest number of times that a rule is applied at one place. Groups of convolutions, for example, merge in pairs."""
 FLOPS_PER_BYTE = 13.0
 """Operations that a core computes while it reads one byte from memory."""
-WORTH_MEASURING_WELL = 1.03
+WORTH_TIMING_WELL = 1.03
 """A candidate is dropped if its ratio in a first, short measurement is greater than this."""
-
-
-@dataclass(frozen=True)
-class ClimbLimits:
-    """The limits of a climb, and the effort of its measurements.
-
-    Attributes:
-      rounds: number of rounds of candidates around the best graph.
-      budget: number of graphs that each TASO search expands.
-      seconds: time after which no other candidate is measured; 0 means no limit.
-      pairs, sessions: effort of measuring a candidate that the first, short measurement has not dropped.
-    """
-
-    rounds: int
-    budget: int
-    seconds: float
-    pairs: int
-    sessions: int
+TOGETHER = 3
+"""Number of candidates that are timed in one interleaved run and share its samples of the best graph."""
+PROPOSALS = 1000
+"""Number of graphs that the search for a proposal expands, and of passes that it tries."""
+OWN_SHARE = 0.25
+"""Largest part of the time that the searches under the environment's own costs may take, as these may be measured."""
+QUICK = Effort(resolution=None, pairs=2, sessions=1, control=False)
+WELL = Effort(resolution=0.004, pairs=24, sessions=3, control=False)
+SECONDS = 300.0
+"""Default limit of time."""
 
 
 @dataclass(frozen=True)
@@ -64,116 +60,191 @@ class Candidate:
     state: State
     actions: tuple[tuple[int, int], ...]
 
-
-class MeasuredClimb(Search):
-    """A search that climbs from a model's graph by measuring; see the module.
-
-    Its result depends on the machine and its load. It is not registered under a name, because it needs the model with
-    the weights that it runs.
-
-    Args:
-      model: the model whose graph is rewritten.
-      rules: the rule set of the search.
-      runtime: the runtime that runs the candidates.
-      limits: see `ClimbLimits`.
-    """
-
-    name: ClassVar[str] = "measured-climb"
-
-    def __init__(self, model: OnnxModel, rules: RuleSet, runtime: OnnxRuntime, limits: ClimbLimits) -> None:
-        super().__init__(SearchLimits(limits.budget, limits.seconds))
-        self._model, self._rules, self._runtime, self._climb_limits = model, rules, runtime, limits
-        self._measured: set[str] = set()
-        self._deadline = float("inf")
-
-    @property
-    def tried(self) -> int:
-        """Number of candidates that were measured."""
-        return len(self._measured)
-
-    def start(self) -> State:
-        """Returns the state to climb from: the model's graph under the cost model that ranks places."""
-        return self._state(RANKING)
-
-    def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """Climbs without random draws; see `Search.find`. The returned cost is that of the cost model of `state`."""
-        self._measured.clear()
-        self._deadline = time.monotonic() + (self._climb_limits.seconds or float("inf"))
-        best, cause = Candidate(state, ()), StopCause.BUDGET
-        for number in range(self._climb_limits.rounds):
-            better = self._round(best, searches=number == 0)
-            if on_progress:
-                on_progress(number + 1, self._climb_limits.rounds, {"best_cost_ms": better.state.cost.ms})
-            is_top, best = better.state.hash == best.state.hash, better
-            if is_top or self._is_late():
-                cause = StopCause.TIME if self._is_late() else StopCause.LOCAL_OPTIMUM
-                break
-        return Found(list(best.actions), best.state.cost.ms, StopReason(cause))
-
-    def compare(self, reference: State, candidate: State, effort: Effort) -> Timing:
-        """Measures a candidate against a reference, interleaved."""
-        return measure(
-            Variant("base", self._runtime, self._model.export_checked(reference.graph)),
-            [Variant("candidate", self._runtime, self._model.export_checked(candidate.graph))],
-            effort,
-        )
-
-    def replay(self, base: Candidate, actions: Iterable[tuple[int, int]]) -> Candidate:
-        """Returns the candidate to which those actions lead from `base` that are legal when their turn comes."""
-        state, taken = base.state.copy(), list(base.actions)
+    def replay(self, actions: Iterable[tuple[int, int]]) -> Candidate:
+        """Returns the candidate to which those actions lead from here that are legal when their turn comes."""
+        state, taken = self.state.copy(), list(self.actions)
         for rule, location in actions:
             if state.location_mask()[rule, location]:
                 state.step(rule, location)
                 taken.append((rule, location))
         return Candidate(state, tuple(taken))
 
-    def _state(self, device: str) -> State:
-        return State(self._model.graph, self._rules, CostModel.roofline(device), MOST_MATCHES)
 
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._deadline
+class ClimbController(Search):
+    """A search that climbs from a model's graph by the clock; see the module.
 
-    def _round(self, base: Candidate, *, searches: bool) -> Candidate:
-        """Returns the fastest graph that one candidate or several together make of `base`, or else `base`."""
-        candidates = {c.state.hash: c for c in (*(self._searched(base) if searches else ()), *self._neighbours(base))}
-        faster = []
-        for candidate in candidates.values():
-            if self._is_late():
+    Its result depends on the machine and its load. `train` takes the real environment, which has the model with the
+    weights that are run.
+    """
+
+    name: ClassVar[str] = "climb"
+    clocked: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        runtime: OnnxRuntime | None = None,
+        limits: SearchLimits | None = None,
+        feeds: Feeds | None = None,
+    ) -> None:
+        """
+        Args:
+          runtime: the runtime that runs the graphs; None means one thread of the CPU.
+          limits: the time after which no other graph is timed, and the budget of graphs to time; the other limits do
+            not apply. None means `SECONDS`.
+          feeds: arrays by input name to time with; None means random ones.
+        """
+        super().__init__(limits or SearchLimits(seconds=SECONDS))
+        self._runtime, self._feeds = runtime or OnnxRuntime(), feeds
+        self._model: OnnxModel | None = None
+        self._rules: RuleSet | None = None
+        self._timed: set[str] = set()
+        self._begin, self._best_ratio = 0.0, 1.0
+        self._on_progress: ProgressCallback | None = None
+
+    @property
+    def timed(self) -> int:
+        """Number of graphs that were timed against a better one."""
+        return len(self._timed)
+
+    @property
+    def total(self) -> int:
+        """The limit of time in seconds; of graphs to time if there is none."""
+        return round(self._limits.seconds) or self._limits.budget
+
+    def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
+        """Climbs from the start graph of `world`, the real environment."""
+        env = world.unwrapped
+        self._model, self._rules = env.model, env.rules
+        super().train(world, seed=seed, on_progress=on_progress)
+
+    def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
+        """Climbs without random draws; see `Search.find`. The returned cost is that of the ranking cost model."""
+        self._timed.clear()
+        self._begin, self._best_ratio, self._on_progress = time.monotonic(), 1.0, on_progress
+        best = self.start(state.num_locations)
+        for number in itertools.count():
+            candidates = self._neighbours(best) if number else self._proposals(best, state)
+            better = self._climbed(best, candidates)
+            is_top, best = bool(number) and better is best, better
+            if (cause := StopCause.LOCAL_OPTIMUM if is_top else self._limit_reached()) is not None:
+                return Found(list(best.actions), best.state.cost.ms, StopReason(cause))
+        raise AssertionError("a climb ends")
+
+    def start(self, num_locations: int) -> Candidate:
+        """Returns the start graph under the cost model that ranks places."""
+        return Candidate(self._state(RANKING, num_locations), ())
+
+    def compare(self, reference: State, candidates: Sequence[State], effort: Effort) -> list[Estimate]:
+        """Returns the time of each candidate over that of the reference, from one interleaved run.
+
+        Raises:
+          ModelError: a graph cannot be written, or the runtime cannot run it.
+        """
+        assert self._model is not None, "train has set it"
+        variants = [
+            Variant(str(number), self._runtime, self._model.export_checked(state.graph))
+            for number, state in enumerate([reference, *candidates])
+        ]
+        return [each.ratio for each in measure(variants[0], variants[1:], effort, feeds=self._feeds).candidates]
+
+    def _state(self, device: str, num_locations: int) -> State:
+        assert self._model is not None and self._rules is not None, "train has set them"
+        return State(self._model.graph, self._rules, CostModel.roofline(device), num_locations)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _limit_reached(self) -> StopCause | None:
+        if self.timed >= self._limits.budget:
+            return StopCause.BUDGET
+        return StopCause.TIME if self._limits.seconds and self._elapsed() > self._limits.seconds else None
+
+    def _report(self) -> None:
+        if self._on_progress:
+            figures = {"best_percent": 100 * (1 - self._best_ratio), "timed": float(self.timed)}
+            done = self._elapsed() if self._limits.seconds else self.timed
+            self._on_progress(min(round(done), self.total), self.total, figures)
+
+    def _climbed(self, base: Candidate, candidates: Iterable[Candidate]) -> Candidate:
+        """Returns the fastest graph that one candidate or several together make of `base`, or else `base` itself."""
+        faster: list[tuple[float, Candidate]] = []
+        for batch in _batches(self._worth_timing(base, candidates), TOGETHER):
+            if self._limit_reached():
                 break
-            if candidate.state.hash in self._measured or not affordable(base.state.cost, candidate.state.cost):
+            self._timed.update(candidate.state.hash for candidate in batch)
+            quick = self._ratios(base, batch, QUICK)
+            promising = [each for each, ratio in quick if ratio.value <= WORTH_TIMING_WELL]
+            well = self._ratios(base, promising, WELL) if promising else []
+            faster += [(ratio.value, each) for each, ratio in well if ratio.high < 1]
+            self._report()
+        best, before = base, self._best_ratio
+        for value, candidate in sorted(faster, key=lambda pair: pair[0]):
+            if best is base:
+                best, self._best_ratio = candidate, before * value
                 continue
-            self._measured.add(candidate.state.hash)
-            if self._ratio(base, candidate, pairs=2, sessions=1).value > WORTH_MEASURING_WELL:
+            if candidate.actions[: len(base.actions)] != base.actions or self._limit_reached():
+                continue  # what remains of a plan cannot be added to another one
+            joined = best.replay(candidate.actions[len(base.actions) :])
+            if joined.state.hash in self._timed:
                 continue
-            found = self._ratio(base, candidate)
-            if found.high < 1:
-                faster.append((found.value, candidate))
-        best = base
-        for _, candidate in sorted(faster, key=lambda pair: pair[0]):
-            joined = self.replay(best, candidate.actions[len(base.actions) :])
-            if best is base or self._ratio(best, joined).high < 1:
-                best = joined
+            self._timed.add(joined.state.hash)
+            for _, ratio in self._ratios(best, [joined], WELL):
+                if ratio.high < 1:
+                    best, self._best_ratio = joined, self._best_ratio * ratio.value
+            self._report()
         return best
 
-    def _ratio(self, reference: Candidate, candidate: Candidate, pairs: int = 0, sessions: int = 0) -> Estimate:
-        limits = self._climb_limits
-        effort = Effort(
-            resolution=None, pairs=pairs or limits.pairs, sessions=sessions or limits.sessions, control=False
-        )
-        return self.compare(reference.state, candidate.state, effort).ratio
+    def _worth_timing(self, base: Candidate, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        """Yields candidates that were not timed before and are small enough to be run."""
+        seen = {base.state.hash}
+        for candidate in candidates:
+            known = candidate.state.hash in seen or candidate.state.hash in self._timed
+            if not known and affordable(base.state.cost, candidate.state.cost):
+                seen.add(candidate.state.hash)
+                yield candidate
 
-    def _searched(self, start: Candidate) -> Iterator[Candidate]:
+    def _ratios(
+        self, base: Candidate, candidates: Sequence[Candidate], effort: Effort
+    ) -> list[tuple[Candidate, Estimate]]:
+        """Returns the ratios of those candidates that can be run."""
+        try:
+            found = self.compare(base.state, [candidate.state for candidate in candidates], effort)
+            return list(zip(candidates, found, strict=True))
+        except ModelError:
+            alone = [[candidate] for candidate in candidates] if len(candidates) > 1 else []
+            return [pair for each in alone for pair in self._ratios(base, each, effort)]
+
+    def _proposals(self, start: Candidate, own: State) -> Iterator[Candidate]:
+        """Yields the best graphs of quick searches: under the environment's own costs, and under every roofline."""
+        seconds = OWN_SHARE * self._limits.seconds / 2
+        yield from self._searched(start, own, seconds)
         for device in CostModel.devices():
-            yield self.replay(start, search_taso(self._state(device), ALPHA, self._climb_limits.budget).actions)
+            yield from self._searched(start, self._state(device, own.num_locations), seconds)
+
+    def _searched(self, start: Candidate, state: State, seconds: float) -> Iterator[Candidate]:
+        passes = PassesController(SearchLimits(PROPOSALS, seconds)).find(state.copy(), 0, None)
+        searched = search_taso(state.copy(), ALPHA, PROPOSALS, seconds=seconds)
+        for actions in (passes.actions, searched.actions):
+            yield start.replay(actions)
 
     def _neighbours(self, base: Candidate) -> Iterator[Candidate]:
+        start = self.start(base.state.num_locations)
+        for rule in dict.fromkeys(rule for rule, _ in base.actions):
+            places = [position for position, action in enumerate(base.actions) if action[0] == rule]
+            yield start.replay(leave_out(start.state, base.actions, places))
         for rule in np.unique(base.state.legal_actions()[:, 0]).tolist():
             state = base.state.copy()
-            actions = exhaust(state, rule)
+            actions: Actions = exhaust(state, rule)
             yield Candidate(state, (*base.actions, *actions))
-        for rule, places in _alike(base.state):
+        for rule, alike in _alike(base.state):
             for times in range(1, MOST_TIMES + 1):
-                yield self.replay(base, [(rule, place) for place in places] * times)
+                yield base.replay([(rule, place) for place in alike] * times)
+
+
+def _batches(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+    iterator = iter(candidates)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch
 
 
 def _alike(state: State) -> Iterator[tuple[int, list[int]]]:

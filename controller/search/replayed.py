@@ -148,6 +148,11 @@ class Search(Controller):
         """Searches from `state`, which it may change, and returns the best graph's actions."""
 
     @property
+    def total(self) -> int:
+        """The number of steps that `train` reports at most: of graphs to expand, unless a search counts otherwise."""
+        return self._limits.budget
+
+    @property
     def max_steps(self) -> int | None:
         """Length of the log and a final NO-OP; None if there is no log. See `Controller.max_steps`."""
         return None if self.actions is None else len(self.actions) + 1

@@ -45,7 +45,7 @@ class Flag(NamedTuple):
 
 GROUPS: Mapping[str, Sequence[Flag]] = {
     "what searches": (
-        Flag("--controller", "controller", "ppo (default), random, greedy, taso, beam, restarts, passes"),
+        Flag("--controller", "controller", "ppo (default), random, greedy, taso, beam, restarts, passes, climb"),
         Flag("--world", "world", "dream (default): train ppo inside the world model; real: in the environment"),
         Flag(
             "--temperature", "dream.temperature", "τ of the dream's latents: 0 deterministic, 1 as predicted (1)", float
@@ -82,7 +82,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag("--width", "search.width", "beam: number of graphs that each level keeps (16)", int),
         Flag("--walk", "search.walk", "restarts: number of random rewrites before each descent (10)", int),
         Flag("--budget", "search.budget", "searches: number of graphs to expand, or of passes to try (1000)", int),
-        Flag("--time", "search.seconds", "searches: time limit (none)", float, "SECONDS"),
+        Flag("--time", "search.seconds", "searches: time limit (none; climb: 300)", float, "SECONDS"),
         Flag("--memory", "search.memory_mb", "taso, beam and restarts: memory limit (512)", int, "MB"),
         Flag(
             "--threads",

@@ -12,12 +12,14 @@ from typing import Any
 
 from controller.interface import Controller, make
 from controller.records import EpisodeRecord
+from controller.search.climb import SECONDS
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.config.run import RunConfig
 from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.run import Run, in_round, of_round
 
 RETIME = "retime"
@@ -62,25 +64,28 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     If the start graph allows no rewrite, nothing can be learned or found, and the controller does nothing.
     """
     if not loaded.num_candidates:
-        return Prepared(_new_controller(dataclasses.replace(run.config, controller="random"), 0.0))
+        return Prepared(_new_controller(dataclasses.replace(run.config, controller="random"), loaded, 0.0))
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
-    controller = _new_controller(run.config, run.config.search.seconds)
-    return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
+    controller = _new_controller(run.config, loaded, run.config.search.seconds)
+    return _searched(run, loaded, controller.clocked) if isinstance(controller, Search) else Prepared(controller)
 
 
-def _searched(run: Run, loaded: Loaded) -> Prepared:
-    """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices."""
+def _searched(run: Run, loaded: Loaded, clocked: bool) -> Prepared:
+    """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices.
+
+    A search by the clock needs no prices, and therefore one round.
+    """
     config = run.config.search
-    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds else 1
+    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds and not clocked else 1
     searches: list[Search] = []
     for number in range(rounds):
-        search = _new_controller(run.config, _time_left(run, number) / (rounds - number))
+        search = _new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
         assert isinstance(search, Search)
         loaded.env.reset(seed=run.seed(STAGE))
-        train(run, search, lambda: loaded.env, config.budget, number=number)
+        train(run, search, lambda: loaded.env, search.total, number=number)
         searches.append(search)
-        if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
+        if clocked or not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
     return Prepared(best, facts=TrainingFacts(stop_reason=str(best.stop_reason or "")))
@@ -103,14 +108,16 @@ def _time_left(run: Run, number: int) -> float:
     return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
 
 
-def _new_controller(config: RunConfig, seconds: float) -> Controller:
+def _new_controller(config: RunConfig, loaded: Loaded, seconds: float) -> Controller:
     """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit."""
     search = config.search
     limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
+    by_clock = dataclasses.replace(limits, seconds=seconds or SECONDS)
     settings: Mapping[str, Mapping[str, Any]] = {
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
         "passes": {"limits": limits},
+        "climb": {"runtime": runtime_of(config), "limits": by_clock, "feeds": feeds_of(loaded)},
         "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": config.collect.noop_probability},
     }

@@ -176,4 +176,4 @@ def _without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> Episo
     for action in plan:
         _, reward, terminated, truncated, info = env.step(action)
         log.add(action, float(reward), terminated, truncated, info)
-    return log.record()
+    return dataclasses.replace(log.record(), chosen=None if record.chosen is None else len(plan))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
 
 STAGE, EXPLOIT = "controller", "exploit"
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
-FIGURES_SHOWN = ("return", "best_return", "best_cost_ms")
+FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed")
 PLANS = 20
 """Number of episodes that a policy plays in its dream for the comparison with reality."""
 IMPROVEMENT_REWARD = "log_ratio"

@@ -64,7 +64,8 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     if exported.left_out:
         selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))
     measured, unmeasured = _measured(run, loaded, exported)
-    if loaded.clock_chooses and (final := confirmed(selected, measured)) is not selected:
+    by_clock = loaded.clock_chooses or selected.record.chosen is not None
+    if by_clock and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     leave_report(run, result, evaluation, selected.record)

@@ -43,8 +43,14 @@ class Selected:
 
 
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
-    """Returns the graph to export: the cheapest; if the clock chooses, the fastest that it confirms, else the model."""
+    """Returns the graph to export.
+
+    It is the cheapest one. If the clock chooses, it is the fastest that the clock confirms, or else the model. If the
+    clock has already chosen for the controller, it is that graph.
+    """
     best = evaluation.best
+    if evaluation.deterministic.chosen is not None:
+        return Selected(evaluation.deterministic)
     if not best.best_actions:
         return Selected(best)
     if not loaded.clock_chooses:

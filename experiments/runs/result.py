@@ -194,8 +194,9 @@ class Result:
             return f"{self.selection} The result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
-        percent = f"{self.improvement_percent:.2f}{plus_minus(self.improvement_noise)} %"
-        estimate = f"{percent} less estimated time ({self.costs})."
+        percent = f"{abs(self.improvement_percent):.2f}{plus_minus(self.improvement_noise)} %"
+        less = "less" if self.improvement_percent >= 0 else "more"  # if the clock has chosen, in spite of the costs
+        estimate = f"{percent} {less} estimated time ({self.costs})."
         return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
 
     def alarm(self) -> str:

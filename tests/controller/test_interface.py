@@ -10,7 +10,7 @@ import pytest
 from controller import interface as base
 from controller.interface import UnknownControllerError
 
-BUILT_IN = ("beam", "greedy", "passes", "ppo", "random", "restarts", "taso")
+BUILT_IN = ("beam", "climb", "greedy", "passes", "ppo", "random", "restarts", "taso")
 
 
 def test_built_in_controllers_are_named() -> None:
@@ -65,7 +65,7 @@ def test_a_broken_package_is_named(value: str, fault: str, monkeypatch: pytest.M
 
 def test_controllers_without_networks_never_import_tensorflow() -> None:
     modules = ["interface", "evaluation", "records", "ppo.config"]
-    modules += [f"search.{name}" for name in ("one_step", "native", "passes", "measured_climb")]
+    modules += [f"search.{name}" for name in ("one_step", "native", "passes", "climb")]
     imports = "; ".join(f"import controller.{module}" for module in modules)
     program = f"import sys; {imports}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

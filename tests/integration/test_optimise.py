@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from controller.search.climb import ClimbController
 from environment import zoo
+from environment.statistics.intervals import Estimate
 from experiments.cli import main
+from experiments.runs.result import MeasuredRatio
+from taso_ext import State
 
 FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--budget", "20"]
 
@@ -46,6 +51,26 @@ def test_the_result_is_cheaper_and_computes_the_same(name: str, controller: str,
     result = json.loads((output.with_suffix(".run") / "result.json").read_text())
     assert result["after"]["cost_ms"] < result["before"]["cost_ms"]
     assert sum(result["rules_applied"].values()) > 0
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_what_the_clock_chooses_is_written_if_the_clock_confirms_it(
+    faster: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The climb follows costs here, and the last measurement, which does not know that, has the last word."""
+
+    def compare(_: object, reference: State, candidates: Sequence[State], effort: object) -> list[Estimate]:
+        return [Estimate(*[each.cost.ms / reference.cost.ms] * 3) for each in candidates]
+
+    monkeypatch.setattr(ClimbController, "compare", compare)
+    monkeypatch.setattr(MeasuredRatio, "is_faster", faster)
+    output = tmp_path / "out.onnx"
+    assert optimise("bert-base-tiny", output, "--controller", "climb", "--time", "60") == 0
+    result = json.loads((output.with_suffix(".run") / "result.json").read_text())
+    assert bool(result["rules_applied"]) == faster
+    assert ("not faster beyond noise" in result["selection"]) != faster
+    written, model = onnx.load(output), zoo.build("bert-base-tiny")
+    assert (len(written.graph.node) < len(model.graph.node)) == faster
 
 
 def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:

@@ -2,24 +2,24 @@
 
 rlflow reproduce end-to-end
 
-A hill climb from the cleaned input graph measures its candidates (`controller.search.measured_climb`). The ratio in the
-table comes from a new measurement of the final graph against the input. At full scale a climb measures no further
-candidate after 15 minutes.
+A hill climb from the cleaned input graph measures its candidates (`controller.search.climb`). The ratio in the table
+comes from a new measurement of the final graph against the input. At full scale a climb measures no further candidate
+after 15 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 
-from controller.search.measured_climb import Candidate, ClimbLimits, MeasuredClimb
-from controller.search.replayed import StopCause
-from environment import zoo
+from controller.search.climb import ClimbController
+from controller.search.replayed import SearchLimits, StopCause
+from environment import GraphSubstitutionEnv, zoo
 from environment.costs.prices.settings import setting_of
 from environment.inputs import TIMED_ON
 from environment.measurement.effort import Effort
+from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
@@ -29,7 +29,9 @@ from experiments.runs.progress import ProgressDisplay
 from taso_ext import OnnxModel, RuleSet
 from taso_ext.onnx_io.session import LEVELS
 
-CLIMBS = {"smoke": ClimbLimits(1, 200, 60, 6, 2), "full": ClimbLimits(3, 5000, 900, 8, 2)}
+SECONDS = {"smoke": 60.0, "full": 900.0}
+"""Limits of time of a climb."""
+MOST_GRAPHS = 10_000
 FINAL = {"smoke": Effort(resolution=None, pairs=10, sessions=2), "full": Effort(resolution=None, pairs=40, sessions=5)}
 
 COLUMNS = {
@@ -41,10 +43,10 @@ COLUMNS = {
     "control": "the input against itself, measured at the same time, with its interval",
     "steps": "rewrites of the best graph",
     "tried": "candidates measured",
-    "ended": "why: nothing left that helps (top), no round left, or no time left",
+    "ended": "why: nothing left that helps (top), no graph left to time, or no time left",
     "rules": "of the best graph, with how often each was applied",
 }
-ENDED = {StopCause.LOCAL_OPTIMUM: "top", StopCause.BUDGET: "rounds", StopCause.TIME: "time"}
+ENDED = {StopCause.LOCAL_OPTIMUM: "top", StopCause.BUDGET: "graphs", StopCause.TIME: "time"}
 FORMATS = {"input_ms": ".2f", "ratio": ".3f", "low": ".3f", "high": ".3f"}
 
 
@@ -82,23 +84,27 @@ def finding(rows: Sequence[Record]) -> str:
 
 def climbed(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay | None = None) -> Record:
     """Returns the row of one graph; a finished climb is not done again."""
-    limits, final, rules = CLIMBS[scale], FINAL[scale], RuleSet.default()
+    seconds, final, rules = SECONDS[scale], FINAL[scale], RuleSet.default()
     settings = {
-        "scale": asdict(limits) | {"final_pairs": final.pairs, "final_sessions": final.sessions},
+        "scale": {"seconds": seconds, "final_pairs": final.pairs, "final_sessions": final.sessions},
         "rules": rules.fingerprint,
         "setting": str(setting_of(runtime)),
         "feeds": TIMED_ON,
     }
-    return once("end-to-end", f"{name}-{scale}", settings, lambda: _climb(name, rules, limits, final, runtime))
+    return once("end-to-end", f"{name}-{scale}", settings, lambda: _climb(name, rules, seconds, final, runtime))
 
 
-def _climb(name: str, rules: RuleSet, limits: ClimbLimits, final: Effort, runtime: OnnxRuntime) -> Record:
-    climb = MeasuredClimb(OnnxModel.load(zoo.build(name)), rules, runtime, limits)
-    start = climb.start()
-    found = climb.find(start.copy(), 0, None)
-    best = climb.replay(Candidate(start, ()), found.actions)
-    timing = climb.compare(start, best.state, final)
-    applied = [rules.names[rule] for rule, _ in best.actions]
+def _climb(name: str, rules: RuleSet, seconds: float, final: Effort, runtime: OnnxRuntime) -> Record:
+    model = OnnxModel.load(zoo.build(name))
+    env = GraphSubstitutionEnv(model, rules=rules)
+    climb = ClimbController(runtime, SearchLimits(MOST_GRAPHS, seconds))
+    climb.train(env)
+    assert climb.actions is not None and climb.stop_reason is not None, "train has set them"
+    best = model.export_checked(env.replay(climb.actions))
+    timing = measure(
+        Variant("input", runtime, model.export_checked(model.graph)), [Variant("best", runtime, best)], final
+    )
+    applied = [rules.names[rule] for rule, _ in climb.actions]
     return {
         "graph": name,
         "input_ms": timing.reference.ms.value,
@@ -106,10 +112,10 @@ def _climb(name: str, rules: RuleSet, limits: ClimbLimits, final: Effort, runtim
         "low": timing.ratio.low,
         "high": timing.ratio.high,
         "control": str(timing.control and timing.control.ratio),
-        "steps": len(best.actions),
-        "tried": climb.tried,
-        "ended": ENDED[found.stop_reason.cause],
+        "steps": len(climb.actions),
+        "tried": climb.timed,
+        "ended": ENDED[climb.stop_reason.cause],
         "rules": ", ".join(f"{applied.count(rule)} {rule}" for rule in dict.fromkeys(applied)),
-        "actions": best.actions,
+        "actions": climb.actions,
         "pairs": timing.pairs,
     }

@@ -306,13 +306,13 @@ def test_unavailable_tools_are_told_apart_from_defects() -> None:
 def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our graph is searched for once, here or by its own table, and written again if its file is missing."""
     requests = []
-    optimised = never_slower.optimised
+    optimised = never_slower.optimise
 
     def note(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
         requests.append(request)
         return optimised(request, progress)
 
-    monkeypatch.setattr(never_slower, "optimised", note)
+    monkeypatch.setattr(never_slower, "optimise", note)
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     ours = our_best(GRAPH, "smoke", "cpu", None, make_progress())

@@ -38,7 +38,7 @@ def optimise_to(monkeypatch: pytest.MonkeyPatch, measured: object) -> None:
         found.stage_seconds, found.selection = {"load": 60.0}, ""
         return found, request.output
 
-    monkeypatch.setattr(never_slower, "optimised", optimised)
+    monkeypatch.setattr(never_slower, "optimise", optimised)
 
 
 def measure_as(monkeypatch: pytest.MonkeyPatch, ratio: Estimate) -> list[Effort]:
@@ -78,5 +78,5 @@ def test_the_model_itself_has_no_ratio(monkeypatch: pytest.MonkeyPatch, capsys: 
     row, table = reproduce(capsys)
     assert {row[key] for key in never_slower.MEASURED} == {"–"} and not efforts
     assert f"Slower than its model beyond the interval: none. The model itself: {GRAPH}." in table
-    monkeypatch.setattr(never_slower, "optimised", lambda *_: pytest.fail("optimised again"))
+    monkeypatch.setattr(never_slower, "optimise", lambda *_: pytest.fail("optimised again"))
     assert reproduce(capsys)[1] == table
