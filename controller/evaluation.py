@@ -32,7 +32,8 @@ class Evaluation:
         training.
       deterministic: (b) the controller's deterministic episode.
       sampled: (c) the controller's sampled episodes; empty for controllers that do not sample.
-      random: (d) episodes of the random agent, as many as (b) and (c) have together.
+      random: (d) episodes of the random agent, as many as (b) and (c) have together; none beside a controller that
+        the clock guides, because costs would not show which of the two is better.
     """
 
     collection: EpisodeRecord | None
@@ -104,7 +105,7 @@ def evaluate(
     random_controller: Controller | None = None,
     on_episode: EpisodeCallback | None = None,
 ) -> Evaluation:
-    """Plays the controller, and as many random episodes, in the real environment.
+    """Plays the controller, and as many random episodes for comparison, in the real environment.
 
     Args:
       env: the real environment.
@@ -117,7 +118,8 @@ def evaluate(
     """
     if not controller.stochastic:
         num_sampled = 0
-    total = 2 * (1 + num_sampled)
+    num_random = 0 if controller.clocked else 1 + num_sampled
+    total = 1 + num_sampled + num_random
     records: list[EpisodeRecord] = []
 
     def play(player: Controller, kind: str, episode_seed: int) -> EpisodeRecord:
@@ -132,7 +134,7 @@ def evaluate(
         collection=collection,
         deterministic=play(controller, "deterministic", seed),
         sampled=tuple(play(controller, "sampled", seed + i) for i in range(num_sampled)),
-        random=tuple(play(random_controller, "random", seed + i) for i in range(1 + num_sampled)),
+        random=tuple(play(random_controller, "random", seed + i) for i in range(num_random)),
     )
 
 

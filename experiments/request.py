@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from experiments.config.flags import given_settings
-from experiments.config.run import RunConfig, load_config
+from experiments.config.run import AUTO, MEASURED_COSTS, RunConfig, load_config
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from taso_ext.onnx_io.model_file import data_file
@@ -46,7 +48,7 @@ def parse_request(options: argparse.Namespace) -> Request:
     trained: Path | None = getattr(options, "trained", None)
     given = given_settings(options)
     if trained is None:
-        config = load_config(options.preset or "best", given, options.set)
+        config = load_config(options.preset or _default_preset(options, given), given, options.set)
     else:
         from experiments.pipeline.trained import playing_config
 
@@ -57,6 +59,7 @@ def parse_request(options: argparse.Namespace) -> Request:
             f"--recollect {config.recollect.rounds} is for a controller that is trained in a world model, which "
             f"--controller {controller} is not. Leave it out, or use --controller ppo --world dream."
         )
+    config = _resolved(config)
     output: Path | None = getattr(options, "output", None)
     if output is not None:
         require_writable(output, force=options.force)
@@ -65,6 +68,45 @@ def parse_request(options: argparse.Namespace) -> Request:
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
     return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart)
+
+
+OF_LEARNING = {
+    "world",
+    "environment",
+    "collect",
+    "world_model",
+    "dream",
+    "recollect",
+    "policy",
+    "ppo",
+    "ppo_real",
+    "evaluate",
+}
+"""Settings, and sections of settings, that say how a controller learns and plays."""
+
+
+def _default_preset(options: argparse.Namespace, given: Mapping[str, Any]) -> str:
+    """Returns the preset of a command that names none.
+
+    `rlflow optimise` chooses by the clock of this machine, unless the command names a controller, says how one is to
+    learn, or names costs that are not those of this machine.
+    """
+    named = given.keys() | {each.partition("=")[0].partition(".")[0] for each in options.set}
+    elsewhere = given.get("costs", AUTO).partition(":")[0] not in (AUTO, *MEASURED_COSTS)
+    is_told = "controller" in named or OF_LEARNING & named or elsewhere
+    return "best" if is_told or getattr(options, "output", None) is None else "auto"
+
+
+def _resolved(config: RunConfig) -> RunConfig:
+    """Returns the settings with the device and the costs that `auto` stands for on this machine."""
+    if AUTO not in (config.device, config.costs):
+        return config
+    from environment.runtimes.onnx_runtime import best_device, kernel_devices
+
+    device = best_device() if config.device == AUTO else config.device
+    by_clock = f"measured:{device}" if device in kernel_devices() else f"endtoend:{device}"
+    costs = ("roofline:rtx2070" if config.controller == "ppo" else by_clock) if config.costs == AUTO else config.costs
+    return dataclasses.replace(config, device=device, costs=costs)
 
 
 def _require_not_read(output: Path, model: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -85,6 +85,7 @@ class ClimbController(Search):
         runtime: OnnxRuntime | None = None,
         limits: SearchLimits | None = None,
         feeds: Feeds | None = None,
+        is_asked_to_end: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
@@ -92,9 +93,10 @@ class ClimbController(Search):
           limits: the time after which no other graph is timed, and the budget of graphs to time; the other limits do
             not apply. None means `SECONDS`.
           feeds: arrays by input name to time with; None means random ones.
+          is_asked_to_end: returns whether the climb is to end with the best graph so far; asked between measurements.
         """
         super().__init__(limits or SearchLimits(seconds=SECONDS))
-        self._runtime, self._feeds = runtime or OnnxRuntime(), feeds
+        self._runtime, self._feeds, self._is_asked_to_end = runtime or OnnxRuntime(), feeds, is_asked_to_end
         self._model: OnnxModel | None = None
         self._rules: RuleSet | None = None
         self._timed: set[str] = set()
@@ -155,6 +157,8 @@ class ClimbController(Search):
         return time.monotonic() - self._begin
 
     def _limit_reached(self) -> StopCause | None:
+        if self._is_asked_to_end():
+            return StopCause.INTERRUPTED
         if self.timed >= self._limits.budget:
             return StopCause.BUDGET
         return StopCause.TIME if self._limits.seconds and self._elapsed() > self._limits.seconds else None

@@ -45,7 +45,11 @@ class Flag(NamedTuple):
 
 GROUPS: Mapping[str, Sequence[Flag]] = {
     "what searches": (
-        Flag("--controller", "controller", "ppo (default), random, greedy, taso, beam, restarts, passes, climb"),
+        Flag(
+            "--controller",
+            "controller",
+            "climb (default), ppo (if an option says how to learn), random, greedy, taso, beam, restarts, passes",
+        ),
         Flag("--world", "world", "dream (default): train ppo inside the world model; real: in the environment"),
         Flag(
             "--temperature", "dream.temperature", "τ of the dream's latents: 0 deterministic, 1 as predicted (1)", float
@@ -105,10 +109,14 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--costs",
             "costs",
-            "cost model: roofline:<device> (default roofline:rtx2070), measured:<device>, endtoend:<device>, or a file "
-            "of recorded prices (.sqlite)",
+            "cost model: auto (default of climb: measured), roofline:<device> (default of others: roofline:rtx2070), "
+            "measured:<device>, endtoend:<device>, or a file of recorded prices (.sqlite)",
         ),
-        Flag("--device", "device", "where the result is measured end to end: cpu (default), cuda, tensorrt"),
+        Flag(
+            "--device",
+            "device",
+            "where the result is measured end to end: auto (default of climb), cpu (default of others), cuda, tensorrt",
+        ),
     ),
     "how the model is read": (
         Flag("--dim", "dims", "bind a symbolic dimension (repeatable)", list, "NAME=VALUE"),
@@ -127,7 +135,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             flag.add_to(group)
     group.add_argument(
         "--preset",
-        help="settings: demo (minutes), best (default), paper (the published model: days), paper-cut (a tenth of it)",
+        help="settings: auto (default, by the clock), demo (minutes), best, paper (as published: days), paper-cut",
     )
     _add_set(group)
     group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")

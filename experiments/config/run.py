@@ -30,6 +30,8 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
 
 
 MEASURED_COSTS = ("measured", "endtoend")
+AUTO = "auto"
+"""A device or a cost model that is chosen for this machine."""
 """Kinds of cost models that measure on a device."""
 
 
@@ -233,10 +235,11 @@ class RunConfig:
         needs the cost, with the threads, level and resolution of `measure`; controllers that look ahead (greedy and the
         searches) then follow a roofline, and the graphs along the paths that they find are timed. `measured:<device>`
         sums the prices of kernels, with the threads and level of `measure`; each kernel is timed when it is first met,
-        and its price is kept for later runs. The path of a database of such prices, which ends in `.sqlite`, replays
-        them and times no kernel. If the prices are of the device on which the result is measured, the clock has the
-        last word on which graph is exported.
-      device: the device on which the result is measured end to end.
+        and its price is kept for later runs. `auto` is `measured` on the device for a search, and `roofline:rtx2070`
+        for ppo, whose many episodes would meet too many kernels without a price. The path of a database of such prices,
+        which ends in `.sqlite`, replays them and times no kernel. If the prices are of the device on which the result
+        is measured, the clock has the last word on which graph is exported.
+      device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.
       portable: whether rewrites into operators that only ONNX Runtime has are left out.

@@ -7,7 +7,7 @@ search then starts anew, because another graph may be the cheapest by the new pr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from controller.interface import Controller, make
@@ -21,6 +21,7 @@ from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.run import Run, in_round, of_round
+from experiments.runs.signals import finishing
 
 RETIME = "retime"
 
@@ -68,16 +69,25 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
     controller = _new_controller(run.config, loaded, run.config.search.seconds)
-    return _searched(run, loaded, controller.clocked) if isinstance(controller, Search) else Prepared(controller)
+    if controller.clocked and isinstance(controller, Search):
+        return _climbed(run, loaded)
+    return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
 
 
-def _searched(run: Run, loaded: Loaded, clocked: bool) -> Prepared:
-    """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices.
+def _climbed(run: Run, loaded: Loaded) -> Prepared:
+    """Runs a search by the clock, which the first Ctrl-C ends with the best graph so far."""
+    with finishing() as is_asked_to_end:
+        climb = _new_controller(run.config, loaded, run.config.search.seconds, is_asked_to_end)
+        assert isinstance(climb, Search)
+        loaded.env.reset(seed=run.seed(STAGE))
+        train(run, climb, lambda: loaded.env, climb.total)
+    return Prepared(climb, facts=TrainingFacts(stop_reason=str(climb.stop_reason or "")))
 
-    A search by the clock needs no prices, and therefore one round.
-    """
+
+def _searched(run: Run, loaded: Loaded) -> Prepared:
+    """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices."""
     config = run.config.search
-    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds and not clocked else 1
+    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds else 1
     searches: list[Search] = []
     for number in range(rounds):
         search = _new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
@@ -85,7 +95,7 @@ def _searched(run: Run, loaded: Loaded, clocked: bool) -> Prepared:
         loaded.env.reset(seed=run.seed(STAGE))
         train(run, search, lambda: loaded.env, search.total, number=number)
         searches.append(search)
-        if clocked or not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
+        if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
     return Prepared(best, facts=TrainingFacts(stop_reason=str(best.stop_reason or "")))
@@ -108,16 +118,23 @@ def _time_left(run: Run, number: int) -> float:
     return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
 
 
-def _new_controller(config: RunConfig, loaded: Loaded, seconds: float) -> Controller:
+def _new_controller(
+    config: RunConfig, loaded: Loaded, seconds: float, is_asked_to_end: Callable[[], bool] = lambda: False
+) -> Controller:
     """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit."""
     search = config.search
     limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
-    by_clock = dataclasses.replace(limits, seconds=seconds or SECONDS)
+    by_clock: dict[str, Any] = {
+        "runtime": runtime_of(config),
+        "limits": dataclasses.replace(limits, seconds=seconds or SECONDS),
+        "feeds": feeds_of(loaded),
+        "is_asked_to_end": is_asked_to_end,
+    }
     settings: Mapping[str, Mapping[str, Any]] = {
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
         "passes": {"limits": limits},
-        "climb": {"runtime": runtime_of(config), "limits": by_clock, "feeds": feeds_of(loaded)},
+        "climb": by_clock,
         "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": config.collect.noop_probability},
     }

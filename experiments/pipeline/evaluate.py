@@ -43,7 +43,8 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
 def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
     controller = prepared.controller
     num_sampled = run.config.evaluate.sampled_episodes if controller.stochastic else 0
-    with run.stage(STAGE, "play real episodes", 2 * (1 + num_sampled)) as bar:
+    num_episodes = (1 + num_sampled) * (1 if controller.clocked else 2)
+    with run.stage(STAGE, "play real episodes", num_episodes) as bar:
         run.metrics.rewind(STAGE, 0)
         best = 0.0
 

@@ -205,6 +205,7 @@ def assemble_result(
         verified_in=exported.runs_in,
         unverified=exported.unverified,
         measured=measured,
+        by_clock=evaluation.deterministic.chosen is not None,
         bytes_before=loaded.model.source.file_bytes,
         bytes_after=exported.model.file_bytes,
         unmeasured=unmeasured,

@@ -25,7 +25,7 @@ from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "policy", "ppo", "ppo_real")
 """Settings with which the controller was trained; it has to play with the same."""
-TAKEN = (*FIXED, "rules", "opset", "portable", "environment", "collect")
+TAKEN = (*FIXED, "rules", "only", "skip", "opset", "portable", "environment", "collect")
 """Settings that are taken from RUN unless the command says otherwise."""
 FINGERPRINTS = {
     "rules": "other rules",

@@ -124,6 +124,7 @@ class Result:
       unverified: why nothing was proved of the written model; empty if its outputs were compared, or if it is the model
         itself.
       measured: the end-to-end measurement; None if the model itself was written, or if it could not be measured.
+      by_clock: whether a search by the clock has chosen the result, whatever it costs by the cost model.
       bytes_before, bytes_after: file sizes of the model and of the result, with their weights.
       unmeasured: why the result could not be measured; empty if it was, or if it is the model itself.
       stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
@@ -159,6 +160,7 @@ class Result:
     stage_seconds: dict[str, float]
     peak_memory_bytes: int
     graph_hash: str
+    by_clock: bool = False
     bytes_before: int = 0
     bytes_after: int = 0
     unmeasured: str = ""
@@ -192,12 +194,17 @@ class Result:
             return "No rule applies anywhere in this model, so nothing could be rewritten: the result equals the model."
         if not self.rules_applied and self.selection:
             return f"{self.selection} The result equals the model."
+        if not self.rules_applied and self.by_clock:
+            return "No graph that was timed is faster, so nothing was rewritten: the result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
+        faster = self.measured.verdict() if self.measured else ""
         percent = f"{abs(self.improvement_percent):.2f}{plus_minus(self.improvement_noise)} %"
         less = "less" if self.improvement_percent >= 0 else "more"  # if the clock has chosen, in spite of the costs
-        estimate = f"{percent} {less} estimated time ({self.costs})."
-        return " ".join(filter(None, [estimate, self.selection, self.measured.verdict() if self.measured else ""]))
+        on_paper = " on paper" * self.costs.startswith("roofline:")
+        estimate = f"{percent} {less} estimated time{on_paper} ({self.costs})."
+        sentences = [faster, self.selection, estimate] if self.by_clock else [estimate, self.selection, faster]
+        return " ".join(filter(None, sentences))
 
     def alarm(self) -> str:
         """Returns a warning if the last policy dreams of more than the best real result; else an empty text."""

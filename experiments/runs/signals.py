@@ -8,8 +8,9 @@ because every command begins here.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _received: list[int] = []
@@ -45,6 +46,30 @@ def listening() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[Callable[[], bool]]:
+    """Lets the first Ctrl-C inside the block ask work to end with what it has found so far; the second one stops it.
+
+    Yields a function that returns whether the work is asked to end.
+    """
+    asked: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked:
+            _raise(number, frame)
+        asked.append(number)
+        os.write(2, _ASKED)  # no print: the signal may have come in the middle of one
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_ASKED = b"\nThe search ends, and goes on with the best graph so far. Ctrl-C again stops the command.\n"
 
 
 def raise_if_received() -> None:

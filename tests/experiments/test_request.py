@@ -49,3 +49,24 @@ def test_rounds_of_recollection_arrive(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         configured(tmp_path, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "controller", "costs"),
+    [
+        ([], "climb", "measured:cpu"),
+        (["--time", "9", "--costs", "endtoend:cpu"], "climb", "endtoend:cpu"),
+        (["--costs", "roofline:v100"], "ppo", "roofline:v100"),
+        (["--world", "real"], "ppo", "roofline:rtx2070"),
+        (["--set", "ppo.updates=3"], "ppo", "roofline:rtx2070"),
+        (["--preset", "demo"], "ppo", "roofline:rtx2070"),
+        (["--controller", "taso"], "taso", "roofline:rtx2070"),
+        (["--controller", "taso", "--costs", "auto", "--device", "auto"], "taso", "measured:cpu"),
+        (["--controller", "ppo", "--costs", "auto"], "ppo", "roofline:rtx2070"),
+    ],
+)
+def test_a_command_that_says_little_goes_by_the_clock(
+    options: list[str], controller: str, costs: str, tmp_path: Path
+) -> None:
+    config = configured(tmp_path, *options)
+    assert (config.controller, config.costs, config.device) == (controller, costs, "cpu")

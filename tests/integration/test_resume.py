@@ -223,6 +223,22 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
     assert (run / "config.json").is_file() and not (run / "DONE").exists()
 
 
+def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it(tmp_path: Path) -> None:
+    for times, status in ((1, 0), (2, 130)):
+        run, output = tmp_path / f"run{times}", tmp_path / f"out{times}.onnx"
+        command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(output)]
+        command += ["--controller", "climb", "--time", "3600", "--run-dir", str(run), "--set", "measure.pairs=2"]
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+            wait_until((run / "metrics.jsonl").is_file, process)  # a first graph was timed
+            for _ in range(times):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.01)
+            error = process.communicate()[1]
+        assert process.returncode == status, error
+        assert "Ctrl-C again stops the command" in error and "Traceback" not in error
+        assert output.is_file() == (run / "DONE").is_file() == (times == 1)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None:
     from experiments.runs.signals import Interrupted, listening, raise_if_received
