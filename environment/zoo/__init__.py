@@ -17,12 +17,17 @@
 | `dalle-mini`             | 95,347,712  | 16 tokens  | Dayma et al. 2021, the text encoder, sizes of X-RLflow  |
 | `transformer-transducer` | 48,634,909  | 80 x 512   | Zhang et al. 2020, sizes of X-RLflow, and 32 labels     |
 
-`composed-0` and `composed-1` are random compositions of the blocks of SqueezeNet, Inception v3 and DALL·E mini, drawn
-from the seed in the name (`environment.zoo.composed`). No paper defines them, and tables leave them out by default.
+| `minilm-l6`              | 22,713,216  | 128 tokens | Wang et al. 2020, 6 layers: all-MiniLM-L6, as PyTorch   |
+|                          |             |            | exports its BERT with the pooler                        |
+| `bert-l2-h128`           | 4,385,920   | 128 tokens | Turc et al. 2019, called BERT-Tiny                      |
 
-Every network has a `-tiny` variant of the same structure for tests. `build` imports a family's module and builds a
-network only when it is called. A graph's weights depend on its name alone, so a name stands for the same bytes
-everywhere.
+The last two are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
+SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No paper defines
+them, and tables leave them out by default.
+
+Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
+module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
+same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -55,6 +60,8 @@ _FAMILIES = {
     "composed-0": "composed",
     "composed-1": "composed",
 }
+_OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
+"""Networks of a family above whose tiny variant is that of another one."""
 
 
 class ZooError(KeyError):
@@ -65,12 +72,12 @@ class ZooError(KeyError):
 
 
 def names() -> list[str]:
-    """Returns all names that `build` accepts, each network followed by its tiny variant."""
-    return [variant for name in _FAMILIES for variant in (name, name + TINY)]
+    """Returns all names that `build` accepts, each network followed by its tiny variant if it has one."""
+    return [*(variant for name in _FAMILIES for variant in (name, name + TINY)), *_OTHER_SIZES]
 
 
 def published_names() -> list[str]:
-    """Returns the names of the full-size networks that a paper defines, which tables are about by default."""
+    """Returns the names of the full-size networks of the papers' tables, which our tables are about by default."""
     return [name for name, family in _FAMILIES.items() if family != "composed"]
 
 
@@ -85,7 +92,8 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
     """
     if name not in names():
         raise ZooError(_unknown(name))
-    family = importlib.import_module(f"environment.zoo.{_FAMILIES[name.removesuffix(TINY)]}")
+    modules = _FAMILIES | _OTHER_SIZES
+    family = importlib.import_module(f"environment.zoo.{modules[name.removesuffix(TINY)]}")
     model: onnx.ModelProto = family.build(name, dataclasses.replace(family.NETWORKS[name], **changes))
     return model
 

@@ -2,7 +2,8 @@
 
 Source: Devlin et al. 2019, "BERT", section 3; sizes from `bert-base-uncased/config.json`; operator forms as PyTorch's
 exporter writes them. The network has 109,482,240 parameters with the pooler and without the pre-training heads, the
-number that Hugging Face's `num_parameters()` gives (the paper rounds to 110 M).
+number that Hugging Face's `num_parameters()` gives (the paper rounds to 110 M). MiniLM and BERT-Tiny have 22,713,216
+and 4,385,920.
 """
 
 from __future__ import annotations
@@ -44,7 +45,17 @@ class BertConfig:
 BERT_BASE = BertConfig()
 BERT_BASE_TINY = BertConfig(vocabulary=128, positions=32, hidden=64, layers=2, heads=2, feed_forward=128, sequence=16)
 
-NETWORKS = {"bert-base": BERT_BASE, "bert-base-tiny": BERT_BASE_TINY}
+MINILM_L6 = BertConfig(hidden=384, layers=6, heads=12, feed_forward=1536)
+"""The sizes of all-MiniLM-L6-v2: those of MiniLM-L12-H384 (Wang et al. 2020) with every second layer."""
+BERT_L2_H128 = BertConfig(hidden=128, layers=2, heads=2, feed_forward=512)
+"""The smallest of Google's BERT miniatures (Turc et al. 2019), called BERT-Tiny."""
+
+NETWORKS = {
+    "bert-base": BERT_BASE,
+    "bert-base-tiny": BERT_BASE_TINY,
+    "minilm-l6": MINILM_L6,
+    "bert-l2-h128": BERT_L2_H128,
+}
 
 
 def build(name: str, config: BertConfig) -> onnx.ModelProto:

@@ -230,6 +230,14 @@ def test_full_size_networks_are_the_published_ones(name: str) -> None:
     assert shapes == INPUTS[name]
 
 
+@pytest.mark.parametrize(("name", "number", "layers"), [("minilm-l6", 22_713_216, 6), ("bert-l2-h128", 4_385_920, 2)])
+def test_smaller_berts_have_the_published_number_of_parameters(name: str, number: int, layers: int) -> None:
+    """Source: Hugging Face's `num_parameters()` of all-MiniLM-L6-v2, and of Google's bert_uncased_L-2_H-128_A-2."""
+    model = zoo.build(name)
+    assert parameters(model) == number
+    assert operators(model) == bert_operators(layers)
+
+
 @pytest.mark.parametrize("name", FULL_SIZE)
 def test_tiny_variants_have_every_kind_of_operator(name: str) -> None:
     tiny = operators(zoo.build(f"{name}-tiny"))
