@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from experiments.config.flags import add_flags, add_flags_of_check
+from experiments.config.flags import OF_CHECK, OF_EXPLAIN, add_flags, add_some_flags
 
 DIFFERENT, BAD_INPUT, UNVERIFIED = 1, 2, 3
 
@@ -63,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_optimise(commands)
     _add_train(commands)
     _add_check(commands)
+    _add_explain(commands)
     _add_reproduce(commands)
     for group, about in {
         "rules": "generate, verify and show rewrite rules",
@@ -163,7 +164,20 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("model", metavar="MODEL", help="the original: path of an ONNX file, or a zoo name")
     parser.add_argument("result", metavar="OUT", help="the other model, for example a result of rlflow optimise")
     parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
-    add_flags_of_check(parser)
+    add_some_flags(parser, OF_CHECK)
+
+
+def _add_explain(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "explain",
+        help="say where a rule applies in a model, or how far it is from applying",
+        description="Names the operators of each match of a rule; if there is none, the largest part of the rule that "
+        "fits somewhere, what is missing, and which conditions do not hold.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
+    parser.add_argument("--rule", metavar="RULE", required=True, help="the rule's name (see: rlflow rules show)")
+    parser.add_argument("--at", metavar="NODE", default="", help="the name of an operator that has to take part")
+    add_some_flags(parser, OF_EXPLAIN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -261,6 +275,16 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if found.verification.equal else DIFFERENT
 
 
+def _explain(options: argparse.Namespace) -> int:
+    from experiments.config.flags import given_settings
+    from experiments.config.run import load_config
+    from experiments.pipeline.explain import explanation
+
+    config = load_config("best", given_settings(options), options.set)
+    print("\n".join(explanation(options.model, options.rule, options.at, config).lines()))
+    return 0
+
+
 def _print_json(figures: Mapping[str, Any]) -> None:
     """Prints figures as JSON, which has no infinities and no NaN: they become null."""
     from experiments.runs.directory import without_nonfinite
@@ -320,6 +344,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "optimize": _optimise,
     "train": _train,
     "check": _check,
+    "explain": _explain,
     "reproduce": _reproduce,
     "rules": _with_subcommands,
     "costs": _with_subcommands,

@@ -142,14 +142,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--restart", action="store_true", help="begin the run anew, without what it has left so far")
 
 
-FOR_ANY_PAIR = ("--device", "--dim", "--inputs", "--seed")
-"""The flags that `rlflow check` has too."""
+OF_CHECK, OF_EXPLAIN = ("--device", "--dim", "--inputs", "--seed"), ("--dim", "--clean", "--rules")
+"""The flags that `rlflow check` and `rlflow explain` have too."""
 
 
-def add_flags_of_check(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that matter when two models are compared, and `--set`."""
+def add_some_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Adds the flags of these names, and `--set`."""
     group = parser.add_argument_group("settings")
-    for flag in (flag for flags in GROUPS.values() for flag in flags if flag.name in FOR_ANY_PAIR):
+    for flag in (flag for flags in GROUPS.values() for flag in flags if flag.name in names):
         flag.add_to(group)
     _add_set(group)
 

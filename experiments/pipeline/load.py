@@ -205,7 +205,7 @@ def load(model: str, config: RunConfig) -> Loaded:
     require_working(config.device)  # now rather than after the search
     source = find_model(model)
     loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
-    rules = _allowed(_load_rules(config.rules), loaded, config)
+    rules = _allowed(load_rules(config.rules), loaded, config)
     found = find_costs(config)
     make_env = partial(_make_environment, loaded, rules, found.costs, config)
     env = make_env()
@@ -235,7 +235,12 @@ def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:
     return load(model, config).env
 
 
-def _load_rules(path: str | None) -> RuleSet:
+def load_rules(path: str | None) -> RuleSet:
+    """Returns the rules of a file, or the shipped ones.
+
+    Raises:
+      UserError: the file cannot be read, or a rule lacks its proof.
+    """
     if path is None:
         return RuleSet.default()
     try:

@@ -113,7 +113,7 @@ class RuleText:
 @cache
 def read_rule(text: str) -> RuleText:
     """Reads one well-formed rule."""
-    sections = _sections(text)
+    sections = rule_sections(text)
     orders = [[name.strip() for name in item.split(",")] for item in sections["unordered"]]
     return RuleText(
         name=sections["rule"][0],
@@ -121,13 +121,13 @@ def read_rule(text: str) -> RuleText:
         operators=dict(_operator_variable(item) for item in sections["op"]),
         source=(*map(_statement, sections["source"]), *(_statement(item, kept=True) for item in sections["given"])),
         target=tuple(_statement(item) for item in sections["target"]),
-        conditions=tuple(read_expression(item) for item in (*sections["where"], *_domain(sections["proof"]))),
+        conditions=tuple(read_expression(item) for item in (*sections["where"], *domain_items(sections["proof"]))),
         unordered=tuple(pair for names in orders for pair in pairwise(names)),
         least=int(sections["least"][0]) if sections["least"] else _USUAL_LEAST,
     )
 
 
-def _sections(text: str) -> dict[str, list[str]]:
+def rule_sections(text: str) -> dict[str, list[str]]:
     """Returns the items of each section, by the section's name.
 
     A section ends where a line starts with the name of another section; a proof ends with the rule.
@@ -143,7 +143,7 @@ def _sections(text: str) -> dict[str, list[str]]:
     return {name: [item.strip() for item in split_items(body, ";\n") if item.strip()] for name, body in found.items()}
 
 
-def _domain(proof: list[str]) -> list[str]:
+def domain_items(proof: list[str]) -> list[str]:
     """Returns the conditions of the clause `domain(...)`."""
     found = re.search(r"\bdomain\((.*)\)\s+digest\(", " ".join(proof), re.DOTALL)  # a clause may span lines
     return [item.strip() for item in split_items(found[1], ",") if item.strip()] if found else []

@@ -113,6 +113,21 @@ def test_bad_arguments_are_explained(arguments: list[str], expected: str, capsys
     assert expected in failure(capsys, *arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["explain", VALID, "--rule", "fold-add-into-cnov"], "fold-add-into-conv"),
+        (["explain", VALID, "--rule", "fold-add-into-conv", "--at", "Conv_1"], "no operator 'Conv_1'"),
+        (["explain", VALID], "--rule"),
+        (["check", VALID, "none.onnx"], "none.onnx"),
+    ],
+)
+def test_bad_arguments_of_other_commands_are_explained(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expected in commands.failure(capsys, *arguments)
+
+
 def test_an_existing_output_needs_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out.onnx").write_text("precious")
     assert "--force" in failure(capsys, VALID, "-o", "out.onnx", "--controller", "greedy")
