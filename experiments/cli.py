@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -117,8 +118,17 @@ def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name (see: rlflow zoo)")
-    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
+    parser.add_argument(
+        "models", metavar="MODEL", nargs="+", help="path of an ONNX file, or a zoo name (see: rlflow zoo)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=Path,
+        required=True,
+        help="the ONNX file to write; the folder to write into if there are several models",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
     parser.add_argument(
         "--unverified",
@@ -212,13 +222,13 @@ def _main(arguments: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     options.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
-    return _carried_out(COMMANDS[options.command], options)
+    return _carried_out(lambda: COMMANDS[options.command](options))
 
 
-def _carried_out(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+def _carried_out(command: Callable[[], int]) -> int:
     """Runs a command and turns its errors into a sentence and an exit status."""
     try:
-        return command(options)
+        return command()
     except _input_errors() as error:
         print(f"rlflow: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -249,16 +259,25 @@ _FILE_SYSTEM = frozenset(
 def _optimise(options: argparse.Namespace) -> int:
     from experiments.pipeline.optimise import optimise
     from experiments.reports.summary import print_summary
-    from experiments.request import parse_request
+    from experiments.request import Request, one_by_one, parse_request
     from experiments.runs.progress import make_progress
 
-    request = parse_request(options)
-    result, run_directory = optimise(request, make_progress())
+    requests = [parse_request(each) for each in one_by_one(options)]  # bad input fails before any work
+    statuses, found = [], []
+
+    def optimised(request: Request) -> int:
+        result, run_directory = optimise(request, make_progress())
+        if options.json:
+            found.append({**result.to_json(), "output": str(request.output), "run_directory": str(run_directory)})
+        else:
+            print_summary(result, str(request.output), str(run_directory))
+        return UNVERIFIED if result.unverified and not options.unverified else 0
+
+    for request in requests:
+        statuses.append(_carried_out(partial(optimised, request)))
     if options.json:
-        _print_json({**result.to_json(), "output": str(request.output), "run_directory": str(run_directory)})
-    else:
-        print_summary(result, str(request.output), str(run_directory))
-    return UNVERIFIED if result.unverified and not options.unverified else 0
+        _print_json(found if len(requests) > 1 else found[0]) if found else None
+    return BAD_INPUT if BAD_INPUT in statuses else max(statuses)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -285,7 +304,7 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(figures: Mapping[str, Any]) -> None:
+def _print_json(figures: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
     """Prints figures as JSON, which has no infinities and no NaN: they become null."""
     from experiments.runs.directory import without_nonfinite
 

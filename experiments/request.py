@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,27 @@ class Request:
     arguments: tuple[str, ...]
     trained: Path | None = None
     restart: bool = False
+
+
+def one_by_one(options: argparse.Namespace) -> Iterator[argparse.Namespace]:
+    """Yields the options of each model of `rlflow optimise`: several models are written into a folder, by their names.
+
+    Raises:
+      UserError: OUT is a file, two models have one name, or a run directory is named for several models.
+    """
+    if len(options.models) == 1:
+        yield argparse.Namespace(**{**vars(options), "model": options.models[0]})
+        return
+    names = [f"{Path(model).stem if model.endswith('.onnx') else model}.onnx" for model in options.models]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"Two models would be written to {options.output / name}. Optimise one of them by itself.")
+    if options.run_dir is not None:
+        raise UserError("--run-dir is for one model, but several came. Leave it out: each has a directory of its own.")
+    if options.output.exists() and not options.output.is_dir():
+        raise UserError(f"{options.output} is a file, but several models came. Name a folder to write them into.")
+    for model, name in zip(options.models, names, strict=True):
+        yield argparse.Namespace(**{**vars(options), "model": model, "output": options.output / name})
 
 
 def parse_request(options: argparse.Namespace) -> Request:

@@ -8,12 +8,13 @@ from experiments.cli import build_parser
 from experiments.config.flags import DISCRETE
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.request import parse_request
+from experiments.request import one_by_one, parse_request
 
 
 def configured(tmp_path: Path, *more: str) -> RunConfig:
     command = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), *more]
-    return parse_request(build_parser().parse_args(command)).config
+    (options,) = one_by_one(build_parser().parse_args(command))
+    return parse_request(options).config
 
 
 def test_options_of_the_world_model_arrive(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ def test_bad_arguments_are_explained(arguments: list[str], expected: str, capsys
         (["explain", VALID, "--rule", "fold-add-into-cnov"], "fold-add-into-conv"),
         (["explain", VALID, "--rule", "fold-add-into-conv", "--at", "Conv_1"], "no operator 'Conv_1'"),
         (["explain", VALID], "--rule"),
+        (["optimise", VALID, VALID, "-o", "out"], "Two models would be written to out/"),
+        (["optimise", VALID, "nasrnn-tiny", "-o", "out", "--run-dir", "run"], "--run-dir is for one model"),
         (["check", VALID, "none.onnx"], "none.onnx"),
     ],
 )

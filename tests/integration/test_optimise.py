@@ -73,6 +73,21 @@ def test_what_the_clock_chooses_is_written_if_the_clock_confirms_it(
     assert (len(written.graph.node) < len(model.graph.node)) == faster
 
 
+def test_several_models_go_into_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved_zoo_model("bert-base-tiny", tmp_path / "mine.onnx")
+    both = ["optimise", "mine.onnx", "squeezenet1.1-tiny", "-o", "out", "--controller", "greedy", *FAST[:2]]
+    assert main([*both, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["output"] for each in found] == ["out/mine.onnx", "out/squeezenet1.1-tiny.onnx"]
+    assert all(Path(each["output"]).is_file() and each["measured"] for each in found)
+    (tmp_path / "bad.onnx").write_text("no model")
+    assert main(["optimise", "bad.onnx", "mine.onnx", "-o", "more", "--controller", "greedy", *FAST[:2]]) == 2
+    assert (tmp_path / "more" / "mine.onnx").is_file(), "the other one is optimised nevertheless"
+
+
 def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:
     """The search itself then uses a roofline; the graphs on its path are timed, and the record has a time for each."""
     output = tmp_path / "out.onnx"

@@ -19,7 +19,7 @@ from environment import GraphSubstitutionEnv
 from experiments.cli import build_parser
 from experiments.pipeline import collect
 from experiments.pipeline.optimise import optimise
-from experiments.request import parse_request
+from experiments.request import one_by_one, parse_request
 from tests import tracing
 
 pytestmark = pytest.mark.xdist_group("resume")  # one worker: the uninterrupted run is made once
@@ -67,7 +67,8 @@ class Watching:
 
 def run_to_the_end(output: Path, on_update: Callable[[str, int], None], *more: str) -> None:
     command = arguments(output, *more)
-    optimise(parse_request(build_parser().parse_args(command)), Watching(on_update))
+    (options,) = one_by_one(build_parser().parse_args(command))
+    optimise(parse_request(options), Watching(on_update))
 
 
 def interrupting(title: str, done: int) -> Callable[[str, int], None]:
