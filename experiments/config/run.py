@@ -202,6 +202,7 @@ class MeasureConfig:
         little.
       control: whether the model is also measured against itself, which shows what the ratio is worth.
       threads: threads of ONNX Runtime; 1 has the least noise.
+      all_cores: whether the result is also measured with as many threads as there are cores, for the summary.
       level: level of ONNX Runtime's own graph optimisation, for both models.
     """
 
@@ -211,6 +212,7 @@ class MeasureConfig:
     sessions: int = 3
     control: bool = True
     threads: int = 1
+    all_cores: bool = False
     level: Level = "all"
 
     def __post_init__(self) -> None:

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 
 from environment.inputs import Feeds, check_given, input_specs
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
+from environment.runtimes.interface import threads_text
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.result import MeasuredRatio
 from experiments.runs.run import Run, seed_for
 from taso_ext.onnx_io.checked_model import CheckedModel
 
-STAGE = "measure"
+STAGE, ON_ALL_CORES = "measure", "measure-on-all-cores"
 
 
 def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     """Returns the result's time over the model's on the run's device, and keeps it as `checkpoints/measured.json`."""
-    name = "checkpoints/measured.json"
-    if run.directory.finished(STAGE):
+    return _kept(run, loaded, result, run.config, STAGE, "measure end to end", "checkpoints/measured.json")
+
+
+def measure_on_all_cores(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio | None:
+    """Returns the same with as many threads as this process may use cores; None if that is not asked for or no news."""
+    settings, cores = run.config.measure, len(os.sched_getaffinity(0))
+    if not settings.all_cores or run.config.device != "cpu" or cores == settings.threads:
+        return None
+    config = dataclasses.replace(run.config, measure=dataclasses.replace(settings, threads=cores))
+    title = f"measure with {threads_text(cores)}"
+    return _kept(run, loaded, result, config, ON_ALL_CORES, title, "checkpoints/measured-on-all-cores.json")
+
+
+def _kept(
+    run: Run, loaded: Loaded, result: CheckedModel, config: RunConfig, stage: str, title: str, name: str
+) -> MeasuredRatio:
+    """Measures in a stage and keeps the ratio as a file; a finished stage is only read."""
+    if run.directory.finished(stage):
         return run.directory.stored(name, lambda fields: MeasuredRatio(**fields))
-    with run.stage(STAGE, "measure end to end", run.config.measure.pairs) as bar:
-        measured = measure_pair(run.config, loaded.model.source, result, feeds_of(loaded), bar.update)
+    with run.stage(stage, title, config.measure.pairs) as bar:
+        measured = measure_pair(config, loaded.model.source, result, feeds_of(loaded), bar.update)
         run.directory.write_json(name, dataclasses.asdict(measured))
     return measured
 

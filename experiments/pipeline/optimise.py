@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.measure import measure, runtime_of
+from experiments.pipeline.measure import measure, measure_on_all_cores, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
@@ -68,6 +69,8 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     if by_clock and (final := confirmed(selected, measured)) is not selected:
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
+    if measured is not None:
+        result = dataclasses.replace(result, on_all_cores=measure_on_all_cores(run, loaded, exported.model))
     leave_report(run, result, evaluation, selected.record)
     assert request.output is not None
     write_model(_with_provenance(run, exported, measured), request.output)

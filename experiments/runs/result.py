@@ -126,6 +126,7 @@ class Result:
       measured: the end-to-end measurement; None if the model itself was written, or if it could not be measured.
       by_clock: whether a search by the clock has chosen the result, whatever it costs by the cost model.
       bytes_before, bytes_after: file sizes of the model and of the result, with their weights.
+      on_all_cores: the same with as many threads as there are cores; None if that was not measured.
       unmeasured: why the result could not be measured; empty if it was, or if it is the model itself.
       stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
@@ -161,6 +162,7 @@ class Result:
     peak_memory_bytes: int
     graph_hash: str
     by_clock: bool = False
+    on_all_cores: MeasuredRatio | None = None
     bytes_before: int = 0
     bytes_after: int = 0
     unmeasured: str = ""
