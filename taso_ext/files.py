@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +31,7 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
     """
     # A rename is atomic within one file system only, so the temporary files lie in the same directory.
     # Their own names are short, because that of a path may be as long as the file system allows.
-    neighbours = [path.with_name(f".rlflow-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp") for path in paths]
+    neighbours = [path.with_name(f".rlflow-{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp") for path in paths]
     try:
         with ExitStack() as opened:
             files: list[BinaryIO] = []
@@ -45,6 +47,38 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
     finally:
         for neighbour in neighbours:
             neighbour.unlink(missing_ok=True)
+
+
+_HOST = f"{zlib.crc32(platform.node().encode()):08x}"
+_TEMPORARY = re.compile(r"\.rlflow-([0-9a-f]{8})-(\d+)-[0-9a-f]{12}\.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Returns whether `replacing` has made a file."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def remove_abandoned(folder: Path, *, nested: bool = False) -> None:
+    """Removes the temporary files of processes of this machine that were killed while they wrote.
+
+    Args:
+      nested: whether to look into the folders inside as well.
+    """
+    for path in folder.rglob(".rlflow-*.tmp") if nested else folder.glob(".rlflow-*.tmp"):
+        parts = _TEMPORARY.fullmatch(path.name)
+        if parts is not None and parts[1] == _HOST and not _is_alive(int(parts[2])):
+            with suppress(OSError):  # another process removes it too, or it may not be removed
+                path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # of another user, or no number of a process
+        return True
+    return True
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +54,25 @@ def write(directory: Path, parts: Parts) -> None:
     write_arrays(directory / "tables.npz", arrays, compress=True)
     hashes, raw = np.array(list(parts.embeddings), np.str_), np.array(list(parts.embeddings.values()), np.float32)
     write_arrays(directory / "embeddings.npz", {"hashes": hashes, "raw": raw}, compress=True)
-    _checkpoint(parts).write(str(directory / "weights"))
+    with checkpoint_written(directory):
+        _checkpoint(parts).write(str(directory / "weights"))
+
+
+@contextlib.contextmanager
+def checkpoint_written(directory: Path) -> Iterator[None]:
+    """Turns TensorFlow's errors of writing a checkpoint into OSError, as a full disk raises it elsewhere."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        number = next((number for kind, number in _REASONS.items() if isinstance(error, kind)), errno.EIO)
+        raise OSError(number, os.strerror(number), str(directory)) from error
+
+
+_REASONS = {
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+    tf.errors.OutOfRangeError: errno.EFBIG,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+}
 
 
 def read(directory: Path, signature: Signature | None = None) -> Parts:

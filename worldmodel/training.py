@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from worldmodel.config import OptimiserConfig
 from worldmodel.errors import IncompatibleCheckpoint, NonFiniteLoss
+from worldmodel.storage import checkpoint_written
 
 Metrics = Mapping[str, float]
 OnStep = Callable[[Metrics], None]
@@ -94,6 +95,7 @@ class TrainingLoop:
         Raises:
           NonFiniteLoss: if a metric becomes NaN or infinite; it names the metric and the data. The last checkpoint
             stays as it was.
+          OSError: if a checkpoint cannot be written.
         """
         last = self._num_steps if until is None else min(until, self._num_steps)
         for step in range(self.step, last):
@@ -107,7 +109,8 @@ class TrainingLoop:
 
     def _save(self) -> None:
         if self._manager is not None:
-            self._manager.save(checkpoint_number=self.step)
+            with checkpoint_written(Path(self._manager.directory)):
+                self._manager.save(checkpoint_number=self.step)
 
 
 def _going_on(checkpoint: tf.train.Checkpoint, directory: Path) -> tf.train.CheckpointManager:

@@ -31,6 +31,7 @@ from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run, of_round
 from taso_ext.errors import ModelError
+from taso_ext.files import remove_abandoned
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.model_file import write_model
 
@@ -73,6 +74,7 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
         result = dataclasses.replace(result, on_all_cores=measure_on_all_cores(run, loaded, exported.model))
     leave_report(run, result, evaluation, selected.record)
     assert request.output is not None
+    remove_abandoned(request.output.parent)
     write_model(_with_provenance(run, exported, measured), request.output)
     return result, run.directory.path
 

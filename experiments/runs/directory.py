@@ -34,7 +34,7 @@ from environment.measurement.memory import peak_bytes
 from environment.substitution import features
 from experiments.errors import DamagedRun, UserError
 from taso_ext.errors import one_paragraph
-from taso_ext.files import write_text
+from taso_ext.files import is_temporary, remove_abandoned, write_text
 from worldmodel.config import FORMAT_VERSION as WORLD_MODEL_FORMAT
 from worldmodel.data.episodes import FORMAT_VERSION as EPISODES_FORMAT
 
@@ -87,10 +87,11 @@ class RunDirectory:
           UserError: the directory holds another run or something that is no run, or it cannot be written.
           DamagedRun: a file of the run cannot be read.
         """
-        names = {each.name for each in path.iterdir()} if path.is_dir() else set()
+        names = {each.name for each in path.iterdir() if not is_temporary(each)} if path.is_dir() else set()
         if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
             raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
         _hold(path)
+        remove_abandoned(path, nested=True)
         if restart:
             for name in names & FILES - {LOCK}:
                 shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from taso_ext.files import replacing, write_arrays, write_atomically, write_text
+from taso_ext.files import is_temporary, remove_abandoned, replacing, write_arrays, write_atomically, write_text
 
 
 def test_arrays_come_back_under_exactly_the_name_given(tmp_path: Path) -> None:
@@ -42,3 +43,25 @@ def test_files_that_belong_together_are_replaced_together(tmp_path: Path) -> Non
                 raise OSError("disk full")
         expected = b"old" if fails else content
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"m.data": expected, "m": expected}
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    """Temporary files of this process, of living ones and of other machines stay."""
+    (tmp_path / "folder").mkdir()
+    with replacing(tmp_path / "model") as (mine,):
+        (present,) = tmp_path.glob(".rlflow-*.tmp")
+        _, host, _, number = present.stem.split("-")
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        names = [f".rlflow-{host}-{dead.pid}-{number}.tmp", f"folder/.rlflow-{host}-{dead.pid}-{number}.tmp"]
+        kept = [f".rlflow-00000000-{dead.pid}-{number}.tmp", f".rlflow-{host}-1-{number}.tmp", ".rlflow-notes.tmp"]
+        for name in (*names, *kept):
+            (tmp_path / name).touch()
+        remove_abandoned(tmp_path)
+        left = [name for name in (*names, *kept) if (tmp_path / name).exists()]
+        assert left == [names[1], *kept] and present.exists()
+        remove_abandoned(tmp_path, nested=True)
+        assert [name for name in names if (tmp_path / name).exists()] == []
+        mine.write(b"new")
+    assert (tmp_path / "model").read_bytes() == b"new"
+    assert is_temporary(tmp_path / names[0]) and not is_temporary(tmp_path / "model")

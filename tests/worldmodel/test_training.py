@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,18 @@ def test_a_first_checkpoint_that_was_not_finished_is_none(tmp_path: Path) -> Non
     Descent(tmp_path).loop.run(until=3)
     (tmp_path / "checkpoint").unlink()
     assert Descent(tmp_path).loop.step == 0
+
+
+@pytest.mark.parametrize(
+    "reason", [tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError, tf.errors.DataLossError]
+)
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_file_system(
+    reason: type[tf.errors.OpError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise reason(None, None, "no space")
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", fail)
+    with pytest.raises(OSError, match=str(tmp_path)) as caught:
+        Descent(tmp_path).loop.run(until=3)
+    assert caught.value.errno in (errno.ENOSPC, errno.EFBIG, errno.EIO)

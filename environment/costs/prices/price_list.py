@@ -123,14 +123,15 @@ class PriceList:
         return self._seen[signature]
 
     def __getitem__(self, signature: str) -> Price:
-        """Returns the price of a signature.
+        """Returns the price of a kernel that an operator is known to run, and that therefore has one.
 
         Raises:
-          KeyError: there is none.
+          DatabaseError: there is none, because the file is damaged.
         """
         found = self.get(signature)
         if found is None:
-            raise KeyError(signature)
+            with self._file.statements():
+                raise sqlite3.DatabaseError(_NO_PRICE)
         return found
 
     def put(self, signature: str, price: Price) -> Price:
@@ -235,11 +236,14 @@ class PriceList:
         for blob, size, signature, count in file.execute(query, (self._number, OPERATOR_COSTS, *values)):
             name = int.from_bytes(blob, "little")
             nbytes[name], taken = size, kernels.setdefault(name, {})
+            if count is not None and signature is None:
+                raise sqlite3.DatabaseError(_NO_PRICE)
             if signature is not None:
                 taken[texts.setdefault(signature, signature)] = count
         return {name: OperatorCost(kernels[name], size) for name, size in nbytes.items()}
 
 
+_NO_PRICE = "an operator runs a kernel that has no price"
 _INSERT = "insert into price (setting, signature, ms, spread, timings, recorded) values (?, ?, ?, ?, ?, ?)"
 _REPLACE = """(setting, signature) do update set
   ms = excluded.ms, spread = excluded.spread, timings = excluded.timings, recorded = excluded.recorded"""

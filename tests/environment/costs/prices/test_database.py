@@ -282,6 +282,20 @@ def test_operator_costs_of_a_kernel_without_a_price_are_not_kept(path: Path) -> 
         assert prices.setting(CPU).num_operator_costs == 0
 
 
+def test_a_kernel_whose_price_is_gone_is_damage(path: Path) -> None:
+    """Otherwise, the operator would cost nothing."""
+    with PriceDatabase(path) as prices:
+        prices.setting(CPU).put("Relu", PRICE)
+        prices.setting(CPU).put_operator_costs({1: RELU_TWICE})
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("delete from price")
+    with PriceDatabase(path) as prices:
+        with pytest.raises(DatabaseError, match="It is damaged"):
+            _ = prices.setting(CPU).operator_costs
+        with pytest.raises(DatabaseError, match="has no price"):
+            _ = prices.setting(CPU)["Relu"]
+
+
 def test_a_change_of_what_operator_costs_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PriceDatabase(path) as prices:
         prices.setting(CPU).put("Relu", PRICE)
