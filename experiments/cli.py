@@ -251,7 +251,10 @@ def _stopped(name: str, number: int) -> int:
 
 
 _FILE_SYSTEM = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG}
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+        *(errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
+    }
 )
 """The reasons why the file system refuses; another OSError is a defect and keeps its traceback."""
 

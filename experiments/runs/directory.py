@@ -54,6 +54,7 @@ FILES = frozenset(
     }
 )
 """The files and folders of a run directory."""
+FOLDERS = frozenset({"checkpoints", "plots"})
 
 
 class RunDirectory:
@@ -95,6 +96,9 @@ class RunDirectory:
         if restart:
             for name in names & FILES - {LOCK}:
                 shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()
+        for name in sorted(names & FILES):
+            if (path / name).exists() and (path / name).is_dir() != (name in FOLDERS):
+                raise DamagedRun(path / name, f"it is a {'file' if name in FOLDERS else 'folder'}")
         directory = cls(path, cls.holds_run(path))
         if directory.resumed:
             _require_same_config(path, directory.read_json("config.json"), json.loads(json.dumps(config)))

@@ -165,7 +165,7 @@ def trace(command: Command) -> dict[str, object]:
     kept["result"] = {key: value for key, value in result.items() if key not in _CLOCKED}
     for name in ("metrics.jsonl", "actions.json", "checkpoints/evaluation.json", "checkpoints/training.json"):
         if (command.run / name).is_file():
-            kept[name] = (command.run / name).read_text()
+            kept[name] = (command.run / name).read_bytes()  # a damaged log need not be text
     return kept
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.errors import DamagedRun, UserError
-from experiments.runs.directory import MetricsLog, RunDirectory
+from experiments.runs.directory import FILES, FOLDERS, MetricsLog, RunDirectory
 
 CONFIG = {"seed": 1, "taso": {"alpha": 1.05}}
 
@@ -110,3 +112,18 @@ def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
     assert [record["step"] for record in log.read()] == [0]
     log.rewind("encoder", 1)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0]
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"run.lock"}))
+def test_a_folder_in_place_of_a_file_is_damage_and_the_other_way_round(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    RunDirectory.open(path, CONFIG, {})
+    for _ in range(2):
+        if (path / name).is_dir():
+            shutil.rmtree(path / name)
+        (path / name).unlink(missing_ok=True)
+        (path / name).touch() if name in FOLDERS else (path / name).mkdir()
+        with pytest.raises(DamagedRun, match=rf"{re.escape(name)} is damaged: it is a (file|folder)\. .*--restart"):
+            RunDirectory.open(path, CONFIG, {})
+        RunDirectory.open(path, CONFIG, {}, restart=True)
+    assert RunDirectory.holds_run(path)
