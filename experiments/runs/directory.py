@@ -91,14 +91,16 @@ class RunDirectory:
         names = {each.name for each in path.iterdir() if not is_temporary(each)} if path.is_dir() else set()
         if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
             raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        damaged = [name for name in sorted(names & FILES) if not _is_of_its_kind(path / name)]
+        if damaged and not restart:
+            raise DamagedRun(path / damaged[0], f"it is no plain {'folder' if damaged[0] in FOLDERS else 'file'}")
+        if LOCK in damaged:
+            _remove(path / LOCK)
         _hold(path)
         remove_abandoned(path, nested=True)
         if restart:
             for name in names & FILES - {LOCK}:
-                shutil.rmtree(path / name) if (path / name).is_dir() else (path / name).unlink()
-        for name in sorted(names & FILES):
-            if (path / name).exists() and (path / name).is_dir() != (name in FOLDERS):
-                raise DamagedRun(path / name, f"it is a {'file' if name in FOLDERS else 'folder'}")
+                _remove(path / name)
         directory = cls(path, cls.holds_run(path))
         if directory.resumed:
             _require_same_config(path, directory.read_json("config.json"), json.loads(json.dumps(config)))
@@ -208,6 +210,14 @@ class RunDirectory:
             "peak_memory_bytes": max(before.get("peak_memory_bytes", 0), peak_bytes()),
         }
         write_text(self.path / "stages.json", json.dumps(self._stages, indent=2) + "\n")  # in order of first run
+
+
+def _is_of_its_kind(path: Path) -> bool:
+    return path.is_dir() if path.name in FOLDERS else path.is_file()
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _hold(path: Path) -> None:

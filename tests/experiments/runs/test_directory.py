@@ -114,16 +114,21 @@ def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0]
 
 
-@pytest.mark.parametrize("name", sorted(FILES - {"run.lock"}))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_a_folder_in_place_of_a_file_is_damage_and_the_other_way_round(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    RunDirectory.open(path, CONFIG, {})
-    for _ in range(2):
+    for broken in ("swapped", "a link to itself"):
+        RunDirectory.open(path, CONFIG, {}, restart=True)
         if (path / name).is_dir():
             shutil.rmtree(path / name)
         (path / name).unlink(missing_ok=True)
-        (path / name).touch() if name in FOLDERS else (path / name).mkdir()
-        with pytest.raises(DamagedRun, match=rf"{re.escape(name)} is damaged: it is a (file|folder)\. .*--restart"):
+        if broken != "swapped":
+            (path / name).symlink_to(name)
+        elif name in FOLDERS:
+            (path / name).touch()
+        else:
+            (path / name).mkdir()
+        with pytest.raises(DamagedRun, match=rf"{re.escape(name)} is damaged: it is no plain .*--restart"):
             RunDirectory.open(path, CONFIG, {})
-        RunDirectory.open(path, CONFIG, {}, restart=True)
+    RunDirectory.open(path, CONFIG, {}, restart=True)
     assert RunDirectory.holds_run(path)
