@@ -40,6 +40,8 @@ WORTH_TIMING_WELL = 1.03
 """A candidate is dropped if its ratio in a first, short measurement is greater than this."""
 TOGETHER = 3
 """Number of candidates that are timed in one interleaved run and share its samples of the best graph."""
+PROCESSORS = ("xeon",)
+"""The roofline presets that describe processors; graphs for these are timed first on a processor."""
 PROPOSALS = 1000
 """Number of graphs that the search for a proposal expands, and of passes that it tries."""
 OWN_SHARE = 0.25
@@ -219,11 +221,15 @@ class ClimbController(Search):
             return [pair for each in alone for pair in self._ratios(base, each, effort)]
 
     def _proposals(self, start: Candidate, own: State) -> Iterator[Candidate]:
-        """Yields the best graphs of quick searches: under the environment's own costs, and under every roofline."""
+        """Yields the best graphs of searches: under every roofline, and under the environment's own costs.
+
+        The own costs come last, because these searches may take long: what they meet may have to be measured.
+        """
         seconds = OWN_SHARE * self._limits.seconds / 2
-        yield from self._searched(start, own, seconds)
-        for device in CostModel.devices():
+        kin = [device for device in CostModel.devices() if (device in PROCESSORS) == (self._runtime.device == "cpu")]
+        for device in dict.fromkeys([*kin, *CostModel.devices()]):
             yield from self._searched(start, self._state(device, own.num_locations), seconds)
+        yield from self._searched(start, own, seconds)
 
     def _searched(self, start: Candidate, state: State, seconds: float) -> Iterator[Candidate]:
         passes = PassesController(SearchLimits(PROPOSALS, seconds)).find(state.copy(), 0, None)
