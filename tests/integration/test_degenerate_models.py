@@ -43,6 +43,7 @@ MODELS = {
 }
 
 
+@pytest.mark.filterwarnings("default:.*does not declare the shape.*:taso_ext.errors.ModelWarning")
 @pytest.mark.parametrize("controller", ["greedy", "taso", "ppo"])
 @pytest.mark.parametrize("name", MODELS)
 def test_there_is_always_a_result(
