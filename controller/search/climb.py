@@ -21,7 +21,7 @@ from controller.interface import ProgressCallback
 from controller.search.native import ALPHA
 from controller.search.passes import PassesController, exhaust
 from controller.search.replayed import Actions, Found, Search, SearchLimits, StopCause, StopReason
-from environment.costs.limits import affordable
+from environment.costs.limits import Recent, affordable
 from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
@@ -29,6 +29,7 @@ from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from environment.substitution.omission import leave_out
 from taso_ext import CostModel, ModelError, OnnxModel, RuleSet, State, search_taso
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 RANKING = "rtx2070"
 """The roofline preset of the climb's states; it tells apart the places at which a rule does different work."""
@@ -47,7 +48,7 @@ PROPOSALS = 1000
 OWN_SHARE = 0.25
 """Largest part of the time that the searches under the environment's own costs may take, as these may be measured."""
 QUICK = Effort(resolution=None, pairs=2, sessions=1, control=False)
-WELL = Effort(resolution=0.004, pairs=24, sessions=3, control=False)
+WELL = Effort(resolution=0.01, pairs=24, sessions=2, control=False)
 SECONDS = 300.0
 """Default limit of time."""
 
@@ -102,6 +103,7 @@ class ClimbController(Search):
         self._model: OnnxModel | None = None
         self._rules: RuleSet | None = None
         self._timed: set[str] = set()
+        self._exports: Recent[CheckedModel] = Recent(TOGETHER + 1)
         self._begin, self._best_ratio = 0.0, 1.0
         self._on_progress: ProgressCallback | None = None
 
@@ -124,6 +126,7 @@ class ClimbController(Search):
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
         """Climbs without random draws; see `Search.find`. The returned cost is that of the ranking cost model."""
         self._timed.clear()
+        self._exports = Recent(TOGETHER + 1)
         self._begin, self._best_ratio, self._on_progress = time.monotonic(), 1.0, on_progress
         best = self.start(state.num_locations)
         for number in itertools.count():
@@ -144,12 +147,17 @@ class ClimbController(Search):
         Raises:
           ModelError: a graph cannot be written, or the runtime cannot run it.
         """
-        assert self._model is not None, "train has set it"
         variants = [
-            Variant(str(number), self._runtime, self._model.export_checked(state.graph))
+            Variant(str(number), self._runtime, self._exported(state))
             for number, state in enumerate([reference, *candidates])
         ]
         return [each.ratio for each in measure(variants[0], variants[1:], effort, feeds=self._feeds).candidates]
+
+    def _exported(self, state: State) -> CheckedModel:
+        """Returns a graph as a model; the last ones are kept, because most are timed twice."""
+        assert self._model is not None
+        model = self._model
+        return self._exports.get(state.hash, lambda: model.export_checked(state.graph))
 
     def _state(self, device: str, num_locations: int) -> State:
         assert self._model is not None and self._rules is not None, "train has set them"
