@@ -114,6 +114,14 @@ def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0]
 
 
+@pytest.mark.parametrize("text", ["null", "[]", "{}", "NaN", '{"finished": true}', '"text"'])
+def test_settings_of_another_form_are_damage(text: str, tmp_path: Path) -> None:
+    RunDirectory.open(tmp_path / "run", CONFIG, {})
+    (tmp_path / "run" / "config.json").write_text(text)
+    with pytest.raises(DamagedRun, match=r"config\.json is damaged: it holds no settings.*--restart"):
+        RunDirectory.open(tmp_path / "run", CONFIG, {})
+
+
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_folder_in_place_of_a_file_is_damage_and_the_other_way_round(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
