@@ -1,10 +1,11 @@
 """`climb`: a search whose only judge is the clock. Graphs are timed on the device, interleaved with the best so far.
 
 The first graphs to be timed are those that quick searches propose under many cost models: no cost model knows the
-machine, but one of them often leads to a graph that is fast there. Then the climb looks around the fastest graph: what
-if a rule's rewrites are left out, a rule is applied until it applies nowhere, or at all places that look alike, once or
-several times? Graphs that are faster by more than their interval are combined as long as the combination is faster
-still. Graphs of several times the work are not timed.
+machine, but one of them often leads to a graph that is fast there. The searches begin at the model, and at what one
+rule makes of it until it applies nowhere: putting every product of a network into another form, for example, pays only
+with the rewrites that this allows. Then the climb looks around the fastest graph: what if a rule's rewrites are left
+out, or a rule is applied at all places that look alike, once or several times? Graphs that are faster by more than
+their interval are combined as long as the combination is faster still. Graphs of several times the work are not timed.
 """
 
 from __future__ import annotations
@@ -229,15 +230,36 @@ class ClimbController(Search):
             return [pair for each in alone for pair in self._ratios(base, each, effort)]
 
     def _proposals(self, start: Candidate, own: State) -> Iterator[Candidate]:
-        """Yields the best graphs of searches: under every roofline, and under the environment's own costs.
+        """Yields the best graphs of searches under every roofline, from other forms, and under the own costs.
 
-        The own costs come last, because these searches may take long: what they meet may have to be measured.
+        The environment's own costs come last, because these searches may take long: what they meet may have to be
+        measured.
         """
-        seconds = OWN_SHARE * self._limits.seconds / 2
-        kin = [device for device in CostModel.devices() if (device in PROCESSORS) == (self._runtime.device == "cpu")]
-        for device in dict.fromkeys([*kin, *CostModel.devices()]):
-            yield from self._searched(start, self._state(device, own.num_locations), seconds)
+        seconds, locations = OWN_SHARE * self._limits.seconds / 2, own.num_locations
+        kin, *others = self._devices()
+        yield from self._searched(start, self._state(kin, locations), seconds)
+        yield from self._forms(start)
+        for device in others:
+            yield from self._searched(start, self._state(device, locations), seconds)
         yield from self._searched(start, own, seconds)
+
+    def _devices(self) -> list[str]:
+        """Returns the presets of rooflines; those that are of the same kind as the runtime's device come first."""
+        alike = [device for device in CostModel.devices() if (device in PROCESSORS) == (self._runtime.device == "cpu")]
+        return list(dict.fromkeys([*alike, *CostModel.devices()]))
+
+    def _forms(self, base: Candidate) -> Iterator[Candidate]:
+        """Yields what each rule makes of `base` until it applies nowhere, and what a quick search makes of that."""
+        device = self._devices()[0]
+        for rule in np.unique(base.state.legal_actions()[:, 0]).tolist():
+            state = base.state.copy()
+            actions: Actions = exhaust(state, rule)
+            form = Candidate(state, (*base.actions, *actions))
+            ranked = self._state(device, state.num_locations)
+            for action in form.actions:
+                ranked.step(*action)
+            yield form.replay(search_taso(ranked, ALPHA, PROPOSALS).actions)
+            yield form
 
     def _searched(self, start: Candidate, state: State, seconds: float) -> Iterator[Candidate]:
         passes = PassesController(SearchLimits(PROPOSALS, seconds)).find(state.copy(), 0, None)
@@ -250,10 +272,7 @@ class ClimbController(Search):
         for rule in dict.fromkeys(rule for rule, _ in base.actions):
             places = [position for position, action in enumerate(base.actions) if action[0] == rule]
             yield start.replay(leave_out(start.state, base.actions, places))
-        for rule in np.unique(base.state.legal_actions()[:, 0]).tolist():
-            state = base.state.copy()
-            actions: Actions = exhaust(state, rule)
-            yield Candidate(state, (*base.actions, *actions))
+        yield from self._forms(base)
         for rule, alike in _alike(base.state):
             for times in range(1, MOST_TIMES + 1):
                 yield base.replay([(rule, place) for place in alike] * times)
