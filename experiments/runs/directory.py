@@ -258,7 +258,7 @@ def _holder(lock: Path) -> str:
 
 
 def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
-    if not isinstance(stored, dict) or not stored.keys() & wanted.keys():
+    if not isinstance(stored, dict) or (wanted and not stored.keys() & wanted.keys()):
         raise DamagedRun(path / "config.json", "it holds no settings of a run")
     found = sorted(differences(stored, wanted))
     if found:

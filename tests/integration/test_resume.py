@@ -231,10 +231,16 @@ def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it
         command += ["--controller", "climb", "--time", "3600", "--run-dir", str(run), "--set", "measure.pairs=2"]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
             wait_until((run / "metrics.jsonl").is_file, process)  # a first graph was timed
-            for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            assert process.stderr is not None
+            error = ""
+            while "Ctrl-C again" not in error:
+                line = process.stderr.readline()
+                assert line, error
+                error += line
+            if times == 2:  # not before the first one was heard: two that wait are one
                 process.send_signal(signal.SIGINT)
-                time.sleep(0.01)
-            error = process.communicate()[1]
+            error += process.communicate()[1]
         assert process.returncode == status, error
         assert "Ctrl-C again stops the command" in error and "Traceback" not in error
         assert output.is_file() == (run / "DONE").is_file() == (times == 1)
