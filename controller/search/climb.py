@@ -129,14 +129,15 @@ class ClimbController(Search):
         self._timed.clear()
         self._exports = Recent(TOGETHER + 1)
         self._begin, self._best_ratio, self._on_progress = time.monotonic(), 1.0, on_progress
-        best = self.start(state.num_locations)
-        for number in itertools.count():
-            candidates = self._neighbours(best) if number else self._proposals(best, state)
-            better = self._climbed(best, candidates)
-            is_top, best = bool(number) and better is best, better
-            if (cause := StopCause.LOCAL_OPTIMUM if is_top else self._limit_reached()) is not None:
-                return Found(list(best.actions), best.state.cost.ms, StopReason(cause))
-        raise AssertionError("a climb ends")
+        start = self.start(state.num_locations)
+        best = self._climbed(start, self._proposals(start, state))
+        while (cause := self._limit_reached()) is None:
+            better = self._climbed(best, self._neighbours(best))
+            if better is best:
+                cause = StopCause.LOCAL_OPTIMUM
+                break
+            best = better
+        return Found(list(best.actions), best.state.cost.ms, StopReason(cause))
 
     def start(self, num_locations: int) -> Candidate:
         """Returns the start graph under the cost model that ranks places."""
@@ -192,10 +193,10 @@ class ClimbController(Search):
             well = self._ratios(base, promising, WELL) if promising else []
             faster += [(ratio.value, each) for each, ratio in well if ratio.high < 1]
             self._report()
-        best, before = base, self._best_ratio
+        best = base
         for value, candidate in sorted(faster, key=lambda pair: pair[0]):
             if best is base:
-                best, self._best_ratio = candidate, before * value
+                best, self._best_ratio = candidate, self._best_ratio * value
                 continue
             if candidate.actions[: len(base.actions)] != base.actions or self._limit_reached():
                 continue  # what remains of a plan cannot be added to another one
@@ -250,13 +251,14 @@ class ClimbController(Search):
 
     def _forms(self, base: Candidate) -> Iterator[Candidate]:
         """Yields what each rule makes of `base` until it applies nowhere, and what a quick search makes of that."""
-        device = self._devices()[0]
+        priced = self._state(self._devices()[0], base.state.num_locations)
+        for action in base.actions:
+            priced.step(*action)
         for rule in np.unique(base.state.legal_actions()[:, 0]).tolist():
-            state = base.state.copy()
+            state, ranked = base.state.copy(), priced.copy()
             actions: Actions = exhaust(state, rule)
             form = Candidate(state, (*base.actions, *actions))
-            ranked = self._state(device, state.num_locations)
-            for action in form.actions:
+            for action in actions:
                 ranked.step(*action)
             yield form.replay(search_taso(ranked, ALPHA, PROPOSALS).actions)
             yield form
