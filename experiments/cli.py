@@ -266,7 +266,7 @@ def _optimise(options: argparse.Namespace) -> int:
     from experiments.runs.progress import make_progress
 
     requests = [parse_request(each) for each in one_by_one(options)]  # bad input fails before any work
-    statuses, found = [], []
+    found: list[dict[str, Any]] = []
 
     def optimised(request: Request) -> int:
         result, run_directory = optimise(request, make_progress())
@@ -276,10 +276,9 @@ def _optimise(options: argparse.Namespace) -> int:
             print_summary(result, str(request.output), str(run_directory))
         return UNVERIFIED if result.unverified and not options.unverified else 0
 
-    for request in requests:
-        statuses.append(_carried_out(partial(optimised, request)))
-    if options.json:
-        _print_json(found if len(requests) > 1 else found[0]) if found else None
+    statuses = [_carried_out(partial(optimised, request)) for request in requests]
+    if options.json and found:
+        _print_json(found if len(requests) > 1 else found[0])
     return BAD_INPUT if BAD_INPUT in statuses else max(statuses)
 
 
@@ -291,8 +290,11 @@ def _check(options: argparse.Namespace) -> int:
 
     config = load_config("best", given_settings(options), options.set)
     found = check(options.model, options.result, config, make_progress())
-    _print_json(found.to_json()) if options.json else print("\n".join(found.lines()))
-    if not found.verification.comparable or (found.verification.equal and not found.verification.reacts):
+    if options.json:
+        _print_json(found.to_json())
+    else:
+        print("\n".join(found.lines()))
+    if not found.is_judged:
         return UNVERIFIED
     return 0 if found.verification.equal else DIFFERENT
 

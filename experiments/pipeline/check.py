@@ -50,11 +50,17 @@ class Checked:
     bytes_before: int
     bytes_after: int
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the outputs say that the models are equal, or that they differ."""
+        found = self.verification
+        return found.comparable and (found.reacts or not found.equal)
+
     def lines(self) -> list[str]:
         """Returns the sentences that the user reads, the most important first."""
         found = self.verification
         lines = []
-        if not found.comparable or (found.equal and not found.reacts):
+        if not self.is_judged:
             lines.append(f"Not verified: {found.reason}.")
         elif not found.equal:
             lines.append(f"DIFFERENT: {found.reason}.")
@@ -64,8 +70,7 @@ class Checked:
                 f"{found.largest_difference:.2e} of their spread (tolerance {found.tolerance:.0e})."
             )
         if self.measured is not None:
-            ratio = f"ratio {self.measured.ratio:.3f} [{self.measured.low:.3f}, {self.measured.high:.3f}]"
-            lines.append(f"{self.measured.verdict().rstrip('.')}: {ratio}.")
+            lines.append(f"{self.measured.verdict().rstrip('.')}: ratio {self.measured.interval}.")
             lines.append(f"{self.measured.ending} {self.measured.runtime}; {self.measured.clock}.")
         if self.unmeasured:
             lines.append(f"Not timed, because {self.unmeasured.rstrip('.')}.")

@@ -74,8 +74,7 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
     """
     if measured is None or measured.is_faster:
         return selected
-    ratio = f"{measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
-    note = f"The fastest graph, measured again, took {ratio} of the model's time: not faster beyond noise."
+    note = f"The fastest graph, measured again, took {measured.interval} of the model's time: not faster beyond noise."
     return Selected(selected.record.until(0), note)
 
 

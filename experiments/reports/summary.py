@@ -121,13 +121,13 @@ def graph_rows(result: Result) -> list[Row]:
     rows.append(_scaled_row("file", "B", result.bytes_before, result.bytes_after))
     if result.measured:
         measured = result.measured
-        interval = f"ratio {measured.ratio:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+        interval = f"ratio {measured.interval}"
         rows.append(
             (f"measured on {measured.device} [ms]", f"{measured.before_ms:.3f}", f"{measured.after_ms:.3f}", interval)
         )
         if (other := result.on_all_cores) is not None:
-            interval = f"ratio {other.ratio:.3f} [{other.low:.3f}, {other.high:.3f}]"
-            rows.append(("on all cores [ms]", f"{other.before_ms:.3f}", f"{other.after_ms:.3f}", interval))
+            times = f"{other.before_ms:.3f}", f"{other.after_ms:.3f}"
+            rows.append(("on all cores [ms]", *times, f"ratio {other.interval}"))
         if measured.control_ratio is not None:
             control = f"ratio {measured.control_ratio:.3f} [{measured.control_low:.3f}, {measured.control_high:.3f}]"
             rows.append(("the model against itself", "", "", control))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.records import ratio_noise
+from environment.statistics.intervals import Estimate
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -75,6 +76,11 @@ class MeasuredRatio:
     control_ratio: float | None = None
     control_low: float | None = None
     control_high: float | None = None
+
+    @property
+    def interval(self) -> Estimate:
+        """The ratio with its interval; as text `0.877 [0.871, 0.886]`."""
+        return Estimate(self.ratio, self.low, self.high)
 
     def floor(self) -> float:
         """Returns how close to 1 a ratio is noise.
