@@ -95,6 +95,12 @@ class Evaluation:
         return cls.from_json(json.loads(Path(path).read_text()))
 
 
+def episode_counts(controller: Controller, num_sampled: int) -> tuple[int, int]:
+    """Returns how many sampled and how many random episodes `evaluate` plays, beside the deterministic one."""
+    sampled = num_sampled if controller.stochastic else 0
+    return sampled, 0 if controller.clocked else 1 + sampled
+
+
 def evaluate(
     env: Any,
     controller: Controller,
@@ -116,9 +122,7 @@ def evaluate(
       random_controller: the controller that plays part (d); `RandomController()` by default.
       on_episode: called after every episode.
     """
-    if not controller.stochastic:
-        num_sampled = 0
-    num_random = 0 if controller.clocked else 1 + num_sampled
+    num_sampled, num_random = episode_counts(controller, num_sampled)
     total = 1 + num_sampled + num_random
     records: list[EpisodeRecord] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from controller.evaluation import Evaluation, evaluate
+from controller.evaluation import Evaluation, episode_counts, evaluate
 from controller.records import EpisodeRecord
 from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
@@ -42,9 +42,8 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
 
 def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
     controller = prepared.controller
-    num_sampled = run.config.evaluate.sampled_episodes if controller.stochastic else 0
-    num_episodes = (1 + num_sampled) * (1 if controller.clocked else 2)
-    with run.stage(STAGE, "play real episodes", num_episodes) as bar:
+    num_sampled = run.config.evaluate.sampled_episodes
+    with run.stage(STAGE, "play real episodes", 1 + sum(episode_counts(controller, num_sampled))) as bar:
         run.metrics.rewind(STAGE, 0)
         best = 0.0
 
