@@ -134,7 +134,7 @@ class ClimbController(Search):
         while (cause := self._limit_reached()) is None:
             better = self._climbed(best, self._neighbours(best))
             if better is best:
-                cause = StopCause.LOCAL_OPTIMUM
+                cause = self._limit_reached() or StopCause.LOCAL_OPTIMUM
                 break
             best = better
         return Found(list(best.actions), best.state.cost.ms, StopReason(cause))

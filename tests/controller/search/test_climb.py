@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.evaluation import play_episode
-from controller.search.climb import Candidate, ClimbController
+from controller.search.climb import TOGETHER, Candidate, ClimbController
 from controller.search.replayed import SearchLimits, StopCause
 from environment import GraphSubstitutionEnv
 from environment.measurement.effort import Effort
@@ -77,6 +77,14 @@ def test_a_limit_ends_the_climb(
     monkeypatch.setattr(ClimbController, "compare", as_slow)
     climb = climbed(GraphSubstitutionEnv("squeezenet1.1-tiny"), limits)
     assert climb.stop_reason is not None and climb.stop_reason.cause is cause and climb.timed <= most
+
+
+def test_a_limit_that_cuts_a_round_short_is_named_and_no_local_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClimbController, "compare", as_slow)
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny")
+    all_timed = climbed(env).timed
+    climb = climbed(env, SearchLimits(budget=all_timed - TOGETHER, seconds=60))
+    assert climb.stop_reason is not None and climb.stop_reason.cause is StopCause.BUDGET and climb.timed < all_timed
 
 
 def test_a_graph_that_cannot_be_run_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
