@@ -383,6 +383,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     """
     from controller.interface import BrokenControllerError, StoredControllerError, UnknownControllerError
     from environment.costs.prices.sqlite_file import DatabaseError
+    from environment.measurement.effort import ClockError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
@@ -391,7 +392,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from worldmodel import errors as of_world_models
 
     return (
-        *(UserError, ModelError, UnavailableError, DatabaseError, ZooError, RewardError),
+        *(UserError, ModelError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, BrokenControllerError, StoredControllerError, FloatingPointError),

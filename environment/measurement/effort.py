@@ -30,6 +30,8 @@ class Effort:
         inference takes over 50 ms.
       settling: largest number of uncounted inferences before each sample; see `environment.measurement.interleaving`.
       control: whether a second session of the reference is measured like a candidate.
+      floor: if it is not None, the resolution does not end the measurement before it is also decided on which side of
+        1 - floor, or of 1 + floor, the ratio of every candidate lies. Candidates that lie between use up the pairs.
       seed: seed of the inputs, the order and the bootstrap.
     Raises:
       ValueError: a number is out of its range.
@@ -42,6 +44,7 @@ class Effort:
     warmup: int = 3
     settling: int = 5
     control: bool = True
+    floor: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -54,6 +57,10 @@ class Effort:
                 f"expected a time limit of at least 0 seconds, at least 1 warm-up and a resolution above 0, got "
                 f"{self.seconds}, {self.warmup} and {self.resolution}"
             )
+
+
+class ClockError(ValueError):
+    """A clock that stands still or runs backwards, by which nothing can be timed; the message says what to do."""
 
 
 @dataclass(frozen=True)

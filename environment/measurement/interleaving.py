@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from environment.measurement.effort import FEWEST_PAIRS, Clock, Effort, Ended
+from environment.measurement.effort import FEWEST_PAIRS, Clock, ClockError, Effort, Ended
 from environment.runtimes import Session
 from environment.statistics.intervals import Estimate, median_of_groups
+from environment.statistics.sequential import FALSE_ALARMS, Evidence
 
 _SHORTEST_SAMPLE_S = 0.002
 """Shortest sample: faster models run several times per sample, since clocks and caches make short samples noisy."""
 _MOST_REPEATS = 1000
 _ATTEMPTS = 3
-"""Largest number of attempts at a sample that other processes interrupt; on a busy machine the last one counts."""
+"""Largest number of attempts at a sample that other processes interrupt; the last one counts.
+
+A session of which all attempts are interrupted gets one attempt fewer for each further sample: on a busy machine they
+would take three times as long, and come to the same."""
 _LONG_SAMPLE_S = 0.05
 """Longer samples are kept even if they are interrupted, because most machines interrupt for a small part of the time.
 
@@ -48,25 +52,45 @@ class Sampler:
         self._session, self._clock, self._before_each = session, clock, before_each
         for _ in range(max(warmup - PROBES, 1)):
             session.run()
-        fastest = self._elapsed(1)
+        fastest = self._forward(1)
         if fastest < _LONG_SAMPLE_S:
-            fastest = min(fastest, *(self._elapsed(1) for _ in range(PROBES - 1)))
-        fastest = max(fastest, 1e-9)
+            fastest = min(fastest, *(self._forward(1) for _ in range(PROBES - 1)))
         self._settling = 0 if before_each else min(settling, int(_SETTLING_S / fastest))
         shortest = max(_SHORTEST_SAMPLE_S, fastest * self._settling / 2)  # at least half as long as settling
         self._repeats = 1 if before_each else int(np.clip(np.ceil(shortest / fastest), 1, _MOST_REPEATS))
         self._attempts = _ATTEMPTS if fastest * self._repeats < _LONG_SAMPLE_S else 1
 
     def sample(self) -> float:
-        """Takes a sample and returns the seconds per inference."""
+        """Takes a sample and returns the seconds per inference.
+
+        Raises:
+          ClockError: the clock stands still or runs backwards.
+        """
         for _ in range(self._attempts):
             for _ in range(self._settling):
                 self._session.run()
             interruptions = self._clock.interruptions()
-            elapsed = self._elapsed(self._repeats)
+            elapsed = self._forward(self._repeats)
             if self._clock.interruptions() == interruptions:
                 break
+        else:
+            self._attempts = max(self._attempts - 1, 1)
         return elapsed / self._repeats
+
+    def _forward(self, repeats: int) -> float:
+        """Returns the seconds of `repeats` inferences in a row, of which a jump of the clock backwards costs one try.
+
+        Raises:
+          ClockError: see `sample`.
+        """
+        for _ in range(_ATTEMPTS):
+            if (elapsed := self._elapsed(repeats)) > 0:
+                return elapsed
+        raise ClockError(
+            f"The {self._clock.name} does not go forward: an inference that takes time has taken {elapsed:g} s by it, "
+            f"{_ATTEMPTS} times in a row. Nothing can be timed by such a clock. Mend the clock of this machine and "
+            f"repeat the command; what was finished is kept."
+        )
 
     def _elapsed(self, repeats: int) -> float:
         """Returns the seconds of `repeats` inferences in a row."""
@@ -129,6 +153,7 @@ class Interleaving:
         self._deadline = now() + effort.seconds if effort.seconds else math.inf
         self._rng = np.random.default_rng(effort.seed)
         self._opening_s = self._round_s = 0.0  # how long the last opening and round took
+        self._evidence = {} if effort.floor is None else {each: _both_sides(effort.floor) for each in judged}
         self._judged_at, self._precision = 0, math.inf
         self._recheck_at = 0.0
 
@@ -173,7 +198,10 @@ class Interleaving:
         return self._reaches(self.precision()) or self._reaches(self._widest(of_these))
 
     def _reaches(self, precision: float) -> bool:
-        return self._effort.resolution is not None and precision <= self._effort.resolution
+        """Returns whether the precision is that of the effort, and, if asked for, all candidates decided."""
+        if self._effort.resolution is None or precision > self._effort.resolution:
+            return False
+        return all(any(side.reaches(FALSE_ALARMS) for side in sides) for sides in self._evidence.values())
 
     def _judged_samples(self) -> list[Groups]:
         return [self.ratios[variant] for variant in self._judged] or [self.seconds[0]]
@@ -203,14 +231,32 @@ class Interleaving:
                 break
 
     def _round(self, samplers: Mapping[int, Sampler]) -> None:
-        """Takes one sample of every variant, in blocks that each hold one of the reference."""
-        others = self._rng.permutation(np.arange(1, len(samplers)))
-        for block in np.array_split(others, max(math.ceil(len(others) / BLOCK), 1)):
-            found = {variant: samplers[variant].sample() for variant in self._rng.permutation([0, *block]).tolist()}
+        """Takes one sample of every variant, and adds the samples and their ratios."""
+        for found in sampled_round(samplers, self._rng):
             for variant, seconds in found.items():
                 self.seconds[variant][-1].append(seconds)
                 if variant:
                     self.ratios[variant][-1].append(seconds / found[0])
+                for side in self._evidence.get(variant, ()):
+                    side.add(seconds / found[0])
         self.pairs += 1
         if self._on_pair is not None:
             self._on_pair(self.pairs, self._effort.pairs)
+
+
+def _both_sides(floor: float) -> tuple[Evidence, Evidence]:
+    return Evidence(1 - floor, "below"), Evidence(1 + floor, "above")
+
+
+def sampled_round(samplers: Mapping[int, Sampler], rng: np.random.Generator) -> Iterator[dict[int, float]]:
+    """Takes one sample of every variant, in blocks that each hold one of the reference, which is variant 0.
+
+    Args:
+      samplers: the samplers by variant.
+      rng: decides which variants share a block, and their order.
+    Yields:
+      The seconds per inference of the variants of a block, in the order in which they ran.
+    """
+    others = rng.permutation(sorted(variant for variant in samplers if variant))
+    for block in np.array_split(others, max(math.ceil(len(others) / BLOCK), 1)):
+        yield {variant: samplers[variant].sample() for variant in rng.permutation([0, *block]).tolist()}

@@ -11,6 +11,7 @@ bytes differ by a few tenths of a percent. As a control, a second session of the
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ class VariantTiming:
       ms: time of one inference.
       ratio: its time over the reference's; below 1 is faster, and the reference has exactly 1.
       noise: interquartile range of its samples over their median.
+      ratios: the ratios of its pairs in the order of time, which `verdict_of` takes; none for the reference.
     """
 
     name: str
@@ -59,6 +61,7 @@ class VariantTiming:
     ms: Estimate
     ratio: Estimate
     noise: float
+    ratios: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,8 @@ def measure(
 def _variant_timing(variant: Variant, run: Interleaving, index: int) -> VariantTiming:
     time_ms = run.time(index).scaled(1e3)
     ratio = run.ratio(index) if index else Estimate(1.0, 1.0, 1.0)
-    return VariantTiming(variant.name, variant.runtime.label, time_ms, ratio, _noise(run.seconds[index]))
+    ratios = tuple(itertools.chain(*run.ratios[index]))
+    return VariantTiming(variant.name, variant.runtime.label, time_ms, ratio, _noise(run.seconds[index]), ratios)
 
 
 def _noise(groups: Groups) -> float:

@@ -7,6 +7,7 @@
 | How sure is any other statistic of rows? | `intervals.bootstrap` |
 | Do two quantities rise together? | `paired.pearson`, `paired.spearman` |
 | Is one method better on the same seeds or graphs? | `paired.paired_test` |
+| Is one program faster, by pairs that are looked at one by one? | `sequential.Evidence` |
 | How good is a method over runs and tasks? | `runs.interquartile_mean`, `runs.stratified_bootstrap` |
 | How probably is one method better than another? | `runs.probability_of_improvement` |
 

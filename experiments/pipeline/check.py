@@ -70,7 +70,7 @@ class Checked:
                 f"{found.largest_difference:.2e} of their spread (tolerance {found.tolerance:.0e})."
             )
         if self.measured is not None:
-            lines.append(f"{self.measured.verdict().rstrip('.')}: ratio {self.measured.interval}.")
+            lines.append(f"{self.measured.sentence().rstrip('.')}: ratio {self.measured.interval}.")
             lines.append(f"{self.measured.ending} {self.measured.runtime}; {self.measured.clock}.")
         if self.unmeasured:
             lines.append(f"Not timed, because {self.unmeasured.rstrip('.')}.")

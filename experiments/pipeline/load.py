@@ -29,7 +29,7 @@ from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.runs.directory import features_fingerprint, stored_formats
-from experiments.runs.result import GraphFigures
+from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
 from taso_ext.errors import did_you_mean
 from taso_ext.files import UNREADABLE_ARRAYS
@@ -222,7 +222,7 @@ def load(model: str, config: RunConfig) -> Loaded:
             "rules": env.rules.fingerprint,
             "prices": found.prices,
             "features": features_fingerprint(),
-            "formats": stored_formats(),
+            "formats": {**stored_formats(), "measured": MEASURED_FORMAT},
         },
         seconds=time.perf_counter() - start,
         cpu_seconds=time.process_time() - cpu_start,

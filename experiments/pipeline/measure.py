@@ -11,9 +11,11 @@ from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
+from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import verdict_of
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
-from experiments.runs.result import MeasuredRatio
+from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run, seed_for
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -91,13 +93,25 @@ def effort_of(config: RunConfig, stage: str, *, control: bool) -> Effort:
         seconds=settings.seconds,
         sessions=settings.sessions,
         control=control,
+        floor=NOISE,
         seed=seed_for(config.seed, stage),
     )
 
 
+def floor_of(control: Estimate | None) -> float:
+    """Returns how close to 1 a ratio is noise.
+
+    It is `NOISE`, or the model's distance from itself if that is larger and the control's interval excludes 1.
+    """
+    if control is None or control.covers(1):
+        return NOISE
+    return max(NOISE, abs(1 - control.value))
+
+
 def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
     (result,) = found.candidates
-    control = found.control and found.control.ratio
+    control = None if found.control is None else found.control.ratio
+    verdict = verdict_of(result.ratios, floor_of(control))
     itself = (
         {"control_ratio": control.value, "control_low": control.low, "control_high": control.high} if control else {}
     )
@@ -114,5 +128,6 @@ def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
         pairs=found.pairs,
         sessions=found.sessions,
         ending=found.ending,
+        verdict=verdict,
         **itself,
     )

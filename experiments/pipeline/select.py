@@ -7,16 +7,19 @@ prices that were recorded on another machine.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, is_improvement
-from environment.measurement import timing
-from environment.measurement.timing import VariantTiming
+from environment.measurement import racing
+from environment.measurement.racing import Outcome, Rule
+from environment.measurement.timing import Variant
+from environment.statistics.sequential import Verdict
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
-from experiments.runs.result import MeasuredRatio, is_faster
+from experiments.pipeline.measure import feeds_of, runtime_of
+from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run
 
 STAGE = "select"
@@ -58,12 +61,13 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
     offered = list(_cheapest(loaded, [best, *records]))
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
-            found: list[VariantTiming] = []
+            found: list[Outcome] = []
             for begin in range(0, len(offered), TOGETHER):
-                found += _measured(run, loaded, offered[begin : begin + TOGETHER])
+                found += _raced(run, loaded, offered[begin : begin + TOGETHER])
                 bar.update(len(found))
-            run.directory.write_json(CHECKPOINT, [dataclasses.asdict(each.ratio) for each in found])
-    return run.directory.stored(CHECKPOINT, lambda ratios: _chosen(offered, ratios))
+            made = [{"value": each.ratio.value, "faster": each.verdict is Verdict.FASTER} for each in found]
+            run.directory.write_json(CHECKPOINT, made)
+    return run.directory.stored(CHECKPOINT, lambda raced: _chosen(offered, raced))
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
@@ -109,21 +113,20 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
             yield step
 
 
-def _measured(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[VariantTiming]:
+def _raced(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[Outcome]:
     runtime = runtime_of(run.config)
     variants = [
-        timing.Variant(str(index), runtime, loaded.model.export_checked(loaded.env.replay(record.best_actions)))
+        Variant(str(index), runtime, loaded.model.export_checked(loaded.env.replay(record.best_actions)))
         for index, record in enumerate(records)
     ]
-    model = timing.Variant("model", runtime, loaded.model.source)
-    effort = effort_of(run.config, STAGE, control=False)
-    return timing.measure(model, variants, effort, feeds=feeds_of(loaded)).candidates
+    model, settings = Variant("model", runtime, loaded.model.source), run.config.measure
+    rule = Rule(margin=NOISE, worth=NOISE, pairs=settings.pairs, seed=run.seed(STAGE))
+    return racing.race(model, variants, rule, feeds=feeds_of(loaded), seconds=settings.seconds or math.inf)
 
 
-def _chosen(offered: Sequence[EpisodeRecord], ratios: Sequence[dict[str, Any]]) -> Selected:
-    measured = [(ratio["value"], ratio["high"], record) for ratio, record in zip(ratios, offered, strict=True)]
-    faster = [(value, record) for value, high, record in measured if is_faster(value, high)]
-    cheapest, first = offered[0], ratios[0]["value"]
+def _chosen(offered: Sequence[EpisodeRecord], raced: Sequence[dict[str, Any]]) -> Selected:
+    faster = [(each["value"], record) for each, record in zip(raced, offered, strict=True) if each["faster"]]
+    cheapest, first = offered[0], raced[0]["value"]
     if not faster:
         return Selected(cheapest.until(0), f"None of {len(offered)} graphs that cost less is faster by the clock.")
     least, fastest = min(faster, key=lambda pair: pair[0])  # among equals, the one that costs less

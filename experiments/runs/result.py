@@ -9,22 +9,14 @@ from typing import Any
 
 from controller.records import ratio_noise
 from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import Verdict
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
+MEASURED_FORMAT = 2
+"""Version of the files that keep a `MeasuredRatio`; version 2 has the verdict."""
 MORE_ROUNDS = 3
 """Rounds of recollection to suggest if dreams are too good to be true: as many as `rlflow reproduce accuracy` runs."""
-
-
-def is_faster(ratio: float, high: float, floor: float = NOISE) -> bool:
-    """Returns whether a graph takes less time than the model, beyond noise.
-
-    Args:
-      ratio: time of the graph over time of the model.
-      high: upper end of the ratio's interval.
-      floor: ratios closer to 1 than this are noise.
-    """
-    return high < 1 and ratio < 1 - floor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +50,7 @@ class MeasuredRatio:
       clock: name of the clock.
       pairs, sessions: number of interleaved pairs of measurements, and of the sessions over which they were spread.
       ending: one sentence that says how precise the measurement is and why it ended.
+      verdict: whether the result is faster or slower, beyond noise, or whether that is undecided.
       control_ratio, control_low, control_high: ratio and interval of the model against itself; None if not measured.
     """
 
@@ -73,6 +66,7 @@ class MeasuredRatio:
     pairs: int
     sessions: int
     ending: str
+    verdict: Verdict
     control_ratio: float | None = None
     control_low: float | None = None
     control_high: float | None = None
@@ -82,26 +76,16 @@ class MeasuredRatio:
         """The ratio with its interval; as text `0.877 [0.871, 0.886]`."""
         return Estimate(self.ratio, self.low, self.high)
 
-    def floor(self) -> float:
-        """Returns how close to 1 a ratio is noise.
-
-        It is `NOISE`, or the model's distance from itself if that is larger and the control's interval excludes 1.
-        """
-        if self.control_ratio is None or self.control_low is None or self.control_high is None:
-            return NOISE
-        deviates = not self.control_low <= 1 <= self.control_high
-        return max(NOISE, abs(1 - self.control_ratio)) if deviates else NOISE
-
     @property
     def is_faster(self) -> bool:
         """Whether the result takes less time than the model, beyond noise."""
-        return is_faster(self.ratio, self.high, self.floor())
+        return self.verdict == Verdict.FASTER
 
-    def verdict(self) -> str:
+    def sentence(self) -> str:
         """Returns a sentence that says whether the result is faster or slower, beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"
         where = f"on this machine's {self.device}"
-        if self.low > 1 and self.ratio > 1 + self.floor():
+        if self.verdict == Verdict.SLOWER:
             return f"SLOWER: end to end {where} the result takes {percent} longer than the model."
         if self.is_faster:
             return f"Faster: end to end {where} the result takes {percent} less time than the model."
@@ -206,7 +190,7 @@ class Result:
             return "No graph that was timed is faster, so nothing was rewritten: the result equals the model."
         if not self.rules_applied:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
-        faster = self.measured.verdict() if self.measured else ""
+        faster = self.measured.sentence() if self.measured else ""
         percent = f"{abs(self.improvement_percent):.2f}{plus_minus(self.improvement_noise)} %"
         less = "less" if self.improvement_percent >= 0 else "more"  # if the clock has chosen, in spite of the costs
         on_paper = " on paper" * self.costs.startswith("roofline:")

@@ -21,9 +21,11 @@ from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import Price
 from environment.costs.prices.settings import setting_of
 from environment.inputs import Feeds, input_specs, random_feeds
+from environment.measurement.racing import Outcome, Rule
 from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import Verdict, verdict_of
 from experiments.config.run import MeasureConfig, RunConfig
 from experiments.errors import UserError
 from experiments.pipeline import load as loading
@@ -42,30 +44,23 @@ CONFIG = RunConfig(controller="random", costs="measured:cpu")
 
 
 class Clock:
-    """A replacement for `measure` that returns made-up ratios, in the order in which graphs are offered."""
+    """A replacement for `race` and `measure` that makes ratios up, in the order in which graphs are offered."""
 
     def __init__(self, ratios: Sequence[float]) -> None:
         self.ratios, self.asked = list(ratios), 0
         self.feeds: Feeds | None = None
 
     def __call__(
-        self,
-        reference: Variant,
-        candidates: Sequence[Variant],
-        effort: object,
-        *,
-        feeds: Feeds | None = None,
-        on_pair: object = None,
-    ) -> Timing:
+        self, reference: Variant, candidates: Sequence[Variant], rule: Rule, *, feeds: Feeds | None, seconds: float
+    ) -> list[Outcome]:
         self.feeds = feeds
-        found = []
-        for each in candidates:
-            ratio = self.ratios[min(self.asked, len(self.ratios) - 1)]
-            self.asked += 1
-            estimate = Estimate(ratio, ratio - 0.01, ratio + 0.01)
-            found.append(VariantTiming(each.name, "made up", estimate, estimate, 0.0))
-        one = VariantTiming("model", "made up", Estimate(1, 1, 1), Estimate(1, 1, 1), 0.0)
-        return Timing(one, tuple(found), None, 2, 1, "pairs", None, 0.01, "clock", 1.0)
+        return [self.outcome(rule) for _ in candidates]
+
+    def outcome(self, rule: Rule) -> Outcome:
+        ratio = self.ratios[min(self.asked, len(self.ratios) - 1)]
+        self.asked += 1
+        verdict = Verdict.FASTER if ratio < 1 - rule.margin else Verdict.NOT_FASTER
+        return Outcome(verdict, Estimate(ratio, ratio - 0.01, ratio + 0.01), 12, 2)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +100,7 @@ def selected(
     run: Run, loaded: Loaded, record: EpisodeRecord, ratios: Sequence[float], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Selected, Clock]:
     clock = Clock(ratios)
-    monkeypatch.setattr(selecting.timing, "measure", clock)
+    monkeypatch.setattr(selecting.racing, "race", clock)
     return select(run, loaded, Evaluation(None, record, (), (record,)), [record]), clock
 
 
@@ -139,10 +134,17 @@ def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkey
 
 
 def measured_on(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> Feeds | None:
-    clock = Clock([0.9])
-    monkeypatch.setattr(measuring.timing, "measure", clock)
+    timed_with: list[Feeds | None] = []
+
+    def measure(reference: Variant, candidates: Sequence[Variant], effort: object, *, feeds: Feeds, on_pair: object):  # type: ignore[no-untyped-def]
+        timed_with.append(feeds)
+        one = Estimate(1, 1, 1)
+        timings = [VariantTiming(each.name, "made up", one, one, 0.0) for each in (reference, *candidates)]
+        return Timing(timings[0], tuple(timings[1:]), None, 2, 1, "pairs", None, 0.01, "clock", 1.0)
+
+    monkeypatch.setattr(measuring.timing, "measure", measure)
     measuring.measure(run, loaded, loaded.model.source.to_proto())
-    return clock.feeds
+    return timed_with[0]
 
 
 def test_of_equally_fast_graphs_the_one_that_costs_less_is_taken(
@@ -184,27 +186,25 @@ def test_with_a_roofline_the_clock_does_not_choose(run: Run, loaded: Loaded, mon
 
 
 @pytest.mark.parametrize(
-    ("ratio", "high", "control", "kept"),
+    ("ratio", "pairs", "control", "kept"),
     [
-        (0.97, 0.99, None, True),
-        (0.97, 1.001, None, False),
-        (0.997, 0.999, None, False),
-        (0.97, 0.99, (0.96, 0.95, 0.97), False),
-        (0.97, 0.99, (0.96, 0.95, 1.01), True),
+        (0.97, 15, None, True),
+        (0.97, 5, None, False),
+        (0.997, 60, None, False),
+        (0.97, 15, Estimate(0.96, 0.95, 0.97), False),
+        (0.97, 15, Estimate(0.96, 0.95, 1.01), True),
     ],
 )
 def test_what_was_chosen_for_its_luck_is_given_up(
-    loaded: Loaded, ratio: float, high: float, control: tuple[float, float, float] | None, kept: bool
+    loaded: Loaded, ratio: float, pairs: int, control: Estimate | None, kept: bool
 ) -> None:
-    """The rule is the same as that of the report's verdict."""
+    """The rule is the same as that of the report's sentence."""
     chosen = Selected(episode(loaded, [10, 9]))
+    verdict = verdict_of([ratio] * pairs, measuring.floor_of(control))
     words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
-    measured = MeasuredRatio(ratio, 0.95, high, 1.0, 0.97, 0.0, pairs=5, sessions=2, **words)
-    if control:
-        names = ("control_ratio", "control_low", "control_high")
-        measured = dataclasses.replace(measured, **dict(zip(names, control, strict=True)))
+    measured = MeasuredRatio(ratio, 0.95, 0.99, 1.0, 0.97, 0.0, pairs=pairs, sessions=2, verdict=verdict, **words)
     final = confirmed(chosen, measured)
-    assert (final is chosen) == kept == ("Faster" in measured.verdict())
+    assert (final is chosen) == kept == ("Faster" in measured.sentence())
     assert kept or (not final.record.best_actions and "measured again" in final.note)
 
 

@@ -1,0 +1,194 @@
+"""Races: which of several programs are faster than a reference, by as few samples as that takes.
+
+This is how all parts of the program decide what is faster. The candidates of a race run interleaved with the reference,
+in two heats of sessions of their own. A candidate leaves the race as soon as enough evidence says that it is not worth
+having. It wins the first heat as soon as enough evidence says that it is faster, and is then timed afresh in the second
+heat, with other sessions and without regard to the first: sessions of one and the same file differ, and who wins has
+often been lucky. A candidate that wins both heats is faster.
+
+In each heat, a program that is not faster than the reference by `margin` wins with a probability of at most
+`Rule.error`, whatever noise there is and whenever a heat ends (`environment.statistics.sequential`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from environment.inputs import Feeds, input_specs, timing_feeds
+from environment.measurement.effort import FEWEST_PAIRS, common_clock
+from environment.measurement.interleaving import Groups, Sampler, sampled_round
+from environment.measurement.timing import Variant
+from environment.statistics.intervals import Estimate, median_of_groups
+from environment.statistics.sequential import Evidence, Verdict
+
+HEATS = 2
+"""Number of heats that a faster candidate wins."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule by which a race decides.
+
+    Attributes:
+      margin: a candidate is faster if its ratio lies below 1 - margin: sessions of one file differ by about as much.
+      worth: a candidate leaves the race if its ratio lies above 1 - worth.
+      error: largest probability that one heat is won by a candidate that is not faster.
+      miss: largest probability that one heat sends a candidate away that would be worth having.
+      pairs: largest number of samples of each candidate in one heat; a heat that ends so decides nothing.
+      warmup, settling: see `Effort`.
+      seed: seed of the inputs, the order and the intervals.
+    Raises:
+      ValueError: a number is out of its range.
+    """
+
+    margin: float = 0.005
+    worth: float = 0.01
+    error: float = 0.05
+    miss: float = 0.1
+    pairs: int = 40
+    warmup: int = 3
+    settling: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.margin < 1 and 0 <= self.worth < 1 and 0 < self.error < 1 and 0 < self.miss < 1):
+            raise ValueError(f"expected a margin, a worth, an error and a miss from 0 to 1, got {self}")
+        if self.pairs < FEWEST_PAIRS:
+            raise ValueError(f"expected at least {FEWEST_PAIRS} pairs, got {self.pairs}")
+
+    @property
+    def false_alarms(self) -> float:
+        """The largest probability that a candidate that is not faster wins the race."""
+        return self.error**HEATS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a race says of one candidate.
+
+    Attributes:
+      verdict: faster, not faster or undecided.
+      ratio: its time over the reference's; the last heat alone decides, because the earlier ones are biased.
+      pairs: number of its samples in all heats.
+      sessions: number of its sessions.
+    """
+
+    verdict: Verdict
+    ratio: Estimate
+    pairs: int
+    sessions: int
+
+
+@dataclass
+class _Runner:
+    """A candidate in a race.
+
+    Attributes:
+      ratios: ratios of its pairs, by heat.
+      verdict: the verdict so far; None while it runs in a heat.
+    """
+
+    rule: Rule
+    ratios: Groups = field(default_factory=list)
+    verdict: Verdict | None = None
+
+    def begin_heat(self) -> None:
+        self.ratios.append([])
+        self.verdict = None
+        self._faster = Evidence(1 - self.rule.margin, "below")
+        self._idle = Evidence(1 - self.rule.worth, "above")
+
+    def add(self, ratio: float) -> None:
+        self.ratios[-1].append(ratio)
+        self._faster.add(ratio)
+        self._idle.add(ratio)
+        if self._faster.reaches(self.rule.error):
+            self.verdict = Verdict.FASTER
+        elif self._idle.reaches(self.rule.miss):
+            self.verdict = Verdict.NOT_FASTER
+        elif len(self.ratios[-1]) >= self.rule.pairs:
+            self.verdict = Verdict.UNDECIDED
+
+    def outcome(self) -> Outcome:
+        groups = [group for group in self.ratios if group]
+        verdict = self.verdict or Verdict.UNDECIDED
+        ratio = median_of_groups(groups[-1:], self.rule.seed) if groups else Estimate.without_interval(math.nan)
+        return Outcome(verdict, ratio, sum(map(len, groups)), len(groups))
+
+
+def race(
+    reference: Variant,
+    candidates: Sequence[Variant],
+    rule: Rule | None = None,
+    *,
+    feeds: Feeds | None = None,
+    seconds: float = math.inf,
+    on_round: Callable[[], object] = lambda: None,
+    is_asked_to_end: Callable[[], bool] = lambda: False,
+    now: Callable[[], float] = time.monotonic,
+) -> list[Outcome]:
+    """Returns which candidates are faster than the reference.
+
+    Args:
+      rule: None means the defaults of `Rule`.
+      feeds: arrays by input name; None means `timing_feeds` of the reference.
+      seconds: limit of time, after which no other round begins; what is not decided by then stays undecided.
+      on_round: called after each round of samples.
+      is_asked_to_end: returns whether to end at once; asked between rounds.
+      now: returns wall-clock seconds, for the limit of time.
+    Raises:
+      UnavailableError: a runtime or device is not here.
+      ModelError: a runtime cannot run a model.
+      ClockError: the clock does not go forward.
+    """
+    rule, until = rule or Rule(), now() + seconds
+    if feeds is None:
+        feeds = timing_feeds(input_specs(reference.model), np.random.default_rng(rule.seed))
+    rng, clock = np.random.default_rng(rule.seed), common_clock(each.runtime.clock for each in (reference, *candidates))
+    variants, runners = [reference, *candidates], [_Runner(rule) for _ in candidates]
+
+    def open_sampler(index: int) -> Sampler:
+        session = variants[index].runtime.open(variants[index].model, feeds)
+        return Sampler(session, clock, rule.warmup, rule.settling, variants[index].before_each)
+
+    def is_over() -> bool:
+        return is_asked_to_end() or now() >= until
+
+    running = list(range(1, len(variants)))
+    for _ in range(HEATS):
+        if not running or is_over():
+            break
+        _heat({index: runners[index - 1] for index in running}, open_sampler, rng, on_round, is_over)
+        running = [index for index in running if runners[index - 1].verdict is Verdict.FASTER]
+    for index in running:
+        if len(runners[index - 1].ratios) < HEATS:  # it has won a heat, but the race was ended
+            runners[index - 1].verdict = Verdict.UNDECIDED
+    return [runner.outcome() for runner in runners]
+
+
+def _heat(
+    runners: dict[int, _Runner],
+    open_sampler: Callable[[int], Sampler],
+    rng: np.random.Generator,
+    on_round: Callable[[], object],
+    is_over: Callable[[], bool],
+) -> None:
+    """Runs one heat, in which each runner leaves, with its session, as soon as it has a verdict."""
+    for runner in runners.values():
+        runner.begin_heat()
+    # In random order: the place of a session's memory depends on earlier sessions and can change times by 1 %.
+    samplers = {index: open_sampler(index) for index in rng.permutation([0, *runners]).tolist()}
+    while len(samplers) > 1 and not is_over():
+        for found in sampled_round(samplers, rng):
+            for index, seconds in found.items():
+                if index:
+                    runners[index].add(seconds / found[0])
+        for index, runner in runners.items():
+            if runner.verdict is not None:
+                samplers.pop(index, None)
+        on_round()
